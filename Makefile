@@ -1,0 +1,52 @@
+# Everything runs in a virtual environment of its own. VENV=… puts it elsewhere.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/.installed
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+# Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
+export PYSPARK_PYTHON := $(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help venv java demo test test-long lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+venv: $(STAMP) ## make the virtual environment and install this project with its pinned dependencies
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,dev]'
+	@touch $@
+
+java:
+	@found=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	  [ "$${found:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer ($(JAVA): $${found:-not found}):" \
+	    "install a JRE (Debian: openjdk-17-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one." >&2; exit 1; }
+
+demo: java venv ## run the main job on a local root
+	$(BIN)/python -m pravega_spark.demo
+
+test: java venv ## run the tests that take seconds
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-long: java venv ## run all tests, the long ones included
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "long or not long"
+
+lint: venv ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: java venv ## measure
+	$(BIN)/python -m tests.bench
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) .ci/venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
