@@ -1,0 +1,52 @@
+"""One adapter of the storage port per backend, and the choice among them by URL."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from chunkstore.errors import StorageRefused
+from chunkstore.port import Store
+
+_SUPPORTED = "a folder (a path or file:///…), memory://…, s3://bucket/… (or s3a://…)"
+
+
+def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """The store at `url`: a path or file:// URL of a folder, memory://, s3:// or s3a://.
+
+    `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Nothing is requested yet,
+    so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL.
+    """
+    scheme, place = _split(url)
+    if scheme == "file":
+        from chunkstore.backends.local import LocalStore
+
+        return LocalStore(place)
+    if scheme == "memory":
+        from chunkstore.backends.memory import MemoryStore
+
+        return MemoryStore(place)
+    if scheme in ("s3", "s3a"):
+        from chunkstore.backends.s3 import S3Store
+
+        return S3Store(place, storage_options or {})
+    if scheme == "tcp":
+        raise StorageRefused("tcp:// names a controller, but there is no broker here: give a folder or a bucket URL")
+    raise StorageRefused(f"{scheme}:// is not supported as a root: give {_SUPPORTED}")
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Protocol and the rest; for a folder its absolute path. No URL is echoed: it may hold credentials."""
+    if not url or "\0" in url:
+        raise StorageRefused(f"the root is empty or contains a NUL character: give {_SUPPORTED}")
+    if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url):
+        scheme, place = found[1].lower(), url[found.end() :]
+    elif url.startswith("file:/"):  # the way Hadoop prints it
+        scheme, place = "file", url.removeprefix("file:")
+    else:
+        scheme, place = "file", os.path.abspath(url)
+    if scheme == "file" and not place.startswith("/"):
+        raise StorageRefused("a file:// root needs an absolute path, as in file:///data/streams")
+    return scheme, place

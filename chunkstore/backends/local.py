@@ -1,0 +1,370 @@
+"""Objects as files of a folder: any POSIX filesystem with hard links, local or shared.
+
+An object is written to a temporary file in `<root>/.tmp/`, synced, and then linked (`put_if_absent`) or renamed (`put`)
+to its name, so readers, and whoever comes after a killed writer, see it whole or not at all. Then its folder is synced.
+Folders made on the way are synced into their parents before anything is put there.
+
+An object's time is its inode's change time: linking and renaming set it. The modification time is that of the writing,
+and a process that slept between writing and linking would publish an object that looks old, which W7 must not see.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from chunkstore.errors import (
+    InvalidOffset,
+    ObjectNotFound,
+    OutcomeUnknown,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+)
+from chunkstore.port import (
+    Data,
+    ObjectInfo,
+    Outcome,
+    Range,
+    Store,
+    check_path,
+    check_prefix,
+    check_range,
+    token_of,
+)
+
+_TEMPORARY = ".tmp"
+_ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot be alive, or has to notice
+
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
+_DOUBTFUL = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE)  # a file server may have made the link all the same
+_REMEDIES: dict[int, tuple[type[StorageError], str]] = {
+    errno.ENOSPC: (StorageError, "the filesystem is full: free some space, then try again"),
+    errno.EDQUOT: (StorageError, "the disk quota is used up: free some space, then try again"),
+    errno.ENOENT: (StorageUnavailable, "its folder or its temporary file vanished during the write: try again"),
+    errno.EISDIR: (StorageError, "there is a folder in its place: on a filesystem a path is an object or a folder"),
+    errno.ENOTDIR: (StorageError, "an object is in its way: on a filesystem a path is an object or a folder"),
+    errno.ENAMETOOLONG: (StorageError, "the filesystem does not take names this long: use a shorter name"),
+    errno.EACCES: (StorageRefused, "no permission: give this user access to the folder"),
+    errno.EPERM: (StorageRefused, "not permitted: the folder must allow this user to write and to make hard links"),
+    errno.EROFS: (StorageRefused, "the filesystem is read-only: give a root that can be written"),
+    errno.ENOTSUP: (StorageRefused, "the filesystem lacks hard links or locks: give a root on another one"),
+    errno.EXDEV: (StorageRefused, "a folder below the root is on another filesystem: a root must be on one"),
+    errno.EMFILE: (StorageUnavailable, "too many open files: raise the limit (ulimit -n), or try again"),
+    errno.ENFILE: (StorageUnavailable, "the system has too many open files: try again"),
+    errno.ESTALE: (StorageUnavailable, "the file server replaced the file: try again"),
+    errno.ETIMEDOUT: (StorageUnavailable, "the file server did not answer: try again"),
+    errno.EAGAIN: (StorageUnavailable, "the filesystem is busy: try again"),
+}
+
+_sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times changed; macOS has none
+_Result = TypeVar("_Result")
+
+
+class LocalStore(Store):
+    """Objects below `folder` (an absolute path), which is made with the first object."""
+
+    remote = False
+    can_append = True
+    can_concat = False
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.normpath(folder)
+        self.root = f"file://{self._folder}"
+        self._temporary = f"{self._folder}/{_TEMPORARY}"
+        self._name = uuid.uuid4().hex
+        self._numbers = itertools.count()
+        self._known: set[str] = set()  # folders that exist and are synced into their parents
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        return self._read_many(path, [Range(path, start, end)])[0]
+
+    def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
+        results: list[bytes | None] = []
+        for path, group in itertools.groupby(ranges, key=lambda wanted: wanted.path):
+            wanted = list(group)
+            try:
+                results += self._read_many(path, wanted)
+            except ObjectNotFound:
+                results += [None] * len(wanted)
+        return results
+
+    def put(self, path: str, data: Data) -> None:
+        target = self._file(path)
+        try:
+            temporary = self._write_temporary(data)
+            try:
+                self._in_folder_of(target, lambda: os.replace(temporary, target))
+            except BaseException:
+                _remove(temporary)
+                raise
+            _sync_folder(os.path.dirname(target))
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        token = token_of(data)
+        target = self._file(path)
+        # Looking first spares the loser of a race the writing, and costs the winner a microsecond.
+        made = not os.path.lexists(target) and self._link_new(path, target, data)
+        try:
+            if not made:
+                with open(target, "rb", buffering=0) as file:
+                    if file.read(len(token)) != token:
+                        return Outcome.ANOTHERS
+            # Also if it was there before: the attempt that made it may have been killed between link and sync.
+            _sync_folder(os.path.dirname(target))
+        except IsADirectoryError as error:
+            raise self._error(error, path) from error
+        except OSError as error:
+            raise self._doubt(error, path) from error
+        return Outcome.MINE
+
+    def append(self, path: str, offset: int, data: Data) -> None:
+        try:
+            fd = os.open(self._file(path), os.O_WRONLY)
+        except _ABSENT:
+            raise self._absent(path) from None
+        except OSError as error:
+            raise self._error(error, path) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # until closed: nobody else appends between the check and the write
+            size = os.fstat(fd).st_size
+            if size != offset:
+                message = f"{self.root}: {path!r} has {size} bytes, cannot append at {offset}"
+                raise InvalidOffset(message, expected=size, given=offset)
+            try:
+                _write(fd, data, offset)
+                _sync(fd)
+            except BaseException:
+                os.ftruncate(fd, offset)  # half an append would make its repetition fail
+                raise
+        except OSError as error:
+            raise self._error(error, path) from error
+        finally:
+            os.close(fd)
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        check_prefix(prefix)
+        self._file(f"{prefix}-")  # raises for the folder of temporary files
+        try:
+            return list(itertools.islice(self._walk(prefix, after), limit))
+        except OSError as error:
+            raise self._error(error, prefix) from error
+
+    def stat(self, path: str) -> ObjectInfo:
+        try:
+            found = os.stat(self._file(path))
+        except _ABSENT:
+            raise self._absent(path) from None
+        except OSError as error:
+            raise self._error(error, path) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise self._absent(path)
+        return ObjectInfo(path, found.st_size, found.st_ctime)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        files = [self._file(path) for path in paths]
+        changed = set()
+        for path, file in zip(paths, files, strict=True):
+            try:
+                os.unlink(file)
+            except _ABSENT:
+                continue
+            except OSError as error:
+                raise self._error(error, path) from error
+            changed.add(os.path.dirname(file))
+        for folder in changed:
+            try:
+                _sync_folder(folder)
+            except OSError as error:
+                raise self._error(error, folder) from error
+
+    def clock(self) -> float:
+        try:
+            fd, probe = self._open_temporary()
+            try:
+                return os.fstat(fd).st_ctime
+            finally:
+                os.close(fd)
+                _remove(probe)
+        except OSError as error:
+            raise self._error(error, _TEMPORARY) from error
+
+    def _file(self, path: str) -> str:
+        check_path(path)
+        if path.startswith(_TEMPORARY) and path.split("/", 1)[0] == _TEMPORARY:
+            raise ValueError(f"storage path {path!r} lies in {_TEMPORARY}/, which belongs to the store")
+        return f"{self._folder}/{path}"
+
+    def _read_many(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
+        """Ranges of one object, which is opened once. Raises ObjectNotFound."""
+        for _, start, end in ranges:
+            check_range(path, start, end)
+        try:
+            fd = os.open(self._file(path), os.O_RDONLY)
+            try:
+                return [_read_open(fd, start, end) for _, start, end in ranges]
+            finally:
+                os.close(fd)
+        except _ABSENT:
+            raise self._absent(path) from None
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def _link_new(self, path: str, target: str, data: Data) -> bool:
+        """Write and link; False if the target exists by now. After an error but OutcomeUnknown it is not made."""
+        try:
+            temporary = self._write_temporary(data)
+        except OSError as error:
+            raise self._error(error, path) from error
+        try:
+            self._in_folder_of(target, lambda: os.link(temporary, target))
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise (self._doubt if error.errno in _DOUBTFUL else self._error)(error, path) from error
+        finally:
+            _remove(temporary)
+
+    def _write_temporary(self, data: Data) -> str:
+        fd, name = self._open_temporary()
+        try:
+            _write(fd, data, 0)
+            _sync(fd)
+        except BaseException:
+            _remove(name)
+            raise
+        finally:
+            os.close(fd)
+        return name
+
+    def _open_temporary(self) -> tuple[int, str]:
+        name = f"{self._temporary}/{os.getpid()}-{self._name}-{next(self._numbers)}"
+        first = self._temporary not in self._known
+        fd = self._in_folder_of(name, lambda: os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        if first:
+            self._sweep(now=os.fstat(fd).st_ctime)
+        return fd, name
+
+    def _sweep(self, now: float) -> None:
+        """Remove what killed writers left. A writer stopped for longer finds its file gone, and starts again."""
+        with os.scandir(self._temporary) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime < now - _ABANDONED:
+                        os.unlink(entry.path)
+
+    def _in_folder_of(self, file: str, action: Callable[[], _Result]) -> _Result:
+        """Carry out what puts `file` into its folder; the folder is made if it is missing, or has vanished since."""
+        folder = os.path.dirname(file)
+        self._make_folder(folder)
+        try:
+            return action()
+        except FileNotFoundError:
+            self._known.clear()
+            self._make_folder(folder)
+            return action()
+
+    def _make_folder(self, folder: str) -> None:
+        if folder in self._known:
+            return
+        parent = os.path.dirname(folder)
+        below_root = folder.startswith(f"{self._folder}/")
+        if below_root or not os.path.isdir(parent):
+            self._make_folder(parent)
+        try:
+            os.mkdir(folder)
+            made = True
+        except FileExistsError:
+            made = False
+        # Below the root also if it existed: who made it may have been killed before the sync.
+        if made or below_root:
+            _sync_folder(parent)
+        self._known.add(folder)
+
+    def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Objects below a folder in the order of their paths, which is not that of a folder's names: "a.b" < "a/b"."""
+        for path in self._children(prefix, after):
+            if path.endswith("/"):
+                yield from self._walk(path, after)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.stat(f"{self._folder}/{path}")
+                    yield ObjectInfo(path, found.st_size, found.st_ctime)
+
+    def _children(self, prefix: str, after: str) -> builtins.list[str]:
+        """Files and, marked by a final "/", folders in a folder, sorted; without those that hold nothing > `after`."""
+        paths = []
+        try:
+            with os.scandir(f"{self._folder}/{prefix}") as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        path = f"{prefix}{entry.name}/"
+                        if (path > after or after.startswith(path)) and entry.path != self._temporary:
+                            paths.append(path)
+                    elif entry.is_file():
+                        path = prefix + entry.name
+                        if path > after:
+                            paths.append(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        paths.sort()
+        return paths
+
+    def _absent(self, path: str) -> ObjectNotFound:
+        return ObjectNotFound(f"{self.root}: there is no object {path!r}")
+
+    def _doubt(self, error: OSError, path: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"{self.root}: it is not known whether {path!r} was made ({error.strerror}): put the same bytes there again"
+        )
+
+    def _error(self, error: OSError, path: str) -> StorageError:
+        kind, remedy = _REMEDIES.get(error.errno or 0, (StorageError, f"{error.strerror}: check the filesystem"))
+        return kind(f"{self.root}: {path!r}: {remedy}")
+
+
+def _read_open(fd: int, start: int, end: int | None) -> bytes:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise IsADirectoryError
+    stop = found.st_size if end is None else min(end, found.st_size)
+    pieces = []
+    while start < stop:
+        piece = os.pread(fd, stop - start, start)  # the kernel reads at most 2 GiB at a time
+        if not piece:
+            break
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _write(fd: int, data: Data, offset: int) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:
+        written = os.pwrite(fd, rest, offset)
+        offset += written
+        rest = rest[written:]
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove(temporary: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)

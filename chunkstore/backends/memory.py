@@ -1,0 +1,120 @@
+"""Objects in this process's memory, in the store of fsspec's memory filesystem, for trials and tests.
+
+They are what `fsspec.filesystem("memory")` shows at the same paths. The filesystem's own create checks and then writes;
+here a create is one `dict.setdefault`, which is atomic.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+
+import fsspec
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+from chunkstore.errors import InvalidOffset, ObjectNotFound
+from chunkstore.port import (
+    Data,
+    ObjectInfo,
+    Outcome,
+    Store,
+    check_path,
+    check_prefix,
+    check_range,
+    token_of,
+)
+
+_files: dict[str, MemoryFile] = MemoryFileSystem.store
+_contents = threading.RLock()  # a file has one position and may be growing: who looks into it holds this
+
+
+class MemoryStore(Store):
+    """Objects below memory://`folder`, shared by all stores of this process and gone with it."""
+
+    remote = False
+    can_append = True
+    can_concat = False
+
+    def __init__(self, folder: str) -> None:
+        folder = folder.strip("/")
+        if folder:
+            check_path(folder)
+        self.root = f"memory://{folder}"
+        self._base = f"/{folder}/" if folder else "/"
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        check_range(path, start, end)
+        file = self._file(path)
+        with _contents:
+            file.seek(start)
+            return bytes(file.read(-1 if end is None else end - start))
+
+    def put(self, path: str, data: Data) -> None:
+        key = self._key(path)
+        _files[key] = self._new_file(key, data)
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        token = token_of(data)
+        key = self._key(path)
+        new = self._new_file(key, data)
+        if _files.setdefault(key, new) is new or self.read(path, 0, len(token)) == token:
+            return Outcome.MINE
+        return Outcome.ANOTHERS
+
+    def append(self, path: str, offset: int, data: Data) -> None:
+        file = self._file(path)
+        with _contents:
+            size = file.seek(0, 2)
+            if size != offset:
+                raise InvalidOffset(
+                    f"{self.root}: {path!r} has {size} bytes, cannot append at {offset}", expected=size, given=offset
+                )
+            file.write(data)
+            file.modified = _now()
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        check_prefix(prefix)
+        skip = len(self._base)
+        below = self._base + prefix
+        # list(dict) is one step under the GIL; iterating over the dict itself would trip over concurrent puts.
+        paths = sorted(key[skip:] for key in list(_files) if key.startswith(below) and key[skip:] > after)
+        return list(itertools.islice(self._existing(paths), limit))
+
+    def stat(self, path: str) -> ObjectInfo:
+        file = self._file(path)
+        with _contents:
+            return ObjectInfo(path, file.seek(0, 2), file.modified.timestamp())
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            _files.pop(self._key(path), None)
+
+    def clock(self) -> float:
+        return _now().timestamp()
+
+    def _existing(self, paths: Iterable[str]) -> Iterator[ObjectInfo]:
+        for path in paths:
+            with contextlib.suppress(ObjectNotFound):
+                yield self.stat(path)
+
+    def _key(self, path: str) -> str:
+        check_path(path)
+        return self._base + path
+
+    def _file(self, path: str) -> MemoryFile:
+        try:
+            return _files[self._key(path)]
+        except KeyError:
+            raise ObjectNotFound(f"{self.root}: there is no object {path!r}") from None
+
+    @staticmethod
+    def _new_file(key: str, data: Data) -> MemoryFile:
+        return MemoryFile(fsspec.filesystem("memory"), key, bytes(data))
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

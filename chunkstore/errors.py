@@ -1,0 +1,45 @@
+"""The errors that a store raises.
+
+Each message names the root, the object where there is one, what went wrong, and what to do. No message ever holds a
+storage option's value, so credentials cannot reach a log through an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StorageError(Exception):
+    """Base of all errors of the storage port. Raised itself when the request was refused for good (disk full, …)."""
+
+
+class ObjectNotFound(StorageError):
+    """The object does not exist (now)."""
+
+
+class StorageUnavailable(StorageError):
+    """The store did not answer, or asked to come back later. Reads and idempotent requests may be repeated."""
+
+
+class OutcomeUnknown(StorageError):
+    """A `put_if_absent` that may have happened, or may happen yet. Settle it with the same bytes at the same path."""
+
+
+class InvalidOffset(StorageError):
+    """An append at a place that is not the end of the object: `expected` is its size in bytes, `given` the offset."""
+
+    def __init__(self, message: str, expected: int, given: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.given = given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.expected, self.given)
+
+
+class Unsupported(StorageError):
+    """The backend does not offer this operation (for these objects)."""
+
+
+class StorageRefused(StorageError):
+    """The root cannot be used as it is: wrong URL or options, no permission, or it failed the self-test."""

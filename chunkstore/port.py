@@ -1,0 +1,182 @@
+"""The storage port: the only way in which anything in this project touches storage.
+
+A `Store` is a flat map from paths to objects below one root. It owns two promises on which the write-ahead log stands
+(W1, W2, W8): an object appears whole or not at all, and of all that `put_if_absent` one path exactly one succeeds, and
+learns that it did, even when a retry below us or a lost response says otherwise. The second promise needs every such
+object to begin with a token that is unique for the attempt: in doubt the store reads it back and compares.
+
+Stores are synchronous and may be used by many threads. They survive a fork, but are never pickled: build them where
+they are used. Paths are relative, separated by "/", and checked (`check_path`).
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import enum
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn, SupportsIndex
+
+from chunkstore.errors import ObjectNotFound, Unsupported
+
+TOKEN = 24
+"""Bytes at the beginning of every object made by `put_if_absent`: writer id (16) and attempt (8), unique for ever."""
+
+LONGEST_PATH = 900
+"""Bytes (UTF-8) that a path may have; S3 allows 1,024 for root and path together."""
+
+Data = bytes | bytearray | memoryview
+"""What can be stored: anything bytes-like and C-contiguous."""
+
+
+class Outcome(enum.Enum):
+    """How a `put_if_absent` ended: the object there is the caller's, or somebody else's."""
+
+    MINE = "mine"
+    ANOTHERS = "another's"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing tells of an object: size in bytes, and when it was last changed by the store's clock (epoch s)."""
+
+    path: str
+    size: int
+    modified: float
+
+
+class Range(NamedTuple):
+    """A byte range of an object; `end` is exclusive, None means to the end of the object."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+
+
+def check_path(path: str) -> None:
+    """Raise ValueError unless `path` names an object on every backend and cannot leave the root."""
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"storage path {path!r} is not relative with non-empty parts other than '.' and '..'")
+    if "\0" in path:
+        raise ValueError(f"storage path {path!r} contains a NUL character")
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"storage path {path!r} is not valid Unicode text") from None
+    if length > LONGEST_PATH:
+        raise ValueError(f"storage path {path[:60]!r}… has {length} bytes; at most {LONGEST_PATH} are allowed")
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise ValueError unless `prefix` is a folder, as in "a/b/", or "" for the whole root."""
+    if prefix:
+        if not prefix.endswith("/"):
+            raise ValueError(f"listing prefix {prefix!r} is not a folder: it must end in '/'")
+        check_path(prefix[:-1])
+
+
+def check_range(path: str, start: int, end: int | None) -> None:
+    """Raise ValueError unless 0 <= start <= end."""
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"range [{start}, {end}) of {path!r} is not a byte range")
+
+
+def token_of(data: Data) -> bytes:
+    """The token that `data` begins with; ValueError if it is too short to hold one."""
+    view = memoryview(data).cast("B")
+    if len(view) < TOKEN:
+        raise ValueError(f"put_if_absent needs data that begins with a token of {TOKEN} bytes; got {len(view)} bytes")
+    return bytes(view[:TOKEN])
+
+
+class Store(abc.ABC):
+    """Objects below one root. Every method may raise StorageError or one of its subclasses (`chunkstore.errors`).
+
+    `root` is a URL without credentials, for messages. `remote` tells that a request costs tens of milliseconds.
+    `can_append` and `can_concat` tell whether these two verbs are offered.
+    """
+
+    root: str
+    remote: bool
+    can_append: bool
+    can_concat: bool
+
+    @abc.abstractmethod
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of an object; fewer if it ends before, none if it ends at or before `start`.
+
+        Raises ObjectNotFound.
+        """
+
+    def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
+        """What `read` returns for each range, in their order, and None where the object is absent."""
+        results: list[bytes | None] = []
+        for path, start, end in ranges:
+            try:
+                results.append(self.read(path, start, end))
+            except ObjectNotFound:
+                results.append(None)
+        return results
+
+    @abc.abstractmethod
+    def put(self, path: str, data: Data) -> None:
+        """Make or overwrite an object: readers see the old bytes or the new, and it is durable on return."""
+
+    @abc.abstractmethod
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
+
+        Outcome.MINE: the object there begins with this token (so the same bytes may be put again, to settle a doubt).
+        Outcome.ANOTHERS: an object of somebody else is there. Raises OutcomeUnknown whenever the object may have been
+        made, or may still be; any other error means that it was not, and will not be, made by this request.
+        """
+
+    def append(self, path: str, offset: int, data: Data) -> None:
+        """Add bytes at the end of an object, which must be at `offset`; durable on return, not atomic for readers.
+
+        Raises InvalidOffset if the object's size is not `offset`, ObjectNotFound, and Unsupported if not `can_append`.
+        """
+        raise Unsupported(f"{self.root}: objects cannot be appended to here; put a new object instead of {path!r}")
+
+    def concat(self, path: str, sources: Sequence[str]) -> None:
+        """Make or overwrite `path` with the bytes of `sources` one after the other, without moving them through here.
+
+        Raises ObjectNotFound for a missing source, and Unsupported if not `can_concat` or not for these objects.
+        """
+        raise Unsupported(f"{self.root}: objects cannot be joined by the storage here; put {path!r} as a new object")
+
+    @abc.abstractmethod
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        """All objects below the folder `prefix` ("a/b/", "" = root) with path > `after`, sorted, at most `limit`.
+
+        Objects that exist throughout the call are in it; it is never served from a cache.
+        """
+
+    @abc.abstractmethod
+    def stat(self, path: str) -> ObjectInfo:
+        """Size and time of an object. Raises ObjectNotFound."""
+
+    @abc.abstractmethod
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects, in any order; what is absent counts as deleted. May be repeated after an error."""
+
+    def clock(self) -> float:
+        """Now, in seconds since the epoch, by the clock that stamps `ObjectInfo.modified`."""
+        probe = f".clock/{uuid.uuid4().hex}"
+        self.put(probe, b"")
+        try:
+            return self.stat(probe).modified
+        finally:
+            self.delete([probe])
+
+    def close(self) -> None:  # noqa: B027 - most stores hold nothing
+        """Give up connections. The store must not be used afterwards."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        # A pickled store would carry its credentials to wherever the pickle goes.
+        raise TypeError(f"{self!r} cannot be pickled: open the store in the process that uses it")

@@ -1,0 +1,160 @@
+"""The test that a storage root must pass before anything is trusted to it.
+
+No look at versions can tell that a create is atomic: libraries drop conditions that they do not know, servers ignore
+them, filesystems check and then write. So it is tried: writers race for the same names while a reader looks on (W1,
+W8).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, StorageRefused
+from chunkstore.port import Outcome, Range, Store
+
+_NAMES = 20
+_WRITERS = 8
+_BODY = 16 * 1024  # bytes, so that a writer that is not atomic takes its time
+
+
+def self_test(store: Store) -> None:
+    """Race `put_if_absent`, and try the other verbs, below `.selftest/<uuid>/`, which is left empty.
+
+    Takes a few hundred requests. Raises StorageRefused with the reason and the numbers if the store breaks a promise of
+    the port; errors of the store pass through.
+    """
+    folder = f".selftest/{uuid.uuid4().hex}/"
+    try:
+        _race(store, folder)
+        _try_verbs(store, folder)
+    finally:
+        with contextlib.suppress(StorageError):  # what is left does no harm; the reason why matters more
+            store.delete([info.path for info in store.list(folder)])
+
+
+def _race(store: Store, folder: str) -> None:
+    names = [f"{folder}race-{number:02d}" for number in range(_NAMES)]
+    bodies = [[_body() for _ in names] for _ in range(_WRITERS)]
+    raced_for = iter(names)
+    current = names[0]
+
+    def next_name() -> None:
+        nonlocal current
+        current = next(raced_for)
+
+    start_together = threading.Barrier(_WRITERS, action=next_name)
+    finished = threading.Event()
+
+    def write(mine: Sequence[bytes]) -> list[Outcome]:
+        outcomes = []
+        try:
+            for name, body in zip(names, mine, strict=True):
+                start_together.wait()
+                outcomes.append(store.put_if_absent(name, body))
+        except BaseException:
+            start_together.abort()  # else the others wait for this one for ever
+            raise
+        return outcomes
+
+    def look_on() -> int:
+        partial = 0
+        while not finished.is_set():
+            with contextlib.suppress(ObjectNotFound):
+                partial += not _is_whole(store.read(current))
+        return partial
+
+    with ThreadPoolExecutor(_WRITERS + 1) as threads:
+        reader = threads.submit(look_on)
+        writers = [threads.submit(write, mine) for mine in bodies]
+        failures = [error for writer in writers if (error := writer.exception())]
+        finished.set()
+        partial = reader.result()
+    for error in sorted(failures, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    outcomes = [writer.result() for writer in writers]
+
+    winners = Counter(sum(told[at] is Outcome.MINE for told in outcomes) for at in range(_NAMES))
+    if winners != {1: _NAMES}:
+        counts = ", ".join(f"{count} names with {won} winners" for won, count in sorted(winners.items()))
+        _refuse(
+            store, f"of {_WRITERS} writers that made the same object at the same time, not exactly one won: {counts}"
+        )
+    if partial:
+        _refuse(store, f"objects were seen before they were complete, {partial} times")
+    for at, name in enumerate(names):
+        won = next(writer for writer in range(_WRITERS) if outcomes[writer][at] is Outcome.MINE)
+        _expect(store, store.read(name) == bodies[won][at], f"{name!r} does not hold what its winner wrote")
+        again = store.put_if_absent(name, bodies[won][at])
+        _expect(
+            store, again is Outcome.MINE, f"the winner of {name!r} was told {again} when it put the same bytes again"
+        )
+
+
+def _try_verbs(store: Store, folder: str) -> None:
+    before, after = _body(), _body()
+    name, other = f"{folder}verbs/a", f"{folder}verbs/b"
+    store.put(name, before)
+    store.put(name, after)
+    _expect(store, store.read(name) == after, "an object that was put twice does not hold the second bytes")
+    store.put(other, before)
+    _expect(store, store.read(other, 10, 30) == before[10:30], "a range of an object is not what was put")
+    _expect(store, store.read(other, len(before)) == b"", "reading at the end of an object returns something")
+    pieces = store.read_ranges([Range(name, 5, 8), Range(f"{folder}verbs/c"), Range(other, _BODY - 2, _BODY + 9)])
+    _expect(store, pieces == [after[5:8], None, before[-2:]], "reading several ranges returns something else")
+    _expect(store, store.stat(other).size == len(before), "stat does not tell the size of an object")
+
+    listed = [info.path for info in store.list(f"{folder}verbs/")]
+    _expect(store, listed == [name, other], f"a listing of two new objects shows {len(listed)}, or in another order")
+    listed = [info.path for info in store.list(f"{folder}verbs/", after=name)]
+    _expect(store, listed == [other], f"a listing after the first of two objects shows {len(listed)}")
+    if store.can_append:
+        _try_append(store, other, before)
+    store.delete([name, f"{folder}verbs/c"])
+    _expect(store, not _exists(store, name), "an object can be read after it was deleted")
+    listed = [info.path for info in store.list(f"{folder}verbs/")]
+    _expect(store, listed == [other], "a listing does not show that an object was deleted")
+
+
+def _try_append(store: Store, name: str, before: bytes) -> None:
+    store.append(name, len(before), b"more")
+    try:
+        store.append(name, len(before), b"again")
+    except InvalidOffset:
+        pass
+    else:
+        _refuse(store, "an append at a place that is not the end was carried out")
+    _expect(store, store.read(name) == before + b"more", "an appended object does not hold the old and the new bytes")
+
+
+def _exists(store: Store, name: str) -> bool:
+    try:
+        store.read(name)
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _body() -> bytes:
+    content = os.urandom(_BODY - 4)
+    return content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def _is_whole(seen: bytes) -> bool:
+    return len(seen) == _BODY and zlib.crc32(seen[:-4]) == int.from_bytes(seen[-4:], "big")
+
+
+def _expect(store: Store, holds: bool, otherwise: str) -> None:
+    if not holds:
+        _refuse(store, otherwise)
+
+
+def _refuse(store: Store, reason: str) -> NoReturn:
+    raise StorageRefused(f"{store.root}: this storage failed the self-test: {reason}: give a root on another storage")

@@ -1,0 +1,391 @@
+"""What every store must do, as test methods: subclass `StoreContract` and give it a `store` fixture of an empty store.
+
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def store(self): return MyStore(…)
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, Unsupported
+from chunkstore.port import LONGEST_PATH, TOKEN, Outcome, Range, Store
+
+BAD_PATHS = [
+    "",
+    "/a",
+    "a/",
+    "a//b",
+    ".",
+    "..",
+    "a/..",
+    "../a",
+    "a/../b",
+    "./a",
+    "a\0b",
+    "a" * (LONGEST_PATH + 1),
+    "\ud800",
+]
+BODY = bytes(range(200))
+
+
+def body(content: bytes = b"content") -> bytes:
+    """An object for put_if_absent: a token that is unique, and `content`."""
+    return os.urandom(TOKEN) + content
+
+
+def refused(error: type[BaseException], function: Callable[..., object], *arguments: object) -> Any:
+    """The error, which must be of this type, that calling `function` raises."""
+    try:
+        result = function(*arguments)
+    except error as raised:
+        return raised
+    raise AssertionError(f"{function} with {arguments!r} returned {result!r} and did not raise {error.__name__}")
+
+
+class StoreContract:
+    """The contract. Whether the store appends and concatenates is taken from what it says of itself."""
+
+    # -- whole objects
+
+    def test_put_and_read(self, store: Store) -> None:
+        store.put("a/b", BODY)
+        assert store.read("a/b") == BODY
+
+    def test_put_overwrites(self, store: Store) -> None:
+        store.put("a", b"long before")
+        store.put("a", b"after")
+        assert store.read("a") == b"after"
+
+    def test_any_bytes_like_is_stored(self, store: Store) -> None:
+        given = body()
+        words: Any = memoryview(given * 4).cast("I")
+        for number, data in enumerate([given, bytearray(given), memoryview(given), memoryview(given)[1:], words]):
+            store.put(f"put/{number}", data)
+            assert store.read(f"put/{number}") == bytes(data)
+        for number, data in enumerate([bytearray(given), memoryview(given), words]):
+            assert store.put_if_absent(f"created/{number}", data) is Outcome.MINE
+            assert store.read(f"created/{number}") == bytes(data)
+
+    def test_what_is_stored_is_a_copy(self, store: Store) -> None:
+        data = bytearray(BODY)
+        store.put("a", data)
+        data[0] = 99
+        assert store.read("a") == BODY
+
+    def test_an_empty_object(self, store: Store) -> None:
+        store.put("empty", b"")
+        assert store.read("empty") == store.read("empty", 0, 10) == store.read("empty", 5) == b""
+        assert store.stat("empty").size == 0
+        assert store.put_if_absent("empty", body()) is Outcome.ANOTHERS
+        assert store.read("empty") == b""
+
+    def test_a_large_object(self, store: Store) -> None:
+        data = os.urandom(3 * 2**20 + 1)
+        assert store.put_if_absent("large", data) is Outcome.MINE
+        assert store.read("large") == data
+
+    def test_strange_names(self, store: Store) -> None:
+        names = [
+            "a b",
+            "a%20b",
+            "ä/ö",
+            "-",
+            "a#b",
+            "a?b=c",
+            "a+b&c=d",
+            "a*b",
+            "x/.hidden",
+            "…",
+            "a:b",
+            "'\"<>",
+            "p/" * 20 + "q",
+        ]
+        for name in names:
+            store.put(name, name.encode())
+        assert [info.path for info in store.list("")] == sorted(names)
+        assert [store.read(name) for name in names] == [name.encode() for name in names]
+        store.delete(names)
+        assert store.list("") == []
+
+    # -- creating
+
+    def test_first_create_wins(self, store: Store) -> None:
+        first, second = body(), body()
+        assert store.put_if_absent("a/b", first) is Outcome.MINE
+        assert store.put_if_absent("a/b", second) is Outcome.ANOTHERS
+        assert store.read("a/b") == first
+
+    def test_the_same_bytes_again_are_mine(self, store: Store) -> None:
+        mine = body()
+        assert [store.put_if_absent("a", mine) for _ in range(3)] == [Outcome.MINE] * 3
+        assert store.put_if_absent("a", body()) is Outcome.ANOTHERS
+        assert store.put_if_absent("a", mine) is Outcome.MINE
+
+    def test_create_after_put_and_after_delete(self, store: Store) -> None:
+        store.put("a", b"short")
+        assert store.put_if_absent("a", body()) is Outcome.ANOTHERS
+        assert store.read("a") == b"short"
+        store.delete(["a"])
+        mine = body()
+        assert store.put_if_absent("a", mine) is Outcome.MINE
+        assert store.read("a") == mine
+
+    def test_a_create_needs_a_token(self, store: Store) -> None:
+        refused(ValueError, store.put_if_absent, "a", b"x" * (TOKEN - 1))
+        assert store.put_if_absent("a", b"x" * TOKEN) is Outcome.MINE
+
+    def test_racing_creates_have_one_winner(self, store: Store) -> None:
+        bodies = [body() for _ in range(4)]
+        with ThreadPoolExecutor(len(bodies)) as threads:
+            for number in range(5):
+                name = f"race/{number}"
+                outcomes = list(threads.map(lambda mine, name=name: store.put_if_absent(name, mine), bodies))
+                assert outcomes.count(Outcome.MINE) == 1
+                assert store.read(name) == bodies[outcomes.index(Outcome.MINE)]
+
+    # -- reading
+
+    def test_absent_objects(self, store: Store) -> None:
+        store.put("a/b", BODY)
+        for absent in ("c", "a", "a/b/c", "a/c"):
+            assert f"'{absent}'" in str(refused(ObjectNotFound, store.read, absent))
+            refused(ObjectNotFound, store.read, absent, 3, 3)
+            refused(ObjectNotFound, store.read, absent, 3, 5)
+            refused(ObjectNotFound, store.stat, absent)
+
+    def test_ranges(self, store: Store) -> None:
+        store.put("a", BODY)
+        size = len(BODY)
+        for start in (0, 1, 100, size - 1, size, size + 1, 10 * size):
+            assert store.read("a", start) == BODY[start:]
+            for end in (start, start + 1, start + 50, size - 1, size, size + 1, 10 * size):
+                if end >= start:
+                    assert store.read("a", start, end) == BODY[start:end], (start, end)
+
+    def test_ranges_that_are_none(self, store: Store) -> None:
+        store.put("a", BODY)
+        for start, end in ((-1, None), (-5, 3), (0, -1), (5, 4)):
+            refused(ValueError, store.read, "a", start, end)
+            refused(ValueError, store.read_ranges, [Range("a", start, end)])
+
+    def test_many_ranges(self, store: Store) -> None:
+        store.put("a", BODY)
+        store.put("b", BODY[::-1])
+        wanted = [
+            Range("a", 5, 9),
+            Range("none"),
+            Range("b", 190),
+            Range("a"),
+            Range("a", 200),
+            Range("a", 7, 7),
+            Range("none", 7, 7),
+            Range("b", 0, 1),
+            Range("a", 5, 9),
+        ]
+        assert store.read_ranges(wanted) == [
+            BODY[5:9],
+            None,
+            BODY[::-1][190:],
+            BODY,
+            b"",
+            b"",
+            None,
+            BODY[::-1][:1],
+            BODY[5:9],
+        ]
+        assert store.read_ranges([]) == []
+
+    # -- appending
+
+    def test_append(self, store: Store) -> None:
+        store.put("a", b"one")
+        if not store.can_append:
+            refused(Unsupported, store.append, "a", 3, b"two")
+            assert store.read("a") == b"one"
+            return
+        store.append("a", 3, b"two")
+        store.append("a", 6, b"")
+        store.append("a", 6, memoryview(b"three"))
+        assert store.read("a") == b"onetwothree"
+        assert store.stat("a").size == 11
+
+    def test_append_elsewhere_is_refused(self, store: Store) -> None:
+        if not store.can_append:
+            return
+        store.put("a", b"one")
+        for offset in (0, 2, 4):
+            error = refused(InvalidOffset, store.append, "a", offset, b"two")
+            assert (error.expected, error.given) == (3, offset)
+        assert store.read("a") == b"one"
+        refused(ObjectNotFound, store.append, "none", 0, b"two")
+        refused(ObjectNotFound, store.read, "none")
+
+    def test_racing_appends_have_one_winner(self, store: Store) -> None:
+        if not store.can_append:
+            return
+        store.put("a", b"start")
+
+        def append(number: int) -> bool:
+            try:
+                store.append("a", 5, bytes([number]) * 1000)
+            except InvalidOffset:
+                return False
+            return True
+
+        with ThreadPoolExecutor(4) as threads:
+            won = list(threads.map(append, range(4)))
+        assert won.count(True) == 1
+        assert store.read("a") == b"start" + bytes([won.index(True)]) * 1000
+
+    # -- joining
+
+    def test_concat(self, store: Store) -> None:
+        parts = [os.urandom(5 * 2**20), b"", os.urandom(100)]
+        for number, part in enumerate(parts):
+            store.put(f"part/{number}", part)
+        sources = [f"part/{number}" for number in range(len(parts))]
+        if not store.can_concat:
+            refused(Unsupported, store.concat, "whole", sources)
+            refused(ObjectNotFound, store.read, "whole")
+            return
+        store.concat("whole", sources)
+        assert store.read("whole") == b"".join(parts)
+        assert [store.stat(source).size for source in sources] == [len(part) for part in parts]
+        refused(ObjectNotFound, store.concat, "another", ["part/0", "none"])
+        refused(ObjectNotFound, store.read, "another")
+        store.concat("whole", ["part/1"])
+        assert store.read("whole") == b""
+
+    # -- listing
+
+    def test_list_is_sorted_by_path(self, store: Store) -> None:
+        paths = ["a/b", "a.b", "a/b.c", "a-b/c", "a/b-c/d", "a0", "A", "b/a", "a/é", "a/z", "ab/c/d"]
+        for path in paths:
+            store.put(path, path.encode())
+        infos = store.list("")
+        assert [info.path for info in infos] == sorted(paths)
+        assert [info.size for info in infos] == [len(path.encode()) for path in sorted(paths)]
+        assert [info.path for info in store.list("a/")] == ["a/b", "a/b-c/d", "a/b.c", "a/z", "a/é"]
+        assert [info.path for info in store.list("a/b-c/")] == ["a/b-c/d"]
+
+    def test_list_after_and_limit(self, store: Store) -> None:
+        paths = sorted(["f/1/x", "f/1.x", "f/2", "f/22/x", "f/3/a/b", "f/3/a/c", "f/9", "g"])
+        for path in paths:
+            store.put(path, b"")
+        for prefix in ("", "f/", "f/3/"):
+            below = [path for path in paths if path.startswith(prefix)]
+            for after in ["", "a", "f", "f/", "f/3/a", "f/3/a/", "f/3/b", "f/30", "h", *paths]:
+                expected = [path for path in below if path > after]
+                assert [info.path for info in store.list(prefix, after)] == expected, (prefix, after)
+                assert [info.path for info in store.list(prefix, after, 2)] == expected[:2], (prefix, after)
+        assert store.list("f/", limit=0) == []
+        assert len(store.list("f/", limit=100)) == len(paths) - 1
+
+    def test_list_of_nothing(self, store: Store) -> None:
+        assert store.list("") == store.list("a/") == store.list("a/b/", after="a/b/c", limit=3) == []
+        store.put("a", b"")
+        store.put("ab/c", b"")
+        assert store.list("a/") == []
+
+    def test_list_wants_a_folder(self, store: Store) -> None:
+        for prefix in ("a", "/", "a//", "../", "/a/"):
+            refused(ValueError, store.list, prefix)
+
+    def test_listings_are_never_stale(self, store: Store) -> None:
+        present: set[str] = set()
+        for number in range(6):
+            name = f"a/{number}"
+            assert store.put_if_absent(name, body()) is Outcome.MINE
+            present.add(name)
+            assert [info.path for info in store.list("a/")] == sorted(present)
+            if number % 2:
+                store.delete([name])
+                present.remove(name)
+                assert [info.path for info in store.list("")] == sorted(present)
+                refused(ObjectNotFound, store.stat, name)
+
+    def test_paging_through_a_folder(self, store: Store) -> None:
+        paths = [f"a/{number:03d}" for number in range(40)]
+        for path in paths:
+            store.put(path, b"")
+        seen: list[str] = []
+        while page := store.list("a/", after=seen[-1] if seen else "", limit=7):
+            seen += [info.path for info in page]
+        assert seen == paths
+
+    # -- facts and times
+
+    def test_stat_agrees_with_list(self, store: Store) -> None:
+        store.put("a/b", BODY)
+        assert [store.stat("a/b")] == store.list("a/")
+        assert store.stat("a/b").size == len(BODY)
+
+    def test_times_are_by_the_clock(self, store: Store) -> None:
+        before = store.clock()
+        store.put("a", BODY)
+        modified = store.stat("a").modified
+        assert before <= modified <= store.clock()
+        assert store.put_if_absent("b", body()) is Outcome.MINE
+        assert modified <= store.stat("b").modified <= store.clock()
+        assert [info.path for info in store.list("")] == ["a", "b"], "clock() left something"
+
+    # -- deleting
+
+    def test_delete(self, store: Store) -> None:
+        for path in ("a/1", "a/2", "b"):
+            store.put(path, BODY)
+        store.delete(["a/1", "b", "never", "a/never", "b/never", "a"])
+        assert [info.path for info in store.list("")] == ["a/2"]
+        store.delete(["a/1"])
+        store.delete([])
+        assert store.read("a/2") == BODY
+
+    # -- names and manners
+
+    def test_bad_paths_are_refused_by_every_verb(self, store: Store) -> None:
+        for path in BAD_PATHS:
+            for verb, *arguments in (
+                (store.read, path),
+                (store.read_ranges, [Range(path)]),
+                (store.put, path, BODY),
+                (store.put_if_absent, path, BODY),
+                (store.stat, path),
+                (store.delete, ["fine", path]),
+            ):
+                refused(ValueError, verb, *arguments)
+            if store.can_append:
+                refused(ValueError, store.append, path, 0, BODY)
+            if store.can_concat:
+                refused(ValueError, store.concat, path, ["a"])
+                refused(ValueError, store.concat, "a", [path])
+        assert store.list("") == []
+
+    def test_the_longest_path(self, store: Store) -> None:
+        path = ("é" * 50 + "/") * 8
+        path += "x" * (LONGEST_PATH - len(path.encode()))
+        store.put(path, BODY)
+        assert store.read(path) == BODY
+        assert [info.path for info in store.list("")] == [path]
+
+    def test_errors_name_root_and_object(self, store: Store) -> None:
+        error = refused(StorageError, store.read, "some/object")
+        assert store.root in str(error) and "some/object" in str(error)
+
+    def test_a_store_is_not_pickled(self, store: Store) -> None:
+        refused(TypeError, pickle.dumps, store)
+
+    def test_many_threads(self, store: Store) -> None:
+        def work(number: int) -> bool:
+            mine = body(b"%d" % number)
+            store.put_if_absent(f"t/{number}", mine)
+            listed = f"t/{number}" in [info.path for info in store.list("t/")]
+            return listed and store.read(f"t/{number}") == mine
+
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(work, range(32)))

@@ -1,0 +1,78 @@
+"""The base of stores that go around another store: every verb passes one method, as a `Request`."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from chunkstore.port import Data, ObjectInfo, Outcome, Range, Store
+
+WRITES = frozenset({"put", "put_if_absent", "append", "concat", "delete"})
+"""The verbs that change what is stored."""
+
+Result = TypeVar("Result")
+
+
+class Request(NamedTuple):
+    """One call of a verb. `paths` are the objects named (for `list` the prefix), `sent` the bytes of data given."""
+
+    verb: str
+    paths: tuple[str, ...]
+    sent: int = 0
+
+
+class WrappingStore(Store):
+    """Passes every call of the verbs through `_carry_out`, which decides what becomes of it."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.root = inner.root
+        self.remote = inner.remote
+        self.can_append = inner.can_append
+        self.can_concat = inner.can_concat
+
+    @abc.abstractmethod
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        """What the caller of `request` gets; `call` sends it to the inner store."""
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        return self._carry_out(Request("read", (path,)), lambda: self.inner.read(path, start, end))
+
+    def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
+        paths = tuple(path for path, _, _ in ranges)
+        return self._carry_out(Request("read_ranges", paths), lambda: self.inner.read_ranges(ranges))
+
+    def put(self, path: str, data: Data) -> None:
+        request = Request("put", (path,), memoryview(data).nbytes)
+        return self._carry_out(request, lambda: self.inner.put(path, data))
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        request = Request("put_if_absent", (path,), memoryview(data).nbytes)
+        return self._carry_out(request, lambda: self.inner.put_if_absent(path, data))
+
+    def append(self, path: str, offset: int, data: Data) -> None:
+        request = Request("append", (path,), memoryview(data).nbytes)
+        return self._carry_out(request, lambda: self.inner.append(path, offset, data))
+
+    def concat(self, path: str, sources: Sequence[str]) -> None:
+        return self._carry_out(Request("concat", (path, *sources)), lambda: self.inner.concat(path, sources))
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        return self._carry_out(Request("list", (prefix,)), lambda: self.inner.list(prefix, after, limit))
+
+    def stat(self, path: str) -> ObjectInfo:
+        return self._carry_out(Request("stat", (path,)), lambda: self.inner.stat(path))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        return self._carry_out(Request("delete", tuple(paths)), lambda: self.inner.delete(paths))
+
+    def clock(self) -> float:
+        return self._carry_out(Request("clock", ()), self.inner.clock)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
