@@ -1,0 +1,130 @@
+"""Errors of the engine. Each names the object it is about and what the caller can do."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of all errors of the engine."""
+
+
+class DataCorruption(EngineError):
+    """An object in storage fails its checks (W8). It is never applied and never passed over silently."""
+
+
+class FrameDamaged(DataCorruption):
+    """A frame of the write-ahead log fails its checks. `address` is its address in the log."""
+
+    def __init__(self, path: str, address: int, reason: str) -> None:
+        super().__init__(
+            f"{path}: {reason}. The log cannot be read past this frame; restore the object from a copy, or give it up "
+            f"with Container.repair({address})"
+        )
+        self.path = path
+        self.address = address
+
+
+class LogMoved(EngineError):
+    """The address that was touched lies behind a newer boundary, so what was seen there proves nothing (W7)."""
+
+
+class Overtaken(EngineError):
+    """Another writer's frame stands where ours was to stand: read on, validate again, append after it (W2)."""
+
+
+class OutcomeUnknown(EngineError):
+    """The process gave up before it learned whether the operation is in the log. Read the segment to find out."""
+
+
+class ContainerOffline(EngineError):
+    """The container does not take operations any more; `__cause__` tells why. Open it again."""
+
+
+class NotPrimary(ContainerOffline):
+    """Another process appended to a container that was held exclusively (Pravega: DataLogWriterNotPrimary)."""
+
+
+class Rejected(EngineError):
+    """Base of the errors by which an operation is refused because of the state it would be applied to."""
+
+
+class SegmentNotFound(Rejected):
+    """The segment does not exist (Pravega: StreamSegmentNotExists)."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(f"segment {segment!r} does not exist")
+        self.segment = segment
+
+
+class SegmentExists(Rejected):
+    """The segment exists already (Pravega: StreamSegmentExists)."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(f"segment {segment!r} exists already")
+        self.segment = segment
+
+
+class SegmentSealed(Rejected):
+    """The segment is sealed and takes no more data (Pravega: StreamSegmentSealed)."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(f"segment {segment!r} is sealed")
+        self.segment = segment
+
+
+class SegmentNotSealed(Rejected):
+    """The segment must be sealed before it can be merged (Pravega: StreamSegmentNotSealed)."""
+
+    def __init__(self, segment: str) -> None:
+        super().__init__(f"segment {segment!r} must be sealed before it is merged; seal it first")
+        self.segment = segment
+
+
+class SegmentTruncated(Rejected):
+    """Data before `start_offset` is gone (Pravega: StreamSegmentTruncated)."""
+
+    def __init__(self, segment: str, offset: int, start_offset: int) -> None:
+        super().__init__(
+            f"segment {segment!r}: offset {offset} has been truncated away; its first readable offset is {start_offset}"
+        )
+        self.segment = segment
+        self.offset = offset
+        self.start_offset = start_offset
+
+
+class BadOffset(Rejected):
+    """An offset does not fit the segment (Pravega: BadOffset)."""
+
+    def __init__(self, segment: str, expected: str | int, given: int) -> None:
+        super().__init__(f"segment {segment!r}: offset {given} was given where {expected} is expected")
+        self.segment = segment
+        self.expected = expected
+        self.given = given
+
+
+class BadAttributeUpdate(Rejected):
+    """An attribute's condition does not hold (Pravega: BadAttributeUpdate). `previous` is None where it is not set."""
+
+    def __init__(self, segment: str, attribute: bytes, previous: int | None, rule: str) -> None:
+        super().__init__(f"segment {segment!r}, attribute {attribute.hex()}: {rule}, but its value is {previous}")
+        self.segment = segment
+        self.attribute = attribute
+        self.previous = previous
+
+
+class BadKeyVersion(Rejected):
+    """A table entry's version is not the expected one (Pravega: BadKeyVersion). Version -1 means absent."""
+
+    def __init__(self, table: str, key: str, expected: int, actual: int) -> None:
+        super().__init__(f"table {table!r}, key {key!r}: version {expected} was expected, but it is {actual}")
+        self.table = table
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+
+class ExtentsChanged(Rejected):
+    """The range that was flushed is not in the log any more: somebody else flushed, truncated or deleted it."""
+
+    def __init__(self, segment: str, offset: int) -> None:
+        super().__init__(f"segment {segment!r}: the range at offset {offset} is not the unflushed range that was read")
+        self.segment = segment

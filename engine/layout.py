@@ -1,0 +1,67 @@
+"""The layout of payload in frames: where each append's bytes lie, and in which frame of a spanning operation (W4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.checksums import BLOCK, WIDTH
+from engine.operations import Append, Content, Derived, Operation, Payload
+from engine.segments import Extent, FrameRef, Segment
+
+MAX_PAYLOAD = 8 << 20
+"""The most payload of one frame, bytes."""
+
+
+class Layout:
+    """Collects the payload of a frame that will be at `address`.
+
+    When it is full, `spill` sends what was collected as a frame of its own and returns the next address: so operations
+    with more payload than a frame holds span consecutive frames of one writer.
+    """
+
+    def __init__(self, address: int, spill: Callable[[Layout], int] | None = None, limit: int = MAX_PAYLOAD) -> None:
+        self.frame = FrameRef(address)
+        self.buffers: list[bytes | memoryview] = []
+        self.size = 0
+        self._limit = limit
+        self._spill = spill
+
+    def mark(self) -> tuple[int, int]:
+        """What `rewind` goes back to."""
+        return len(self.buffers), self.size
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Take back what was added since `mark`, for an operation that was rejected."""
+        count, self.size = mark
+        del self.buffers[count:]
+
+    def bind(self, operation: Operation, lookup: Callable[[str], Segment]) -> Operation:
+        """The operation with its content laid out as extents."""
+        if isinstance(operation, Append) and not isinstance(operation.content, tuple):
+            return operation._replace(content=self._extents(operation.content, lookup))
+        return operation
+
+    def _extents(self, content: Content, lookup: Callable[[str], Segment]) -> tuple[Extent, ...]:
+        payload = Payload(content.make(lookup)) if isinstance(content, Derived) else content
+        assert isinstance(payload, Payload)
+        view, checksums = memoryview(payload.data), payload.checksums
+        extents: list[Extent] = []
+        while len(view):
+            taken = self._room(len(view))
+            blocks = -(-taken // BLOCK)
+            extents.append(Extent(self.frame, self.size, taken, checksums[: blocks * WIDTH]))
+            self.buffers.append(view[:taken])
+            self.size += taken
+            view, checksums = view[taken:], checksums[blocks * WIDTH :]
+        return tuple(extents)
+
+    def _room(self, wanted: int) -> int:
+        """How much of `wanted` goes into the present frame: all, or whole blocks so that the checksums can be cut."""
+        room = self._limit - self.size
+        if wanted <= room or self._spill is None:
+            return wanted
+        if room < BLOCK:
+            self.frame = FrameRef(self._spill(self))
+            self.buffers, self.size = [], 0
+            room = self._limit
+        return min(wanted, room // BLOCK * BLOCK)

@@ -1,0 +1,393 @@
+"""The write-ahead log of one container: a succession of frames, each published by `put_if_absent`.
+
+Owns the protocol and nothing else: where the head is, what is in flight, which frames are live, when an address may be
+believed. What the frames mean is its owner's business. Not thread-safe: the owner serialises all calls.
+
+Keeps W1 (succession), W2 (append after what was applied, an unknown outcome is settled by the same bytes at the same
+address), W3 (acknowledged in order only), W7 (boundary check when the last proof of the head is old), W8 (damage stops
+the log unless a repair frame passes over it) and W9 (asking for the turn and giving way).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import msgpack
+
+from chunkstore import ObjectNotFound, Outcome, Range, StorageError, StorageUnavailable, Store
+from chunkstore import OutcomeUnknown as PutUnknown
+from engine import frames
+from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
+from engine.frames import Frame, Kind, Position
+
+T = TypeVar("T")
+
+FOLLOW_BYTES = 32 << 10
+"""How much of a frame is read by who follows the log: enough for the metadata of nearly all frames."""
+
+MAX_WINDOW = 32
+"""The most frames asked for at once by who is behind."""
+
+
+class Executor(Protocol):
+    """Carries out requests, maybe in the background (concurrent.futures.Executor, or a simulation of it)."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any: ...
+
+
+class InlineExecutor:
+    """Carries out each request at once, in the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def boot_time() -> float:
+    """Seconds on a monotonic clock that goes on while the machine is suspended (W7)."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def folder(container: int) -> str:
+    """The folder of a container below the log's root."""
+    return f"containers/{container}"
+
+
+def frame_path(container: int, address: int) -> str:
+    """The object of a frame."""
+    return f"{folder(container)}/wal/{address:020d}"
+
+
+def checkpoint_path(container: int, address: int) -> str:
+    """The object of the state after the frame at `address`, which is the boundary of all frames before it (W6, W7)."""
+    return f"{folder(container)}/checkpoints/{address:020d}"
+
+
+def address_of(path: str) -> int:
+    """The address that an object of the log is named after."""
+    return int(path.rpartition("/")[2])
+
+
+@dataclass(slots=True)
+class Flight:
+    """A frame that was sent and is not settled yet. `body` is the owner's."""
+
+    position: Position
+    data: bytes
+    sent: float
+    future: Any
+    body: Any
+
+
+class Log:
+    """The log of one container, seen from one process.
+
+    Args:
+        store: the root of the log. container: its number.
+        head: the last live frame that the owner has applied (`frames.START` for a new log).
+        proof: `clock()` before the request that showed `head` not to be behind a boundary.
+        grace: seconds for which frames outlive the boundary that covers them; the same for all processes of a root.
+        patience: seconds for which an unknown outcome is tried to be settled before the caller is told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        container: int,
+        head: Position,
+        proof: float,
+        *,
+        grace: float,
+        executor: Executor,
+        patience: float = 60.0,
+        clock: Callable[[], float] = boot_time,
+        sleep: Callable[[float], None] = time.sleep,
+        new_writer: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+    ) -> None:
+        self.store = store
+        self.container = container
+        self.head = head
+        self.next = head.address + 1
+        self.flights: deque[Flight] = deque()
+        self.losses = 0
+        self._writer = new_writer()
+        self._attempt = 0
+        self._proof = proof
+        self._grace = grace
+        self._executor = executor
+        self._patience = patience
+        self._clock = clock
+        self._sleep = sleep
+        self._new_writer = new_writer
+        self._live: list[Frame] = []  # passed, and not handed to the owner yet
+        self._asked = False
+        self._round_trip = 0.001
+        self._gained = 1
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def upcoming(self) -> Position:
+        """The position that the next frame sent will have."""
+        last = self.flights[-1].position if self.flights else self.head
+        address = last.address + 1 if self.flights else self.next
+        return Position(address, self._writer, last.epoch + (0 if last.writer == self._writer else 1))
+
+    def send(self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any) -> Flight:
+        """Send a frame behind those in flight."""
+        position = self.upcoming()
+        last = self.flights[-1].position if self.flights else self.head
+        self._attempt += 1
+        data = frames.encode(self.container, position, self._attempt, last, meta, payload)
+        flight = Flight(position, data, self._clock(), None, body)
+        flight.future = self._executor.submit(self._put, position.address, data)
+        self.flights.append(flight)
+        return flight
+
+    def settle(self) -> Flight:
+        """Wait for the first frame in flight and believe it: it is live from now on (W3).
+
+        Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7) or OutcomeUnknown; the
+        flights are then still there for `drop`.
+        """
+        flight = self.flights[0]
+        path = frame_path(self.container, flight.position.address)
+        outcome = self._outcome(flight)
+        try:
+            self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
+        except StorageError as error:
+            raise OutcomeUnknown(
+                f"{path} was made, but whether the log had gone on without it could not be found out: {error}"
+            ) from error
+        if outcome is Outcome.ANOTHERS:
+            self.losses += 1
+            raise Overtaken(f"{path} holds another writer's frame")
+        self.flights.popleft()
+        self.head = flight.position
+        self.next = flight.position.address + 1
+        self.losses = 0
+        self._proof = max(self._proof, flight.sent)
+        self._round_trip = min(max(self._clock() - flight.sent, 0.0005), 2.0)
+        return flight
+
+    def drop(self) -> list[Flight]:
+        """Forget all frames in flight, once none of their requests is under way any more. Returns them."""
+        dropped = list(self.flights)
+        self.flights.clear()
+        for flight in dropped:
+            flight.future.exception()
+        return dropped
+
+    def renew(self) -> list[Flight]:
+        """Like `drop`, but as another writer from now on: a frame that lands late is never taken for a new one."""
+        dropped = self.drop()
+        self._writer = self._new_writer()
+        return dropped
+
+    def _put(self, address: int, data: bytes) -> Outcome:
+        return self.store.put_if_absent(frame_path(self.container, address), data)
+
+    def _outcome(self, flight: Flight) -> Outcome:
+        """Mine or another's. What is unknown is settled by the same bytes at the same address, again and again (W2)."""
+        pause, deadline, doubt = 0.01, self._clock() + self._patience, False
+        while True:
+            try:
+                outcome: Outcome = flight.future.result()
+                return outcome
+            except StorageError as error:
+                doubt = doubt or isinstance(error, PutUnknown)
+                passing = isinstance(error, PutUnknown | StorageUnavailable)
+                if not (passing or doubt):
+                    raise
+                if not passing or self._clock() >= deadline:
+                    raise OutcomeUnknown(
+                        f"{frame_path(self.container, flight.position.address)}: the storage gave no answer that "
+                        f"settles it ({error}); the operations in this frame may have been done or not"
+                    ) from error
+            self._sleep(pause)
+            pause = min(2 * pause, 1.0)
+            flight.future = self._executor.submit(self._put, flight.position.address, flight.data)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def follow(self) -> list[Frame]:
+        """The live frames from the head on, up to the first absent address. Nothing may be in flight.
+
+        Raises FrameDamaged (W8) or LogMoved (W7). Live frames that were passed before an error are in the next answer.
+        """
+        self._read_on()
+        return self._taken()
+
+    def _taken(self) -> list[Frame]:
+        taken, self._live = self._live, []
+        return taken
+
+    def _read_on(self) -> None:
+        window, begun = 1, self.next
+        while True:
+            sent = self._clock()
+            found = self._look(window)
+            self._trust(self.next)
+            for frame in found:
+                self._pass(frame)
+            if len(found) < window:
+                self._proof = max(self._proof, sent)
+                self._gained = max(1, self.next - begun)
+                return
+            window = min(2 * window, MAX_WINDOW)
+
+    def _pass(self, frame: Frame | FrameDamaged) -> None:
+        """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""
+        if isinstance(frame, FrameDamaged):
+            if frame.address >= self.next:
+                self.next = self._repaired(frame)
+            return
+        if frame.position.address != self.next:
+            return  # behind a repair that was found on the way
+        if frame.follows(self.head):
+            self.head = frame.position
+            self._live.append(frame)
+        elif frame.kind is Kind.ASK and frame.position.writer != self._writer:
+            self._asked = self.losses > 0  # whoever only reads on has no turn to give
+        self.next += 1
+
+    def _look(self, window: int) -> list[Frame | FrameDamaged]:
+        """The frames at the next addresses, at most `window`, up to the first that is absent."""
+        addresses = range(self.next, self.next + window)
+        found: list[Frame | FrameDamaged] = []
+        for address, prefix in zip(addresses, self._read_prefixes(addresses), strict=True):
+            if prefix is None:
+                break
+            frame = self._parse(address, prefix)
+            if frame is None:
+                break
+            found.append(frame)
+        return found
+
+    def _read_prefixes(self, addresses: range) -> list[bytes | None]:
+        ranges = [Range(frame_path(self.container, address), 0, FOLLOW_BYTES) for address in addresses]
+        return self._patiently(lambda: self.store.read_ranges(ranges))
+
+    def _patiently(self, request: Callable[[], T]) -> T:
+        """Make a request that only reads until the storage answers, or patience ends."""
+        pause, deadline = 0.01, self._clock() + self._patience
+        while True:
+            try:
+                return request()
+            except StorageUnavailable:
+                if self._clock() >= deadline:
+                    raise
+            self._sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _parse(self, address: int, prefix: bytes) -> Frame | FrameDamaged | None:
+        """The frame, what is wrong with it, or None when it vanished while the rest of its metadata was read."""
+        path = frame_path(self.container, address)
+        whole = len(prefix) < FOLLOW_BYTES
+        try:
+            end = frames.meta_end(prefix, path, address)
+            if end > len(prefix) and not whole:
+                try:
+                    begin = len(prefix)
+                    prefix += self._patiently(lambda: self.store.read(path, begin, end))
+                except ObjectNotFound:
+                    return None
+            return frames.decode(prefix, path, self.container, address, whole)
+        except FrameDamaged as damage:
+            return damage
+
+    # --- belief (W7) -------------------------------------------------------------------------------------------
+
+    def boundary(self) -> int:
+        """The address of the newest boundary: frames before it may be deleted at any time. -1 when there is none."""
+        listed = self._patiently(lambda: self.store.list(f"{folder(self.container)}/checkpoints/"))
+        return address_of(listed[-1].path) if listed else -1
+
+    def _trust(self, address: int) -> None:
+        """Called after touching `address` and before believing what was seen there."""
+        if self._clock() - self._proof <= self._grace / 2:
+            return
+        newest = self.boundary()
+        if address < newest:
+            raise LogMoved(
+                f"container {self.container}: address {address} was touched after a pause of more than "
+                f"{self._grace / 2:g} s, and a boundary at {newest} covers it"
+            )
+
+    # --- taking turns (W9) -------------------------------------------------------------------------------------
+
+    def ask(self) -> list[Frame]:
+        """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""
+        target = self.next + 2 * self._gained + 2
+        asked = Position(target, self._writer, 0)
+        self._attempt += 1
+        data = frames.encode(self.container, asked, self._attempt, frames.START, b"", (), Kind.ASK)
+        with contextlib.suppress(PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
+            self._put(target, data)
+        deadline = self._clock() + max(40 * self._round_trip, 0.05)
+        while self.next <= target and self._clock() < deadline:
+            self._read_on()
+        self._sleep(self._round_trip)
+        return self.follow()
+
+    def give_way(self) -> list[Frame]:
+        """When somebody asked for the turn: leave the next address to it for a few round trips. Returns live frames."""
+        if self._asked:
+            deadline = self._clock() + 4 * self._round_trip
+            while not self._live and self._clock() < deadline:
+                self._sleep(self._round_trip / 4)
+                self._read_on()
+            self._asked = False
+        return self._taken()
+
+    # --- repair (W8) -------------------------------------------------------------------------------------------
+
+    def repair(self, damaged: int) -> None:
+        """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
+
+        The frame itself and all frames that hang on it are void from then on. Raises ValueError when it is not damaged.
+        """
+        found = self._look(1)
+        if damaged != self.next or not found or not isinstance(found[0], FrameDamaged):
+            raise ValueError(f"frame {damaged} of container {self.container} is not a damaged frame that stops the log")
+        address = damaged
+        while True:
+            address += 1
+            prefix = self._read_prefixes(range(address, address + 1))[0]
+            if prefix is not None:
+                continue
+            self._attempt += 1
+            position = Position(address, self._writer, self.head.epoch + 1)
+            data = frames.encode(
+                self.container, position, self._attempt, self.head, msgpack.packb([damaged]), (), Kind.REPAIR
+            )
+            if self._put(address, data) is Outcome.MINE:
+                return
+
+    def _repaired(self, damage: FrameDamaged) -> int:
+        """The address of the repair frame that passes over the damaged frame; raises the damage when there is none."""
+        address = damage.address
+        while True:
+            address += 1
+            prefix = self._read_prefixes(range(address, address + 1))[0]
+            frame = self._parse(address, prefix) if prefix is not None else None
+            self._trust(damage.address)
+            if frame is None:
+                raise damage
+            if (
+                isinstance(frame, Frame)
+                and frame.kind is Kind.REPAIR
+                and frame.follows(self.head)
+                and msgpack.unpackb(frame.meta) == [damage.address]
+            ):
+                return address

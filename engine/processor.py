@@ -1,0 +1,560 @@
+"""The operation processor of a container: queue, validation, group commit, frames in flight.
+
+Owns the way of an operation from `submit` to its future. All threads' transactions queue up and leave together in one
+frame; several frames may be in flight. Keeps W2 (validate again after a lost race), W3 (acknowledge in order), W4
+(spanning operations) and W5 (an operation is validated against exactly the state it is applied to; a refusal is final
+only when that state is known to be the log's).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from chunkstore import StorageError
+from engine.errors import (
+    ContainerOffline,
+    DataCorruption,
+    EngineError,
+    LogMoved,
+    NotPrimary,
+    OutcomeUnknown,
+    Overtaken,
+    Rejected,
+)
+from engine.frames import HEADER, Frame, Position
+from engine.layout import MAX_PAYLOAD, Layout
+from engine.log import Flight, Log
+from engine.operations import (
+    Append,
+    Checkpoint,
+    Operation,
+    Payload,
+    Transaction,
+    decode_transactions,
+    encode_transactions,
+)
+from engine.segments import Extent, FrameRef
+from engine.state import Change, State
+
+logger = logging.getLogger(__name__)
+
+MAX_TRANSACTIONS = 4096
+"""The most transactions of one frame."""
+
+SPILL_BYTES = 1 << 20
+"""A transaction with more payload than this goes to a chunk once it has lost a race (design 3, group commit)."""
+
+
+class Receipt(NamedTuple):
+    """What became of a transaction: its frame's address and each operation's result (see State.apply).
+
+    `tries` is the number of frames that were sent for it: one more than the races it lost.
+    """
+
+    address: int
+    results: list[Any]
+    tries: int
+
+
+class Pending:
+    """A transaction on its way.
+
+    tries: frames sent for it. checked: the state was brought up to the log's head after it was submitted, so that a
+    refusal is final. spill: its payload shall go to a chunk; chunk: the chunk where it is.
+    """
+
+    __slots__ = ("checked", "chunk", "future", "operations", "queued", "size", "spill", "tries")
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = tuple(operations)
+        self.size = sum(
+            len(op.content) for op in operations if isinstance(op, Append) and not isinstance(op.content, tuple)
+        )
+        self.future: Future[Receipt] = Future()
+        self.future.set_running_or_notify_cancel()  # what was submitted cannot be cancelled
+        self.checked = False
+        self.queued = time.monotonic()
+        self.spill = False
+        self.chunk: str | None = None
+        self.tries = 0
+
+
+class Body(NamedTuple):
+    """What the processor keeps with a frame in flight: the state after it, and what it decides."""
+
+    after: State
+    accepted: list[tuple[Pending, list[Any]]]
+    rejected: list[tuple[Pending, Rejected]]
+    checkpoint: bool
+
+
+class Processor:
+    """Applies operations to a container's log and state.
+
+    Args:
+        log, state: as opened, the state being the one after the log's head.
+        reopen: opens both again from the newest checkpoint, when W7 says so.
+        spill: writes payload to a chunk and returns its extents; forget: deletes such a chunk again.
+        committed: told the position and state after each own frame, and whether it holds a Checkpoint.
+        checkpoint_due: tells, from the number of frames since the last Checkpoint, whether the next frame carries one.
+        flights: the most frames in flight. linger: seconds for which operations are collected while others fly.
+        threaded: a background thread does the work; otherwise `submit` does it at once, in the caller's thread.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        state: State,
+        *,
+        reopen: Callable[[], tuple[Log, State]],
+        spill: Callable[[Pending, int], tuple[str, list[Extent]]],
+        forget: Callable[[str], None],
+        committed: Callable[[Position, State, bool], None],
+        checkpoint_due: Callable[[int], bool],
+        flights: int = 4,
+        linger: float = 0.005,
+        threaded: bool = True,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.state = state
+        self.log = log
+        self.failure: BaseException | None = None
+        self._ahead = state
+        self._reopen = reopen
+        self._spill = spill
+        self._forget = forget
+        self._committed = committed
+        self._checkpoint_due = checkpoint_due
+        self._max_flights = flights
+        self._linger = linger
+        self._exclusive = False
+        self._threaded = threaded
+        self._now = now
+        self._queue: deque[Pending] = deque()
+        self._wake = threading.Condition()  # guards the queue and `_closing`
+        self._turn = threading.RLock()  # guards the log and the states
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    # --- for callers -------------------------------------------------------------------------------------------
+
+    def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
+        """Queue a transaction. Its future gets a Receipt, a Rejected error, OutcomeUnknown or ContainerOffline."""
+        pending = Pending(operations)
+        with self._wake:
+            if self._closing or self.failure is not None:
+                raise ContainerOffline("the container is closed; open it again") from self.failure
+            self._queue.append(pending)
+            if self._threaded and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+        if not self._threaded:
+            self._drain()
+        return pending.future
+
+    def refresh(self) -> State:
+        """The state with everything that was acknowledged anywhere before this call."""
+        with self._turn:
+            self._check_online()
+            while self.log.flights:
+                self._settle()
+            self._follow()
+            self._notify(None)
+            return self.state
+
+    def claim(self) -> None:
+        """Hold the log exclusively: from our next frame on, go offline with NotPrimary when another process appends."""
+        self.submit([]).result()
+        with self._turn:
+            self._exclusive = True
+
+    def repair(self, address: int) -> None:
+        """Give up the damaged frame at `address` (W8)."""
+        with self._turn:
+            self.log.repair(address)
+
+    def close(self) -> None:
+        """Finish what was submitted, then take nothing more."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        elif self.failure is None:
+            self._drain()
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                with self._turn:
+                    self._steps()
+        except ContainerOffline:
+            pass  # every pending operation has been told
+        except BaseException as error:  # the thread must not die and leave callers waiting
+            self._fail(error)
+
+    def _drain(self) -> None:
+        """Do all that is to be done, in the caller's thread."""
+        with self._turn:
+            try:
+                while self._queue or self.log.flights:
+                    self._steps()
+                    if self.log.flights:
+                        self._settle()
+            except ContainerOffline:
+                pass  # every pending operation has been told
+            except EngineError as error:
+                self._fail(error)
+
+    def _steps(self) -> None:
+        """Do what can be done without waiting. A storage that fails costs the operations at hand, not the container."""
+        try:
+            while self._step():
+                pass
+        except StorageError as error:
+            self._abandon(error)
+            with self._wake:
+                queued = list(self._queue)
+                self._queue.clear()
+            self._deliver_failure(queued, error)
+
+    def _wait(self) -> bool:
+        """Wait until something can be done. False when all is done and the processor is closing."""
+        with self._wake:
+            while not self._ready():
+                if self._closing and not self._queue and not self.log.flights:
+                    return False
+                self._wake.wait(self._linger if self._queue else None)
+            return True
+
+    def _ready(self) -> bool:
+        try:
+            landed = self.log.flights[0].future.done()
+        except IndexError:  # nothing flies, or `refresh` settled it just now
+            landed = False
+        return landed or self._may_send()
+
+    def _may_send(self) -> bool:
+        flying = len(self.log.flights)
+        if not self._queue or flying >= self._max_flights:
+            return False
+        if not flying or self._closing or time.monotonic() - self._queue[0].queued >= self._linger:
+            return True
+        return sum(pending.size for pending in self._queue) >= MAX_PAYLOAD
+
+    def _step(self) -> bool:
+        """Settle or send one frame, if one can be without waiting."""
+        if self.log.flights and self.log.flights[0].future.done():
+            self._settle()
+        elif self._may_send():
+            self._send()
+        else:
+            return False
+        return True
+
+    def _notify(self, _: Any) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send a frame with the transactions at the head of the queue."""
+        self._read_on(self.log.give_way)
+        batch = self._take()
+        try:
+            if self._spilled(batch):
+                self._send_laid_out(batch, self._new_layout(batch))
+        except Overtaken:  # while the pieces of a spanning operation were on their way
+            self._again(batch)
+            self._catch_up()
+        except LogMoved as error:  # likewise; the operation itself was not sent
+            self._requeue(batch)
+            self._deliver_unknown(self.log.drop(), error)
+            self._start_over()
+        except (OutcomeUnknown, StorageError) as error:
+            self._deliver_failure(batch, error)
+            self._abandon(error)
+        except BaseException as error:  # nobody may be left waiting
+            self._deliver_failure(batch, self._told(error))
+            raise
+
+    def _take(self) -> list[Pending]:
+        with self._wake:
+            batch, size = [self._queue.popleft()], 0
+            size = batch[0].size
+            while (
+                self._queue and size + self._queue[0].size <= MAX_PAYLOAD and len(batch) < MAX_TRANSACTIONS  #
+            ):
+                batch.append(self._queue.popleft())
+                size += batch[-1].size
+            return batch
+
+    def _new_layout(self, batch: list[Pending]) -> Layout:
+        spans = batch[0].chunk is None and batch[0].size > MAX_PAYLOAD
+        return Layout(self.log.upcoming().address, self._send_piece if spans else None)
+
+    def _send_laid_out(self, batch: list[Pending], layout: Layout) -> None:
+        time_ms = int(self._now() * 1000)
+        state = self._ahead
+        accepted: list[tuple[Pending, list[Any]]] = []
+        rejected: list[tuple[Pending, Rejected]] = []
+        transactions: list[Transaction] = []
+        for pending in batch:
+            if pending.size > MAX_PAYLOAD and pending.chunk is None:
+                self._dry_run(pending, state, time_ms, rejected)
+                if rejected:
+                    continue
+            mark = layout.mark()
+            try:
+                change = Change(state, time_ms, layout.frame.address)
+                bound, results = [], []
+                for operation in pending.operations:
+                    bound.append(layout.bind(operation, change.segment))
+                    results.append(change.apply(bound[-1]))
+            except Rejected as error:
+                layout.rewind(mark)
+                rejected.append((pending, error))
+                continue
+            state = change.state()
+            transactions.append(Transaction(time_ms, tuple(bound)))
+            accepted.append((pending, results))
+        if not transactions:
+            self._refuse(rejected)
+            return
+        address = layout.frame.address
+        if self._checkpoint_due(address - state.checkpoint):
+            transactions.append(Transaction(time_ms, (Checkpoint(),)))
+            state, _ = state.apply(transactions[-1], address)
+        meta = encode_transactions(transactions, layout.frame)
+        layout.frame.start = HEADER + len(meta)
+        for pending, _ in accepted:
+            pending.tries += 1
+        self._ahead = state
+        self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))
+
+    def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
+        flight = self.log.send(meta, layout.buffers, body)
+        if self._threaded:
+            flight.future.add_done_callback(self._notify)
+
+    def _send_piece(self, layout: Layout) -> int:
+        """Send payload of a spanning operation ahead of it; the address of the next frame."""
+        while len(self.log.flights) >= self._max_flights:
+            self._settle_or_raise()
+        layout.frame.start = HEADER
+        self._launch(b"", layout, Body(self._ahead, [], [], False))
+        return self.log.upcoming().address
+
+    def _dry_run(
+        self, pending: Pending, state: State, time_ms: int, rejected: list[tuple[Pending, Rejected]]
+    ) -> None:
+        """See whether a spanning transaction is acceptable before its pieces are sent."""
+        try:
+            layout, change = Layout(0), Change(state, time_ms, 0)
+            for operation in pending.operations:
+                change.apply(layout.bind(operation, change.segment))
+        except Rejected as error:
+            rejected.append((pending, error))
+
+    def _spilled(self, batch: Sequence[Pending]) -> bool:
+        """Write what has to go to chunks first. False when the storage refused, and the batch has been told."""
+        try:
+            for pending in batch:
+                if pending.spill and pending.chunk is None:
+                    self._to_chunk(pending)
+        except StorageError as error:
+            self._deliver_failure(batch, error)
+            return False
+        return True
+
+    def _to_chunk(self, pending: Pending) -> None:
+        """Write a large payload that has lost a race to a chunk, so that the next frame only refers to it."""
+        pending.chunk, extents = self._spill(pending, self.log.upcoming().epoch)
+        bound: list[Operation] = []
+        for operation in pending.operations:
+            if isinstance(operation, Append) and isinstance(operation.content, Payload):
+                bound.append(operation._replace(content=(extents.pop(0),)))
+            else:
+                bound.append(operation)
+        pending.operations = tuple(bound)
+        pending.size = sum(
+            len(op.content) for op in bound if isinstance(op, Append) and not isinstance(op.content, tuple)
+        )
+
+    def _refuse(self, rejected: list[tuple[Pending, Rejected]]) -> None:
+        """Tell why transactions were refused, once the state they were held against is known to be the log's (W5)."""
+        if self.log.flights:
+            self.log.flights[-1].body.rejected.extend(rejected)
+            return
+        self._deliver([(pending, error) for pending, error in rejected if pending.checked])
+        doubtful = [(pending, error) for pending, error in rejected if not pending.checked]
+        if doubtful and not self._follow():
+            self._deliver(doubtful)
+        for pending, _ in doubtful:
+            pending.checked = True
+        self._requeue([pending for pending, _ in doubtful])
+
+    # --- settling ----------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Wait for the first frame in flight and act on its outcome."""
+        try:
+            self._settle_or_raise()
+        except Overtaken:
+            self._catch_up()
+        except LogMoved as error:
+            self._deliver_unknown(self.log.drop(), error)
+            self._start_over()
+        except (OutcomeUnknown, StorageError) as error:
+            self._abandon(error)
+
+    def _settle_or_raise(self) -> None:
+        flight = self.log.settle()
+        body: Body = flight.body
+        self.state = body.after
+        for pending, results in body.accepted:
+            pending.future.set_result(Receipt(flight.position.address, results, pending.tries))
+        self._deliver(body.rejected)
+        self._committed(flight.position, body.after, body.checkpoint)
+
+    def _deliver(self, rejected: list[tuple[Pending, Rejected]]) -> None:
+        for pending, error in rejected:
+            self._deliver_failure([pending], error)
+
+    def _deliver_failure(self, batch: Sequence[Pending], error: BaseException) -> None:
+        for pending in batch:
+            if not pending.future.done():
+                pending.future.set_exception(error)
+                if pending.chunk is not None and isinstance(error, Rejected):
+                    self._forget(pending.chunk)
+
+    def _deliver_unknown(self, flights: Sequence[Flight], cause: Exception) -> None:
+        error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))
+        for flight in flights:
+            self._deliver_failure([pending for pending, _ in flight.body.accepted], error)
+            self._requeue([pending for pending, _ in flight.body.rejected])
+
+    def _catch_up(self) -> None:
+        """Another writer was there first: read on, apply, and queue our operations again to be validated anew (W2)."""
+        flights = self.log.drop()
+        again = [pending for flight in flights for pending in self._of(flight)]
+        self._again(again)
+        self._ahead = self.state
+        self._follow()
+        if self.log.losses >= 2:
+            self._read_on(self.log.ask)
+
+    def _again(self, batch: Sequence[Pending]) -> None:
+        """Queue what lost a race again; large payload goes to a chunk first."""
+        for pending in batch:
+            pending.spill = pending.spill or pending.size >= SPILL_BYTES
+        self._requeue(batch)
+
+    @staticmethod
+    def _of(flight: Flight) -> list[Pending]:
+        body: Body = flight.body
+        return [pending for pending, _ in body.accepted] + [pending for pending, _ in body.rejected]
+
+    def _requeue(self, batch: Sequence[Pending]) -> None:
+        with self._wake:
+            waiting = [pending for pending in batch if not pending.future.done() and pending not in self._queue]
+            self._queue.extendleft(reversed(waiting))
+
+    def _abandon(self, error: Exception) -> None:
+        """The storage does not answer or refuses: tell whoever waits, and go on as another writer."""
+        unknown = isinstance(error, OutcomeUnknown)
+        flights = self.log.renew()
+        if unknown:
+            self._deliver_unknown(flights, error)
+        else:
+            for flight in flights:
+                self._deliver_failure(self._of(flight), error)
+        self._ahead = self.state
+
+    # --- following ---------------------------------------------------------------------------------------------
+
+    def _follow(self) -> bool:
+        """Read on and apply. True when there was something new. Nothing may be in flight."""
+        before = self.state
+        self._read_on(self.log.follow)
+        return self.state is not before
+
+    def _read_on(self, read: Callable[[], list[Frame]]) -> None:
+        try:
+            self._apply(read())
+        except LogMoved:
+            self._start_over()
+
+    def _apply(self, live: Sequence[Frame]) -> None:
+        if not live:
+            return
+        state = self.state
+        for frame in live:
+            state = apply_frame(state, frame)
+        self.state = self._ahead = state
+        if self._exclusive:
+            self._fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
+            self._check_online()
+
+    def _start_over(self) -> None:
+        """What was seen may have been deleted behind our back: open again from the newest checkpoint (W7)."""
+        self.log, self.state = self._reopen()
+        self._ahead = self.state
+        if self._exclusive:
+            self._fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
+            self._check_online()
+
+    # --- failing -----------------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """Take the container offline and tell all who wait."""
+        if not isinstance(error, EngineError | StorageError):
+            logger.error("the operation processor stopped: %r", error)
+        with self._wake:
+            self.failure = error
+            queued = list(self._queue)
+            self._queue.clear()
+        told = self._told(error)
+        self._deliver_failure(queued, told)
+        for flight in self.log.drop():
+            self._deliver_failure([pending for pending, _ in flight.body.rejected], told)
+            self._deliver_failure([pending for pending, _ in flight.body.accepted], OutcomeUnknown(str(told)))
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What callers hear of an error that ends the container."""
+        return error if isinstance(error, ContainerOffline | DataCorruption) else self._offline(error)
+
+    @staticmethod
+    def _offline(error: BaseException) -> ContainerOffline:
+        offline = ContainerOffline(f"the container went offline: {error}")
+        offline.__cause__ = error
+        return offline
+
+    def _check_online(self) -> None:
+        if isinstance(self.failure, ContainerOffline):
+            raise self.failure
+        if self.failure is not None:
+            raise self._offline(self.failure)
+
+
+def apply_frame(state: State, frame: Frame) -> State:
+    """The state after a live frame. A transaction that cannot be applied means that the log is not what was written."""
+    own = FrameRef(frame.position.address, frame.payload_start)
+    if frame.kind != 0:
+        return state
+    try:
+        for transaction in decode_transactions(frame.meta, own):
+            state, _ = state.apply(transaction, frame.position.address)
+    except Rejected as error:
+        raise DataCorruption(f"frame {frame.position.address} cannot be applied: {error}") from error
+    return state

@@ -1,0 +1,142 @@
+"""Reading segments: from offsets to byte ranges of objects, and from those to checked bytes (S1).
+
+`plan` needs the state and is done once, wherever the state is known; `fetch` needs the stores only, so that a task in
+another process reads the objects itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from chunkstore import ObjectNotFound, Range, Store
+from engine.checksums import BLOCK, WIDTH, first_bad_block
+from engine.errors import BadOffset, DataCorruption, SegmentTruncated
+from engine.log import frame_path
+from engine.segments import Extent, FrameRef, Segment
+
+GAP = 64 << 10
+"""Ranges of one object that are no further apart than this are read by one request."""
+
+
+class Piece(NamedTuple):
+    """Bytes of a segment and where they lie. Plain values: may be pickled and sent to another process.
+
+    logged: the object is a frame below the log's root, not a chunk. `position`, `length` and `checksums` are those of
+    the whole extent in the object; the piece is its part `[skip, skip + taken)`.
+    """
+
+    logged: bool
+    path: str
+    position: int
+    length: int
+    checksums: bytes
+    skip: int
+    taken: int
+
+
+class Stores(NamedTuple):
+    """The two roots of a store: where the write-ahead log lies, and where the chunks lie."""
+
+    log: Store
+    chunks: Store
+
+
+def plan(segment: Segment, container: int, start: int, end: int) -> list[Piece]:
+    """The pieces of `[start, end)` of a segment, in order.
+
+    Raises SegmentTruncated or BadOffset when the segment does not hold all of the range.
+    """
+    if start < segment.start_offset:
+        raise SegmentTruncated(segment.name, start, segment.start_offset)
+    if not start <= end <= segment.length:
+        raise BadOffset(segment.name, f"a range within {segment.start_offset} to {segment.length}", end)
+    pieces = []
+    for offset, extent in segment.extents.between(start, end):
+        skip = max(start - offset, 0)
+        pieces.append(_piece(extent, container, skip, min(end - offset, extent.length) - skip))
+    return pieces
+
+
+def plan_extents(extents: Sequence[Extent], container: int) -> list[Piece]:
+    """The pieces that are these extents, whole."""
+    return [_piece(extent, container, 0, extent.length) for extent in extents]
+
+
+def _piece(extent: Extent, container: int, skip: int, taken: int) -> Piece:
+    source, position, length, checksums = extent
+    if isinstance(source, FrameRef):
+        path, logged = frame_path(container, source.address), True
+        position += source.start
+    else:
+        path, logged = source, False
+    return Piece(logged, path, position, length, checksums, skip, taken)
+
+
+def fetch(stores: Stores, pieces: Sequence[Piece]) -> list[memoryview]:
+    """The bytes of each piece, checked. Whole blocks are read, so that their checksums can be verified.
+
+    Raises ObjectNotFound when an object has gone (the range has to be planned again), DataCorruption (W8).
+    """
+    wanted = [_blocks(piece) for piece in pieces]
+    ranges = _merged(pieces, wanted)
+    contents: dict[tuple[bool, str, int], memoryview] = {}
+    for logged, store in ((True, stores.log), (False, stores.chunks)):
+        own = [(path, start, end) for where, path, start, end in ranges if where is logged]
+        if not own:
+            continue
+        for (path, start, _), data in zip(own, store.read_ranges([Range(*r) for r in own]), strict=True):
+            if data is None:
+                raise ObjectNotFound(f"{store.root}: {path} does not exist")
+            contents[logged, path, start] = memoryview(data)
+    begins = _begins(ranges)
+    return [
+        _checked(piece, blocks, begins, contents) for piece, blocks in zip(pieces, wanted, strict=True)
+    ]
+
+
+def _blocks(piece: Piece) -> tuple[int, int]:
+    """The part of the extent, in whole blocks, that holds the piece."""
+    first = piece.skip // BLOCK * BLOCK
+    last = min(-(-(piece.skip + piece.taken) // BLOCK) * BLOCK, piece.length)
+    return first, last
+
+
+def _merged(pieces: Sequence[Piece], wanted: Sequence[tuple[int, int]]) -> list[tuple[bool, str, int, int]]:
+    """The object ranges to read: neighbours in one object joined."""
+    spans = sorted(
+        (piece.logged, piece.path, piece.position + first, piece.position + last)
+        for piece, (first, last) in zip(pieces, wanted, strict=True)
+    )
+    merged: list[tuple[bool, str, int, int]] = []
+    for logged, path, start, end in spans:
+        if merged and merged[-1][:2] == (logged, path) and start <= merged[-1][3] + GAP:
+            merged[-1] = (logged, path, merged[-1][2], max(end, merged[-1][3]))
+        else:
+            merged.append((logged, path, start, end))
+    return merged
+
+
+def _begins(ranges: Iterable[tuple[bool, str, int, int]]) -> dict[tuple[bool, str], list[tuple[int, int]]]:
+    begins: dict[tuple[bool, str], list[tuple[int, int]]] = {}
+    for logged, path, start, end in ranges:
+        begins.setdefault((logged, path), []).append((start, end))
+    return begins
+
+
+def _checked(
+    piece: Piece,
+    blocks: tuple[int, int],
+    begins: dict[tuple[bool, str], list[tuple[int, int]]],
+    contents: dict[tuple[bool, str, int], memoryview],
+) -> memoryview:
+    first, last = piece.position + blocks[0], piece.position + blocks[1]
+    start = next(start for start, end in begins[piece.logged, piece.path] if start <= first and last <= end)
+    data = contents[piece.logged, piece.path, start][first - start : last - start]
+    sums = piece.checksums[blocks[0] // BLOCK * WIDTH : -(-blocks[1] // BLOCK) * WIDTH]
+    if len(data) != last - first or first_bad_block(data, sums) is not None:
+        raise DataCorruption(
+            f"{piece.path}: bytes {first} to {last} are not what was written there. Restore the object from a copy; "
+            "the data in it cannot be read otherwise"
+        )
+    return data[piece.skip - blocks[0] : piece.skip - blocks[0] + piece.taken]

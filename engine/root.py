@@ -1,0 +1,181 @@
+"""A root: the folder or bucket that holds streams, and the containers of it that this process has open.
+
+Owns `pravega.json`, which fixes for ever what all processes must agree on: the format, the number of containers, the
+grace period of the log, where the log lies. It is made by the first opening, after the storage has passed the self-test
+of the port; so that is paid once. A log on a root of its own carries a counterpart that names the root it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
+from chunkstore.selftest import self_test
+from engine.container import Container, Settings
+from engine.reads import Stores
+
+CONFIG = "pravega.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RootConfig:
+    """What a root's processes agree on. Seconds and numbers; `wal` is the URL of the log's root, None = in the root."""
+
+    id: str
+    containers: int = 4
+    grace_seconds: float = 600.0
+    garbage_delay_seconds: float = 600.0
+    wal: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
+        fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
+        return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> RootConfig:
+        """The inverse of `to_bytes`. Raises StorageRefused when it is not a root's description."""
+        try:
+            fields = json.loads(data)
+            version = fields.pop("format")
+            if "log_of" in fields:
+                raise StorageRefused(f"{where} holds the write-ahead log of another root; give that root instead")
+            if version != FORMAT:
+                raise StorageRefused(f"{where}/{CONFIG} has format {version}; this version reads format {FORMAT}")
+            config = cls(**fields)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageRefused(f"{where}/{CONFIG} does not describe a root of streams: {error!r}") from error
+        if not (isinstance(config.containers, int) and config.containers > 0 and config.grace_seconds > 0):
+            raise StorageRefused(f"{where}/{CONFIG} does not describe a root of streams: a value is out of range")
+        return config
+
+
+class Root:
+    """An open root. Containers are opened when they are first used, once for this process; again after a fork.
+
+    Use `Root.open`. `config` is what the root fixed, `settings` how this process works with it.
+    """
+
+    def __init__(self, stores: Stores, config: RootConfig, settings: Settings) -> None:
+        self.stores = stores
+        self.config = config
+        self.settings = replace(
+            settings, grace=config.grace_seconds, garbage_delay=config.garbage_delay_seconds
+        )
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._containers: dict[int, Container] = {}
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        wal: str | None = None,
+        create: bool = True,
+        settings: Settings | None = None,
+        **agreed: Any,
+    ) -> Root:
+        """Open a root, making it if it is new and `create` is set.
+
+        Args:
+            url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
+            agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds).
+
+        Raises StorageRefused when the storage is not fit, or not this root's.
+        """
+        store = open_store(url, storage_options)
+        config = _read_config(store)
+        if config is None:
+            if not create:
+                raise StorageRefused(f"{store.root} holds no streams: there is no {CONFIG}")
+            kept = open_store(wal, _options_for(wal, url, storage_options)).root if wal is not None else None
+            config = _create(store, RootConfig(uuid.uuid4().hex, wal=kept, **agreed))
+        log = _log_store(url, store, config, wal, storage_options)
+        if settings is None:
+            settings = Settings(linger=0.05 if log.remote else 0.005)
+        return cls(Stores(log, store), config, settings)
+
+    def container(self, number: int) -> Container:
+        """The container of that number, opened if need be."""
+        with self._lock:
+            if self._pid != os.getpid():  # threads and connections did not survive the fork
+                self._containers, self._pid = {}, os.getpid()
+            container = self._containers.get(number)
+            if container is None or container.offline:
+                if not 0 <= number < self.config.containers:
+                    raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
+                container = self._containers[number] = Container(self.stores, number, self.settings)
+            return container
+
+    def close(self) -> None:
+        """Close all containers that are open here."""
+        with self._lock:
+            if self._pid == os.getpid():
+                for container in self._containers.values():
+                    container.close()
+            self._containers = {}
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Root({self.stores.chunks.root!r})"
+
+
+def _read_config(store: Store) -> RootConfig | None:
+    try:
+        return RootConfig.from_bytes(store.read(CONFIG), store.root)
+    except ObjectNotFound:
+        return None
+
+
+def _create(store: Store, config: RootConfig) -> RootConfig:
+    """Make the root's description, unless another process was faster: then theirs holds."""
+    self_test(store)
+    store.put_if_absent(CONFIG, config.to_bytes())
+    made = _read_config(store)
+    assert made is not None
+    return made
+
+
+def _log_store(
+    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None
+) -> Store:
+    """The root of the log, which must be the one that belongs to this root."""
+    where = wal or config.wal
+    if where is None:
+        return store
+    log = open_store(where, _options_for(where, url, options))
+    if config.wal is None and log.root != store.root:
+        raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
+    marker = {"log_of": config.id, "format": FORMAT}
+    try:
+        found = json.loads(log.read(CONFIG))
+    except ObjectNotFound:
+        self_test(log)
+        log.put_if_absent(CONFIG, json.dumps(marker).encode())
+        found = json.loads(log.read(CONFIG))
+    if found.get("log_of") != config.id:
+        raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")
+    return log
+
+
+def _options_for(wal: str, url: str, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The storage options are for the root; a log on another kind of storage gets none."""
+    return options if _protocol(wal) == _protocol(url) else None
+
+
+def _protocol(url: str) -> str:
+    return url.partition("://")[0] if "://" in url else "file"

@@ -1,0 +1,67 @@
+"""Deleting what nobody needs any more: frames behind a boundary (W7), and chunks that are garbage (G1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chunkstore import Store
+from engine.log import address_of, folder
+from engine.operations import Collected
+from engine.segments import FrameRef
+from engine.state import State
+
+if TYPE_CHECKING:
+    from engine.container import Container
+
+BATCH = 1000
+"""Objects deleted by one request, at most."""
+
+
+def needed_from(state: State) -> int | None:
+    """The lowest address of a frame whose payload a segment still needs; None when there is none."""
+    addresses = [
+        next(extent.source.address for _, extent in segment.extents if isinstance(extent.source, FrameRef))
+        for segment in state.logged()
+    ]
+    return min(addresses, default=None)
+
+
+def truncate_log(store: Store, container: int, state: State, grace: float) -> int:
+    """Delete the frames, and checkpoints, behind the newest boundary that is older than `grace` seconds.
+
+    The boundary's age is taken by the store's clock. Frames that hold data not flushed yet stay. Returns how many
+    objects were deleted. A frame that a sleeper makes again at a deleted address is deleted by the next truncation.
+    """
+    checkpoints = store.list(f"{folder(container)}/checkpoints/")
+    now = store.clock()
+    old = [info.path for info in checkpoints if info.modified < now - grace]
+    if not old:
+        return 0
+    boundary = address_of(old[-1])
+    needed = needed_from(state)
+    limit = boundary if needed is None else min(boundary, needed)
+    doomed = old[:-1]
+    store.delete(doomed)
+    deleted = len(doomed)
+    while True:
+        listed = store.list(f"{folder(container)}/wal/", limit=BATCH)
+        doomed = [info.path for info in listed if address_of(info.path) < limit]
+        store.delete(doomed)
+        deleted += len(doomed)
+        if len(doomed) < BATCH:
+            return deleted
+
+
+def collect_garbage(container: Container, before: int) -> int:
+    """Delete the chunks that became garbage before `before` (ms since the epoch). Returns their number.
+
+    That no extent names them is part of the state that is looked at here, and a chunk that became garbage is never
+    attached again; so deleting needs no lock, and doing it twice does no harm.
+    """
+    garbage = container.refresh().garbage
+    due = sorted(chunk for chunk, since in garbage.items() if since < before)
+    for start in range(0, len(due), BATCH):
+        batch = due[start : start + BATCH]
+        container.stores.chunks.delete(batch)
+        container.commit([Collected(tuple(batch))])
+    return len(due)

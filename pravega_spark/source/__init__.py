@@ -1,0 +1,1 @@
+"""The Spark data source: options, batch and micro-batch readers, the sink."""

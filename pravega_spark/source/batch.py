@@ -1,0 +1,40 @@
+"""The batch read: both stream cuts are resolved once, at planning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pravega_spark.source.opening import open_stream, resolve_cut
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.partitions import plan_partitions, read_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BatchReader(DataSourceReader):
+    """Reads what lies between two stream cuts."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        options.batch_cuts()
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        snapshot = open_stream(self._options).snapshot()
+        start, end = self._options.batch_cuts()
+        head, tail = snapshot.head_cut(), snapshot.tail_cut()
+        if self._options.starting_timestamp is not None:
+            begin = snapshot.cut_at(self._options.starting_timestamp)
+        else:
+            begin = resolve_cut(snapshot, start, head)
+        if self._options.ending_timestamp is not None:
+            finish = snapshot.cut_at(self._options.ending_timestamp)
+        else:
+            finish = resolve_cut(snapshot, end, tail)
+        return list(plan_partitions(self._options, snapshot, begin, finish))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, partition)

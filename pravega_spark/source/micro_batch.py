@@ -1,0 +1,122 @@
+"""The micro-batch read: offsets are stream cuts, as text, so that a checkpoint of the original's can be read on.
+
+A poll that finds nothing new reads one object. Limits by bytes or events are kept from the first trigger on; data that
+was truncated under the query is an error that names it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pravega_spark.source.opening import open_stream, resolve_cut
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.partitions import plan_partitions, read_partition
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.scan import available, ranges_between
+from pravega_spark.streams.stream import Snapshot, Stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a stream for a streaming query. Lives in one process of the driver for the whole query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        options.streaming_cuts()
+        self._options = options
+        self._opened: Stream | None = None
+        self._pinned: StreamCut | None = None
+        self._newest: StreamCut | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}  # what is open stays in its process
+
+    def _stream(self) -> Stream:
+        if self._opened is None:
+            self._opened = open_stream(self._options)
+        return self._opened
+
+    def initialOffset(self) -> str:  # type: ignore[override]
+        snapshot = self._stream().snapshot()
+        if self._options.starting_timestamp is not None:
+            return snapshot.cut_at(self._options.starting_timestamp).as_text()
+        start, _ = self._options.streaming_cuts()
+        return resolve_cut(snapshot, start, snapshot.head_cut()).as_text()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_events_per_trigger is not None:
+            return ReadMaxRows(self._options.max_events_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
+        snapshot = self._stream().snapshot()
+        self._newest = tail = self._end(snapshot)
+        begin = StreamCut.from_text(start)
+        if tail.positions == begin.positions:
+            return str(start)
+        begin = self._past_losses(snapshot, begin, tail)
+        if isinstance(limit, ReadMaxBytes):
+            tail = snapshot.next_cut(begin, tail, max_bytes=limit.max_bytes)
+        elif isinstance(limit, ReadMaxRows):
+            tail = snapshot.next_cut(begin, tail, max_events=limit.max_rows)
+        return tail.as_text()
+
+    def _past_losses(self, snapshot: Snapshot, begin: StreamCut, tail: StreamCut) -> StreamCut:
+        """Where to go on from, when the stream was truncated beyond `begin`: an error, unless that is switched off."""
+        ranges, losses = available(snapshot, ranges_between(snapshot, begin, tail), self._options.fail_on_data_loss)
+        if not losses:
+            return begin
+        return StreamCut(begin.scope, begin.stream, {number: low for number, (low, _) in ranges.items()})
+
+    def _end(self, snapshot: Snapshot) -> StreamCut:
+        """The tail, the pinned tail of an AvailableNow query, or where the query is to end."""
+        tail = self._pinned or snapshot.tail_cut()
+        if self._options.ending_timestamp is not None:
+            return _earlier(tail, snapshot.cut_at(self._options.ending_timestamp))
+        _, end = self._options.streaming_cuts()
+        return tail if end in ("unbounded", "latest") else _earlier(tail, resolve_cut(snapshot, end, tail))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._pinned = self._stream().snapshot().tail_cut()
+
+    def reportLatestOffset(self) -> str | None:  # type: ignore[override]
+        return self._newest.as_text() if self._newest is not None else None
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        begin, finish = StreamCut.from_text(start), StreamCut.from_text(end)
+        stream = self._stream()
+        snapshot = stream.snapshot(refresh=False)
+        if any(offset > snapshot.segment(number).length for number, offset in finish.positions.items()):
+            snapshot = stream.snapshot()  # a restarted query plans its last batch again before it looks for news
+        return list(plan_partitions(self._options, snapshot, begin, finish))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, partition)
+
+    def commit(self, end: Any) -> None:
+        """Nothing is held for a query: retention goes on under it."""
+
+    def stop(self) -> None:
+        """The process ends with the query, and nothing needs to be closed."""
+
+
+def _earlier(one: StreamCut, other: StreamCut) -> StreamCut:
+    """The cut that lies behind neither of the two."""
+    positions = {number: min(offset, other.positions[number]) for number, offset in one.positions.items()}
+    return StreamCut(one.scope, one.stream, positions)

@@ -1,0 +1,244 @@
+"""The writers: tasks route and frame their rows, the driver's commit is ONE append for all of them.
+
+Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). A streaming
+query's batch is remembered in the same append under the query's id and the batch's number, so a replay of it is a
+no-op (X3); `txn_app_id` and `txn_version` do the same for batch jobs and `foreachBatch`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from engine.chunks import write_chunk
+from engine.operations import Payload
+from engine.segments import Extent
+from pravega_spark.source.opening import open_stream
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.events import Framed, frame_column
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.records import SegmentRecord
+from pravega_spark.streams.routing import hash_keys, segment_for
+from pravega_spark.streams.stream import Part, Stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INLINE_BYTES = 256 << 10
+"""A task with no more than this puts its data into its commit message."""
+
+CHUNK_BYTES = 32 << 20
+"""A task writes a chunk whenever it has collected this much."""
+
+
+class Share(NamedTuple):
+    """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
+
+    segment_id: int
+    content: bytes | tuple[Extent, ...]
+    records: np.ndarray
+    events: int
+
+
+class TaskMessage(WriterCommitMessage):
+    """What a task hands to the driver: its shares in the order of its rows, and the query that it belongs to."""
+
+    def __init__(self, shares: Sequence[Share], query_id: str | None) -> None:
+        self.shares = tuple(shares)
+        self.query_id = query_id
+
+    def chunks(self) -> list[str]:
+        """The chunks that the task has written."""
+        extents = (share.content for share in self.shares if isinstance(share.content, tuple))
+        return sorted({str(extent.source) for some in extents for extent in some})
+
+
+class Collector:
+    """Collects a task's rows by segment, and writes chunks when there is much of it."""
+
+    def __init__(self, stream: Stream, segments: Sequence[SegmentRecord]) -> None:
+        self._stream = stream
+        self._segments = segments
+        self._bounds = [segment.high for segment in segments]
+        self._random = np.random.default_rng()
+        self._framed: list[Framed] = []
+        self._size = 0
+        self.shares: list[Share] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Route and frame the rows of a batch."""
+        events = batch.column("event")
+        segments = None
+        if len(self._segments) > 1:
+            segments = segment_for(self._fractions(batch), self._bounds, self._random)
+        self._framed.append(frame_column(events, segments, len(self._segments)))
+        self._size += self._framed[-1].data.size
+        if self._size >= CHUNK_BYTES:
+            self._write_chunk()
+
+    def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
+        if "routing_key" in batch.schema.names:
+            return hash_keys(batch.column("routing_key"))
+        return np.full(batch.num_rows, np.nan)
+
+    def finish(self) -> list[Share]:
+        """The shares of all rows. Little data stays inline."""
+        if self.shares or self._size > INLINE_BYTES:
+            self._write_chunk()
+        else:
+            for segment, (buffers, records, events) in self._by_segment():
+                self.shares.append(Share(segment, b"".join(buffers), records, events))
+        return self.shares
+
+    def _by_segment(self) -> Iterator[tuple[int, tuple[list[memoryview], np.ndarray, int]]]:
+        for index, segment in enumerate(self._segments):
+            buffers = [memoryview(framed.segment_data(index)) for framed in self._framed]
+            lengths = np.concatenate([framed.segment_lengths(index) for framed in self._framed] or [np.empty(0, int)])
+            if len(lengths):
+                yield segment.id, (buffers, sparse_records(lengths, time_ms=0), len(lengths))
+
+    def _write_chunk(self) -> None:
+        """Write all that was collected to one chunk, one extent for each segment."""
+        groups = list(self._by_segment())
+        self._framed, self._size = [], 0
+        if not groups:
+            return
+        name = f"{self._stream.key}/{uuid.uuid4()}"
+        extents = write_chunk(self._stream.root.stores.chunks, name, [buffers for _, (buffers, _, _) in groups])
+        for extent, (segment, (_, records, events)) in zip(extents, groups, strict=True):
+            self.shares.append(Share(segment, (extent,), records, events))
+
+    def drop(self) -> None:
+        """Delete the chunks of a task that failed."""
+        self._stream.root.stores.chunks.delete(TaskMessage(self.shares, None).chunks())
+
+
+class _Writer:
+    """What batch and streaming writes share."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        _check_schema(schema)
+        self._options = options
+        open_stream(options).snapshot(refresh=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """A task: route, frame, keep or write."""
+        context = TaskContext.get()
+        query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        stream = open_stream(self._options)
+        collector = Collector(stream, stream.snapshot(refresh=False).record.current.segments)
+        try:
+            for batch in iterator:
+                collector.add(batch)
+            return TaskMessage(collector.finish(), query_id)
+        except BaseException:
+            collector.drop()
+            raise
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
+        tasks = [message for message in messages if isinstance(message, TaskMessage)]
+        parts = merged(tasks)
+        if not parts:
+            return
+        if not open_stream(self._options).write(parts, writer):
+            self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        chunks = [name for message in messages if isinstance(message, TaskMessage) for name in message.chunks()]
+        if chunks:
+            open_stream(self._options).discard(chunks)
+
+    def _named(self) -> tuple[str, int] | None:
+        """The writer that the options name."""
+        if self._options.txn_app_id is None or self._options.txn_version is None:
+            return None
+        return f"txn:{self._options.txn_app_id}", self._options.txn_version
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write`: all rows in one append."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages, self._named())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream`: each micro-batch in one append, exactly once."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(messages, self._named() or self._of_query(messages, batchId))
+
+    def _of_query(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> tuple[str, int] | None:
+        queries = {message.query_id for message in messages if isinstance(message, TaskMessage)}
+        if not self._options.exactly_once or not queries:
+            return None
+        (query,) = queries
+        if query is None:
+            raise RuntimeError(
+                "Spark did not tell the id of the streaming query, by which a replayed batch is known. Set options "
+                "'txn_app_id' and 'txn_version', or 'exactly_once' to false."
+            )
+        return f"query:{query}", batch
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(messages)
+
+
+def merged(tasks: Sequence[TaskMessage]) -> list[Part]:
+    """One part for each segment and kind of content, in the order of the tasks."""
+    parts: list[Part] = []
+    by_segment: dict[int, list[Share]] = {}
+    for task in tasks:
+        for share in task.shares:
+            by_segment.setdefault(share.segment_id, []).append(share)
+    now = int(time.time() * 1000)
+    for segment, shares in sorted(by_segment.items()):
+        run: list[Share] = []
+        for share in shares:
+            if run and isinstance(run[-1].content, bytes) is not isinstance(share.content, bytes):
+                parts.append(_part(segment, run, now))
+                run = []
+            run.append(share)
+        parts.append(_part(segment, run, now))
+    return parts
+
+
+def _part(segment: int, shares: Sequence[Share], now: int) -> Part:
+    """Shares of one kind as one append; their index records count on from one to the next."""
+    records, offset, count = [], 0, 0
+    for share in shares:
+        moved = share.records + np.array([offset, count, 0])
+        moved[:, 2] = now
+        records.append(moved)
+        offset, count = int(moved[-1, 0]), int(moved[-1, 1])
+    if isinstance(shares[0].content, bytes):
+        content: Payload | tuple[Extent, ...] = Payload(b"".join(share.content for share in shares))  # type: ignore[misc]
+    else:
+        content = tuple(extent for share in shares for extent in share.content)  # type: ignore[misc]
+    return Part(segment, content, np.concatenate(records), sum(share.events for share in shares))
+
+
+def _check_schema(schema: StructType) -> None:
+    fields = {field.name: field.dataType for field in schema.fields}
+    if "event" not in fields:
+        raise ValueError("Required attribute 'event' not found")
+    if not isinstance(fields["event"], StringType | BinaryType):
+        raise ValueError(
+            "event attribute type must be a string or binary; received unsupported type "
+            f"{fields['event'].simpleString()}"
+        )
+    key = fields.get("routing_key")
+    if key is not None and not isinstance(key, StringType):
+        raise ValueError(
+            f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}"
+        )

@@ -1,0 +1,109 @@
+"""The scopes and streams of a root.
+
+A scope is an entry in the table of the container that its name belongs to; a stream's record lies with the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgpack
+
+from engine.container import Container
+from engine.errors import BadKeyVersion
+from engine.operations import PutEntry
+from engine.root import Root
+from engine.state import NOT_EXISTS
+from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
+from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
+from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream import STREAMS, Stream
+
+SCOPES = "_system/scopes"
+
+
+class Catalog:
+    """Scopes and streams of an open root."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+
+    def _container(self, scope: str) -> Container:
+        return self.root.container(container_of(validate_scope_name(scope), self.root.config.containers))
+
+    def scope_exists(self, scope: str) -> bool:
+        """Whether the scope exists now."""
+        return self._container(scope).refresh().entry(SCOPES, scope) is not None
+
+    def create_scope(self, scope: str) -> bool:
+        """Make a scope. False when it exists already."""
+        try:
+            self._container(scope).commit([PutEntry(SCOPES, scope, msgpack.packb({}), NOT_EXISTS)])
+        except BadKeyVersion:
+            return False
+        return True
+
+    def delete_scope(self, scope: str) -> bool:
+        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty."""
+        if next(self.streams(scope), None) is not None:
+            raise ScopeNotEmpty(scope)
+        entry = self._container(scope).refresh().entry(SCOPES, scope)
+        if entry is not None:
+            self._container(scope).commit([PutEntry(SCOPES, scope, None, entry.version)])
+        return entry is not None
+
+    def scopes(self) -> list[str]:
+        """The names of all scopes, sorted."""
+        return sorted(key for container in self._containers() for key in container.refresh().tables.get(SCOPES, {}))
+
+    def streams(self, scope: str) -> Iterator[str]:
+        """The names of a scope's streams, in order within each container."""
+        prefix = f"{scope}/"
+        for container in self._containers():
+            for key in sorted(container.refresh().tables.get(STREAMS, {})):
+                if key.startswith(prefix):
+                    yield key.removeprefix(prefix)
+
+    def _containers(self) -> Iterator[Container]:
+        return (self.root.container(number) for number in range(self.root.config.containers))
+
+    def stream(self, scope: str, name: str) -> Stream:
+        """A stream by name, whether it exists or not. Raises ValueError for names that no stream can have."""
+        return Stream(self.root, validate_scope_name(scope), validate_stream_name(name))
+
+    def create_stream(
+        self,
+        scope: str,
+        name: str,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+        tags: tuple[str, ...] = (),
+    ) -> bool:
+        """Make a stream. False when it exists already. Raises ScopeNotFound."""
+        stream = self.stream(scope, name)
+        if not self.scope_exists(scope):
+            raise ScopeNotFound(scope)
+        return stream.create(scaling, retention, tags)
+
+    def ensure_stream(
+        self,
+        scope: str,
+        name: str,
+        *,
+        create_scope: bool,
+        create_stream: bool,
+        scaling: ScalingPolicy | None = None,
+        retention: RetentionPolicy | None = None,
+    ) -> Stream:
+        """The stream, made if it does not exist and that is allowed. Raises ScopeNotFound, StreamNotFound."""
+        stream = self.stream(scope, name)
+        if stream.exists():
+            return stream
+        if not self.scope_exists(scope):
+            if not create_scope:
+                raise ScopeNotFound(scope)
+            self.create_scope(scope)
+        if not create_stream:
+            raise StreamNotFound(stream.key)
+        stream.create(scaling, retention)
+        return stream

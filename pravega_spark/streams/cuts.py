@@ -1,0 +1,203 @@
+"""Stream cuts: a position in every segment of a stream at one moment, in the original's text and binary forms.
+
+Equal cuts are equal in every form: positions are kept in order of segment, and the text is compressed without a
+timestamp. Texts that others wrote may differ for equal cuts, so cuts are compared, never texts.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.streams.names import segment_epoch, segment_id, segment_number, validate_stored_name
+from pravega_spark.streams.serialization import FieldWriter, InvalidData, open_version, with_version
+
+NOT_REACHED = -1
+"""The offset of a segment that is known but that the reader has not come to."""
+
+_TEXT_VERSION = "0"
+_UNBOUNDED_TEXT = "UNBOUNDED"
+_LONGEST_PLAIN_TEXT = 32 * 1024 * 1024  # bytes, more than 500,000 segments; what unpacks to more is refused
+
+# Deflate, no flags, no time, no extra flags, unknown system: what Java writes since JDK 16.
+_GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+_GZIP_FORMAT = 31  # how zlib is told to expect a gzip header and to check the checksum
+_NUMBERS = re.compile(r"-?[0-9]{1,19}(?:,-?[0-9]{1,19})*")
+
+
+@dataclass(frozen=True)
+class StreamCut:
+    """A position in each segment of a stream. The tail cut of a sealed stream has no positions.
+
+    `positions` maps segment ids to offsets in bytes. An offset may be NOT_REACHED.
+    InvalidStreamCut for names that no stream has and for numbers out of range.
+    """
+
+    scope: str
+    stream: str
+    positions: Mapping[int, int]
+
+    def __post_init__(self) -> None:
+        try:
+            validate_stored_name(self.scope)
+            validate_stored_name(self.stream)
+        except ValueError as error:
+            raise InvalidStreamCut(str(error)) from None
+        for segment, offset in self.positions.items():
+            if not 0 <= segment < 1 << 63 or segment_number(segment) >= 1 << 31:
+                raise InvalidStreamCut(f"a stream cut of {self.scope}/{self.stream} cannot have segment id {segment}")
+            if not NOT_REACHED <= offset < 1 << 61:
+                raise InvalidStreamCut(
+                    f"a stream cut of {self.scope}/{self.stream} cannot have offset {offset} in segment {segment}"
+                )
+        object.__setattr__(self, "positions", MappingProxyType(dict(sorted(self.positions.items()))))
+
+    def __hash__(self) -> int:
+        return hash((self.scope, self.stream, tuple(self.positions.items())))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A read-only view of a dictionary cannot be pickled.
+        return StreamCut, (self.scope, self.stream, dict(self.positions))
+
+    def __str__(self) -> str:
+        positions = ", ".join(f"{segment}={offset}" for segment, offset in self.positions.items())
+        return f"{self.scope}/{self.stream}:{positions}"
+
+    def precedes(self, other: StreamCut) -> bool:
+        """Whether no segment that both cuts have is further in this cut than in the other.
+
+        True for equal cuts, and for cuts without a common segment. InvalidStreamCut if the cuts are of different
+        streams or one is UNBOUNDED, which has no positions.
+        """
+        if UNBOUNDED in (self, other):
+            raise InvalidStreamCut("UNBOUNDED has no positions to compare: take the head or the tail cut of the stream")
+        if (self.scope, self.stream) != (other.scope, other.stream):
+            raise InvalidStreamCut(f"stream cuts of different streams cannot be compared: {self} and {other}")
+        return all(offset <= other.positions.get(segment, offset) for segment, offset in self.positions.items())
+
+    def as_text(self) -> str:
+        """The cut as text: Base64 of a compressed list of positions. Equal cuts have equal texts."""
+        segments, offsets = self.positions.keys(), self.positions.values()
+        parts = [_TEXT_VERSION, f"{self.scope}/{self.stream}"]
+        parts += [",".join(map(str, map(segment_number, segments))), ",".join(map(str, map(segment_epoch, segments)))]
+        parts += [",".join(map(str, offsets))]
+        return base64.b64encode(_compressed(":".join(parts).encode())).decode()
+
+    @staticmethod
+    def from_text(text: str) -> StreamCut:
+        """The cut whose text this is; `UNBOUNDED` is known too. InvalidStreamCut for anything else."""
+        if text == _UNBOUNDED_TEXT:
+            return UNBOUNDED
+        parts = _decompressed(text).split(":", 4)
+        if len(parts) != 5 or parts[0] != _TEXT_VERSION:
+            raise _not_a_cut()
+        scope, slash, stream = parts[1].partition("/")
+        numbers, epochs, offsets = (_parsed_numbers(part) for part in parts[2:])
+        if not slash or not len(numbers) == len(epochs) == len(offsets):
+            raise _not_a_cut()
+        try:
+            segments = [segment_id(number, epoch) for number, epoch in zip(numbers, epochs, strict=True)]
+        except ValueError:
+            raise _not_a_cut() from None
+        return _made_of(scope, stream, list(zip(segments, offsets, strict=True)))
+
+    def to_bytes(self) -> bytes:
+        """The binary form; empty for UNBOUNDED."""
+        fields = FieldWriter()
+        fields.utf(f"{self.scope}/{self.stream}")
+        fields.compact_int(len(self.positions))
+        for segment, offset in self.positions.items():
+            fields.compact_long(segment)
+            fields.compact_signed_long(offset)
+        return with_version(1, fields.getvalue())
+
+    @staticmethod
+    def from_bytes(data: bytes) -> StreamCut:
+        """The cut whose binary form this is, in either version of it. InvalidStreamCut for anything else."""
+        if not data:
+            return UNBOUNDED
+        try:
+            version, fields = open_version(data)
+            if version not in (0, 1):
+                raise InvalidStreamCut(f"stream cut of unknown version {version}: expected 0 or 1")
+            scope, slash, stream = fields.utf().partition("/")
+            if not slash:
+                raise _not_a_cut()
+            offset = fields.compact_signed_long if version == 1 else fields.compact_long
+            positions = [(fields.compact_long(), offset()) for _ in range(fields.compact_int())]
+        except InvalidData as error:
+            raise InvalidStreamCut(f"Invalid bytes of a stream cut: {error}") from None
+        return _made_of(scope, stream, positions)
+
+
+class _Unbounded(StreamCut):
+    """The cut that stands for the head of a stream where a range starts, and for its tail where it ends."""
+
+    def __init__(self) -> None:
+        for field, value in (("scope", ""), ("stream", ""), ("positions", MappingProxyType({}))):
+            object.__setattr__(self, field, value)
+
+    def __reduce__(self) -> str:  # type: ignore[override]
+        return "UNBOUNDED"  # pickle looks the one instance up by this name
+
+    def __repr__(self) -> str:
+        return _UNBOUNDED_TEXT
+
+    def __str__(self) -> str:
+        return _UNBOUNDED_TEXT
+
+    def as_text(self) -> str:
+        return _UNBOUNDED_TEXT
+
+    def to_bytes(self) -> bytes:
+        return b""
+
+
+UNBOUNDED: StreamCut = _Unbounded()
+
+
+def _made_of(scope: str, stream: str, pairs: list[tuple[int, int]]) -> StreamCut:
+    positions = dict(pairs)
+    if len(positions) != len(pairs):
+        raise InvalidStreamCut(f"Invalid string representation of StreamCut: {scope}/{stream} has a segment twice.")
+    return StreamCut(scope, stream, positions)
+
+
+def _parsed_numbers(text: str) -> list[int]:
+    if not text:
+        return []  # the tail of a sealed stream, which the original writes but cannot read
+    if not _NUMBERS.fullmatch(text):
+        raise _not_a_cut()
+    return [int(number) for number in text.split(",")]
+
+
+def _not_a_cut() -> InvalidStreamCut:
+    return InvalidStreamCut(
+        "Invalid string representation of StreamCut. Pass a text that StreamCut.as_text() returned."
+    )
+
+
+def _compressed(data: bytes) -> bytes:
+    # Written by hand, because gzip.compress puts different system codes into the header in different Python versions.
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    trailer = zlib.crc32(data).to_bytes(4, "little") + len(data).to_bytes(4, "little")
+    return _GZIP_HEADER + deflate.compress(data) + deflate.flush() + trailer
+
+
+def _decompressed(text: str) -> str:
+    invalid = InvalidStreamCut("Invalid base64 input. Pass a text that StreamCut.as_text() returned, or UNBOUNDED.")
+    inflate = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        plain = inflate.decompress(base64.b64decode(text, validate=True), _LONGEST_PLAIN_TEXT).decode()
+    except (ValueError, zlib.error):
+        raise invalid from None
+    if inflate.unconsumed_tail:
+        raise InvalidStreamCut(f"Invalid base64 input. It unpacks to more than {_LONGEST_PLAIN_TEXT} bytes.")
+    if not inflate.eof or inflate.unused_data:
+        raise invalid
+    return plain

@@ -1,0 +1,173 @@
+"""Routing of keys to segments: the hash of a routing key, and the key ranges that segments own.
+
+The hash equals the original's for every key, so that a key stays in its segment whoever writes it. Whole columns are
+hashed with numpy; ASCII keys never become Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pravega_spark.streams.hashing import murmur64
+
+_SEED = 1741865571
+_C1 = np.uint64(0x87C37B91114253D5)
+_C2 = np.uint64(0x4CF5AD432745937F)
+_ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
+_LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
+
+
+def hash_key(key: str) -> float:
+    """The place of a routing key on the unit interval, in [0, 1)."""
+    return (murmur64(key, _SEED) >> 12) / 2**52
+
+
+def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """`hash_key` of every key of a string column, as float64; NaN where the key is null. TypeError if not strings."""
+    if isinstance(keys, pa.ChunkedArray):
+        return np.concatenate([hash_keys(chunk) for chunk in keys.chunks]) if keys.num_chunks else np.empty(0)
+    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type)):
+        raise TypeError(f"column routing_key must hold strings, not {keys.type}: cast it to string")
+    column = keys.cast(pa.large_string())
+    fractions = np.full(len(column), np.nan)
+    if len(column) == 0:
+        return fractions
+    starts, lengths, text = _string_parts(column)
+    known = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    vectorised = known & (lengths <= _LONGEST_VECTORISED)
+    if text.max(initial=0) >= 0x80:
+        vectorised &= pc.fill_null(pc.string_is_ascii(column), False).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(vectorised)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        fractions[some] = (_murmur64_ascii(text, starts[some], lengths[some]) >> np.uint64(12)) * 2.0**-52
+    others = np.flatnonzero(known & ~vectorised)
+    fractions[others] = [hash_key(key) for key in column.take(pa.array(others)).to_pylist()]
+    return fractions
+
+
+def even_ranges(count: int) -> list[tuple[float, float]]:
+    """The (low, high] key ranges of a new stream with `count` segments; the last bound is exactly 1.0."""
+    if count <= 0:
+        raise ValueError(f"a stream needs at least one segment, not {count}")
+    width = 1.0 / count
+    # count * (1 / count) is a little below 1.0 for some counts, 49 the first, and would leave keys without a segment.
+    bounds = [*(number * width for number in range(count)), 1.0]
+    return list(pairwise(bounds))
+
+
+def segment_for(
+    fractions: np.ndarray, upper_bounds: Sequence[float] | np.ndarray, random: np.random.Generator | None = None
+) -> np.ndarray:
+    """The index of the range (low, high] that owns each fraction; 0.0 belongs to the first range.
+
+    `upper_bounds` are the ranges' upper bounds in ascending order, the last one 1.0. A NaN fraction (a row without a
+    key) goes to a place drawn from `random` uniformly over the key space. ValueError for bounds that do not cover the
+    key space, and for NaN when no generator is given.
+    """
+    bounds = _checked_bounds(upper_bounds)
+    keyless = np.isnan(fractions)
+    if keyless.any():
+        if random is None:
+            raise ValueError("a row has no routing key: pass a random generator to spread such rows")
+        fractions = np.where(keyless, random.random(len(fractions)), fractions)
+    return np.searchsorted(bounds, fractions, side="left")
+
+
+def _checked_bounds(upper_bounds: Sequence[float] | np.ndarray) -> np.ndarray:
+    bounds = np.asarray(upper_bounds, dtype=np.float64)
+    if bounds.size == 0 or not bounds[-1] >= 1.0:
+        raise ValueError("Last segment missing. The key ranges must reach 1.0.")
+    if not bounds[0] > 0.0 or not bounds[-1] < 1.00001 or not np.all(bounds[1:] > bounds[:-1]):
+        raise ValueError("the upper bounds of key ranges must ascend from above 0.0 to 1.0")
+    return bounds
+
+
+def _string_parts(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Starts and byte lengths of a large_string array's values, and its text, padded for reads of 8 bytes anywhere."""
+    _, offset_buffer, text_buffer = column.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    used = int(offsets[-1] - offsets[0])
+    text = np.zeros(used + 16, np.uint8)
+    if used:
+        text[:used] = np.frombuffer(text_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return offsets[:-1] - offsets[0], np.diff(offsets), text
+
+
+def _murmur64_ascii(text: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """First half of Murmur3 x64-128 over ASCII strings widened to UTF-16LE.
+
+    Eight characters make one 16-byte block of the hash. The keys are put in descending order of whole blocks, so that
+    the keys that still have a block are always a prefix of the arrays.
+    """
+    words = np.ndarray((len(text) - 7,), "<u8", text, strides=(1,))
+    blocks = lengths >> 3
+    order = np.argsort((-blocks).astype(np.int8), kind="stable")
+    starts, lengths, blocks = starts[order], lengths[order], blocks[order]
+    h1 = np.full(len(starts), _SEED, np.uint64)
+    h2 = h1.copy()
+    for block in range(int(blocks[0])):
+        active = int(np.searchsorted(-blocks, -block, side="left"))
+        _mix_block(h1[:active], h2[:active], words[starts[:active] + 8 * block])
+    rest = (lengths & 7).astype(np.uint64)
+    tail = words[starts + 8 * blocks] & ((np.uint64(1) << (rest << np.uint64(3))) - np.uint64(1))
+    first, second = _widened(tail).T
+    h1 ^= _scrambled(first, _C1, 31, _C2)
+    h2 ^= _scrambled(second, _C2, 33, _C1)
+    hashes = np.empty_like(h1)
+    hashes[order] = _finished(h1, h2, (lengths * 2).astype(np.uint64))
+    return hashes
+
+
+def _mix_block(h1: np.ndarray, h2: np.ndarray, characters: np.ndarray) -> None:
+    """Mixes eight characters of each key into the two halves, in place."""
+    first, second = _widened(characters).T
+    h1 ^= _scrambled(first, _C1, 31, _C2)
+    _rotate(h1, 27)
+    h1 += h2
+    h1 *= np.uint64(5)
+    h1 += np.uint64(0x52DCE729)
+    h2 ^= _scrambled(second, _C2, 33, _C1)
+    _rotate(h2, 31)
+    h2 += h1
+    h2 *= np.uint64(5)
+    h2 += np.uint64(0x38495AB5)
+
+
+def _finished(h1: np.ndarray, h2: np.ndarray, length: np.ndarray) -> np.ndarray:
+    h1 ^= length
+    h2 ^= length
+    h1 += h2
+    h2 += h1
+    for half in (h1, h2):
+        half ^= half >> np.uint64(33)
+        half *= np.uint64(0xFF51AFD7ED558CCD)
+        half ^= half >> np.uint64(33)
+        half *= np.uint64(0xC4CEB9FE1A85EC53)
+        half ^= half >> np.uint64(33)
+    h1 += h2
+    return h1
+
+
+def _widened(characters: np.ndarray) -> np.ndarray:
+    """Eight ASCII characters in each 64-bit word, as UTF-16LE: two columns of 64-bit words, four characters each."""
+    return characters.view(np.uint8).astype("<u2").view("<u8").reshape(-1, 2)
+
+
+def _scrambled(key: np.ndarray, first: np.uint64, distance: int, second: np.uint64) -> np.ndarray:
+    scrambled: np.ndarray = key * first
+    _rotate(scrambled, distance)
+    scrambled *= second
+    return scrambled
+
+
+def _rotate(values: np.ndarray, distance: int) -> None:
+    """Rotates 64-bit words to the left, in place."""
+    low = values >> np.uint64(64 - distance)
+    values <<= np.uint64(distance)
+    values |= low

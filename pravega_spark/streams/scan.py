@@ -1,0 +1,197 @@
+"""Reading a range of a stream: from two cuts to slices that can be read anywhere, and from a slice to columns.
+
+A slice is a range of one segment with the places of its bytes, so a task reads the objects itself, without looking at
+the log (S1). Events come out in the order of the segment; a range that has gone is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from chunkstore import ObjectNotFound
+from engine.errors import DataCorruption, SegmentNotFound
+from engine.reads import Piece, fetch, plan
+from engine.root import Root
+from pravega_spark.errors import InvalidStreamCut, TruncatedData
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.events import decode
+from pravega_spark.streams.index import RECORD_SIZE, decode_records
+from pravega_spark.streams.names import index_segment_name
+from pravega_spark.streams.stream import Snapshot, Stream
+
+STEP = 8 << 20
+"""How many bytes of a slice are in memory at once, about."""
+
+UNINDEXED = 256 << 10
+"""A slice that is not larger than this is read without its index: finding its events one by one costs less."""
+
+
+class Slice(NamedTuple):
+    """Bytes `[start, end)` of a segment, beginning and ending at event boundaries. Plain values: may be pickled.
+
+    records: where the index records of this range lie; empty for a small range.
+    """
+
+    segment_id: int
+    start: int
+    end: int
+    pieces: tuple[Piece, ...]
+    records: tuple[Piece, ...]
+
+
+class Events(NamedTuple):
+    """Some consecutive events of a segment: their framed bytes, where each header lies in them, payload lengths.
+
+    `offset`: the segment's offset of the first byte of `data`. `start`: where in `data` the first event begins.
+    """
+
+    segment_id: int
+    offset: int
+    data: memoryview
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def ranges_between(snapshot: Snapshot, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
+    """For each segment the range between two cuts. Raises InvalidStreamCut when they are not cuts in this order."""
+    snapshot.check(start)
+    snapshot.check(end)
+    ranges = {}
+    for number, offset in start.positions.items():
+        if offset > end.positions[number]:
+            raise InvalidStreamCut(
+                f"Segment offset in startStreamCut should be <= segment offset in endStreamCut. "
+                f"Segment {number} of {snapshot.stream.key}: {offset} and {end.positions[number]}"
+            )
+        ranges[number] = (offset, end.positions[number])
+    return dict(sorted(ranges.items()))
+
+
+def available(
+    snapshot: Snapshot, ranges: dict[int, tuple[int, int]], fail_on_data_loss: bool = True
+) -> tuple[dict[int, tuple[int, int]], list[TruncatedData]]:
+    """The parts of the ranges that are still there, and what is lost. Raises the loss if it is to be an error."""
+    found, losses = {}, []
+    for number, (start, end) in ranges.items():
+        head = snapshot.segment(number).start_offset
+        if start < head and start < end:
+            losses.append(TruncatedData(snapshot.stream.key, number, start, min(head, end)))
+            if fail_on_data_loss:
+                raise losses[-1]
+        found[number] = (min(max(start, head), end), end)
+    return found, losses
+
+
+def plan_slices(snapshot: Snapshot, ranges: dict[int, tuple[int, int]], target_bytes: int) -> list[Slice]:
+    """Slices of at most about `target_bytes` that cover the ranges; none for an empty range."""
+    slices = []
+    for number, (start, end) in ranges.items():
+        bounds = _bounds(snapshot, number, start, end, target_bytes)
+        for low, high in zip(bounds, bounds[1:], strict=False):
+            slices.append(plan_slice(snapshot, number, low, high))
+    return slices
+
+
+def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int) -> list[int]:
+    """Where to cut a range: at index records, which are event boundaries."""
+    bounds = [start]
+    if end - start > target_bytes:
+        index = snapshot.index(number)
+        while end - bounds[-1] > target_bytes * 5 // 4:
+            record = index.locate_offset(bounds[-1] + target_bytes)
+            if record is None or record.offset >= end:
+                break
+            bounds.append(record.offset)
+    return [*bounds, end] if end > start else []
+
+
+def plan_slice(snapshot: Snapshot, number: int, start: int, end: int) -> Slice:
+    """One slice. Raises SegmentTruncated when it is gone."""
+    segment, container = snapshot.segment(number), snapshot.stream.number
+    pieces = plan(segment, container, start, end)
+    index: list[Piece] = []
+    if end - start > UNINDEXED:
+        records = snapshot.state.segment(index_segment_name(segment.name))
+        first = max(snapshot.index_position(number, start) * RECORD_SIZE, records.start_offset)
+        last = snapshot.index_position(number, end) * RECORD_SIZE
+        index = plan(records, container, first, last)
+    return Slice(number, start, end, tuple(pieces), tuple(index))
+
+
+class SliceReader:
+    """Reads slices of a stream in whatever process it is made.
+
+    fail_on_data_loss: a range that was truncated meanwhile is an error; otherwise reading goes on behind it.
+    """
+
+    def __init__(self, root: Root, scope: str, name: str, fail_on_data_loss: bool = True) -> None:
+        self._stream = Stream(root, scope, name)
+        self._fail_on_data_loss = fail_on_data_loss
+
+    def read(self, part: Slice) -> Iterator[Events]:
+        """The events of a slice, in order, some MiB at a time. Raises TruncatedData, DataCorruption, StorageError."""
+        stores = self._stream.root.stores
+        position, failed_at = part.start, -1
+        while position < part.end:
+            try:
+                boundaries = self._boundaries(part)
+                for low, high in _steps(boundaries, position, part.end):
+                    data = _joined(fetch(stores, _between(part, low, high)))
+                    lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
+                    starts, lengths = decode(data, np.concatenate(([0], lanes)), high - low, low)
+                    yield Events(part.segment_id, low, data, starts, lengths)
+                    position = high
+            except (ObjectNotFound, DataCorruption) as error:
+                if failed_at == position:
+                    raise  # it was planned again and is still not there
+                part = self._planned_again(part, position, error)
+                position = failed_at = part.start
+
+    def _boundaries(self, part: Slice) -> np.ndarray:
+        """The event boundaries that are known of the slice."""
+        if not part.records:
+            return np.empty(0, np.int64)
+        records = decode_records(_joined(fetch(self._stream.root.stores, part.records)))
+        return np.unique(records[:, 0])
+
+    def _planned_again(self, part: Slice, position: int, error: Exception) -> Slice:
+        """The rest of a slice whose objects have gone: moved, or truncated away."""
+        snapshot = self._stream.snapshot()
+        try:
+            head = min(max(snapshot.segment(part.segment_id).start_offset, position), part.end)
+        except SegmentNotFound:
+            head = part.end
+        if head > position and self._fail_on_data_loss:
+            raise TruncatedData(self._stream.key, part.segment_id, position, head) from error
+        if head == part.end:
+            return Slice(part.segment_id, head, head, (), ())
+        return plan_slice(snapshot, part.segment_id, head, part.end)
+
+
+def _steps(boundaries: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut a slice into steps at event boundaries."""
+    while end - start > STEP:
+        at = int(np.searchsorted(boundaries, start + STEP))
+        if at >= len(boundaries) or boundaries[at] >= end:
+            break
+        yield start, int(boundaries[at])
+        start = int(boundaries[at])
+    yield start, end
+
+
+def _between(part: Slice, start: int, end: int) -> Sequence[Piece]:
+    """The pieces of a part of a slice."""
+    found, offset = [], part.start
+    for piece in part.pieces:
+        low, high = max(start, offset), min(end, offset + piece.taken)
+        if low < high:
+            found.append(piece._replace(skip=piece.skip + low - offset, taken=high - low))
+        offset += piece.taken
+    return found
+
+
+def _joined(parts: Sequence[memoryview]) -> memoryview:
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))

@@ -1,0 +1,146 @@
+"""The original's versioned binary format: as much of it as stream cuts and event pointers need.
+
+A value is `00 | version | revision count | revisions`, and a revision `id | int32 length | data`. A reader skips what
+newer writers add: revisions it does not know, and data behind the fields it knows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MAX_UTF_BYTES = 0xFFFF
+
+
+class InvalidData(ValueError):
+    """Bytes that are not a value in the versioned format."""
+
+
+class _Form(NamedTuple):
+    """One of the sizes of a compact integer: its bytes, its value bits, and the marker in its first byte."""
+
+    size: int
+    bits: int
+    marker: int
+
+
+_INT_FORMS = (_Form(1, 7, 0x00), _Form(2, 14, 0x80), _Form(4, 30, 0xC0))
+_LONG_FORMS = (_Form(1, 6, 0x00), _Form(2, 14, 0x40), _Form(4, 30, 0x80), _Form(8, 62, 0xC0))
+_SIGNED_FORMS = (_Form(1, 5, 0x00), _Form(2, 13, 0x20), _Form(4, 29, 0x40), _Form(8, 61, 0x60))
+_SIGN = 0x80
+
+
+class FieldWriter:
+    """Writes the fields of a revision one after the other. Values that do not fit their form are ValueErrors."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def getvalue(self) -> bytes:
+        """What has been written."""
+        return bytes(self._data)
+
+    def compact_int(self, value: int) -> None:
+        """An int in [0, 2^30)."""
+        self._data += _packed(value, _INT_FORMS)
+
+    def compact_long(self, value: int) -> None:
+        """An int in [0, 2^62)."""
+        self._data += _packed(value, _LONG_FORMS)
+
+    def compact_signed_long(self, value: int) -> None:
+        """An int in [-2^61, 2^61)."""
+        packed = bytearray(_packed(value if value >= 0 else -value - 1, _SIGNED_FORMS))
+        if value < 0:
+            packed[0] |= _SIGN
+        self._data += packed
+
+    def utf(self, text: str) -> None:
+        """A string of at most 65535 bytes in Java's modified UTF-8."""
+        encoded = _modified_utf8(text)
+        if len(encoded) > MAX_UTF_BYTES:
+            raise ValueError(f"a string of {len(encoded)} bytes is too long: the format allows {MAX_UTF_BYTES}")
+        self._data += len(encoded).to_bytes(2, "big") + encoded
+
+
+class FieldReader:
+    """Reads the fields of a revision one after the other. InvalidData where the bytes end early or make no sense."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        end = self._place + size
+        if end > len(self._data):
+            raise InvalidData(f"the data ends at byte {len(self._data)}, but {size} bytes are due at {self._place}")
+        taken = self._data[self._place : end]
+        self._place = end
+        return taken
+
+    def compact_int(self) -> int:
+        """An int in [0, 2^30)."""
+        return self._compact(self.take(1)[0], _INT_FORMS)
+
+    def compact_long(self) -> int:
+        """An int in [0, 2^62)."""
+        return self._compact(self.take(1)[0], _LONG_FORMS)
+
+    def compact_signed_long(self) -> int:
+        """An int in [-2^61, 2^61)."""
+        first = self.take(1)[0]
+        value = self._compact(first & ~_SIGN, _SIGNED_FORMS)
+        return -value - 1 if first & _SIGN else value
+
+    def utf(self) -> str:
+        """A string in Java's modified UTF-8."""
+        return _from_modified_utf8(self.take(int.from_bytes(self.take(2), "big")))
+
+    def _compact(self, first: int, forms: tuple[_Form, ...]) -> int:
+        form = next(form for form in reversed(forms) if first >= form.marker)
+        return int.from_bytes(bytes([first - form.marker]) + self.take(form.size - 1), "big")
+
+
+def with_version(version: int, fields: bytes) -> bytes:
+    """A whole value: `fields` as revision 0 of `version`."""
+    return bytes([0, version, 1, 0]) + len(fields).to_bytes(4, "big") + fields
+
+
+def open_version(data: bytes) -> tuple[int, FieldReader]:
+    """The version of a value and a reader for the fields of its revision 0. Later revisions are skipped."""
+    reader = FieldReader(data)
+    form, version, revisions = reader.take(3)
+    if form != 0:
+        raise InvalidData(f"unknown format {form}: expected 0")
+    if revisions == 0:
+        raise InvalidData("the value has no revision")
+    revision = reader.take(1)[0]
+    if revision != 0:
+        raise InvalidData(f"the first revision is {revision}: expected 0")
+    return version, FieldReader(reader.take(int.from_bytes(reader.take(4), "big")))
+
+
+def _packed(value: int, forms: tuple[_Form, ...]) -> bytes:
+    for size, bits, marker in forms:
+        if 0 <= value < 1 << bits:
+            return (value | marker << 8 * (size - 1)).to_bytes(size, "big")
+    raise ValueError(f"{value} does not fit a compact integer: it must be between 0 and 2^{forms[-1].bits} - 1")
+
+
+def _modified_utf8(text: str) -> bytes:
+    """UTF-8 of each UTF-16 code unit by itself, with NUL as two bytes."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    return b"".join(
+        chr(high << 8 | low).encode("utf-8", "surrogatepass") if high or low else b"\xc0\x80"
+        for high, low in zip(units[0::2], units[1::2], strict=True)
+    )
+
+
+def _from_modified_utf8(encoded: bytes) -> str:
+    try:
+        units = encoded.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        if max(units, default="") > "\uffff":
+            raise InvalidData("a string is not modified UTF-8: it has a character of four bytes")
+        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"a string is not modified UTF-8: {error.reason} at byte {error.start}") from None
