@@ -7,6 +7,7 @@ the log (S1). Events come out in the order of the segment; a range that has gone
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ def plan_slices(snapshot: Snapshot, ranges: dict[int, tuple[int, int]], target_b
     slices = []
     for number, (start, end) in ranges.items():
         bounds = _bounds(snapshot, number, start, end, target_bytes)
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             slices.append(plan_slice(snapshot, number, low, high))
     return slices
 

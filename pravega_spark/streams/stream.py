@@ -132,7 +132,7 @@ class Stream:
         return True
 
     def change(self, record: StreamRecord, operations: Sequence[Operation] = (), **changes: object) -> None:
-        """Change the record, and do `operations`, in one append. Raises BadKeyVersion when somebody changed it before."""
+        """Change the record, and do `operations`, in one append. Raises BadKeyVersion if somebody changed it meanwhile."""
         value = record.with_changes(**changes).encode()
         self.container.commit([PutEntry(STREAMS, self.key, value, record.version), *operations])
 
