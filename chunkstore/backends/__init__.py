@@ -45,6 +45,8 @@ def _split(url: str) -> tuple[str, str]:
         scheme, place = found[1].lower(), url[found.end() :]
     elif url.startswith("file:/"):  # the way Hadoop prints it
         scheme, place = "file", url.removeprefix("file:")
+    elif "://" in url:
+        raise StorageRefused(f"chained and other special URLs are not supported as a root: give {_SUPPORTED}")
     else:
         scheme, place = "file", os.path.abspath(url)
     if scheme == "file" and not place.startswith("/"):

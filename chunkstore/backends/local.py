@@ -120,7 +120,8 @@ class LocalStore(Store):
                 with open(target, "rb", buffering=0) as file:
                     if file.read(len(token)) != token:
                         return Outcome.ANOTHERS
-            # Also if it was there before: the attempt that made it may have been killed between link and sync.
+                # The attempt that made it may have been killed before it had synced anything.
+                self._make_folder(os.path.dirname(target))
             _sync_folder(os.path.dirname(target))
         except IsADirectoryError as error:
             raise self._error(error, path) from error

@@ -49,6 +49,25 @@ _BODY_TRIES = 3
 _CONFLICT_TRIES = 6
 _CONNECTIONS = 64
 
+# What is refused for one of these reasons is so every time it is sent: an earlier sending, of which only a layer below
+# us knows, has not taken effect either.
+_REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "AuthorizationHeaderMalformed",
+        "EntityTooLarge",
+        "InvalidAccessKeyId",
+        "InvalidBucketName",
+        "KeyTooLongError",
+        "MethodNotAllowed",
+        "NoSuchBucket",
+        "NotImplemented",
+        "PermanentRedirect",
+        "SignatureDoesNotMatch",
+    }
+)
+
 _Result = TypeVar("_Result")
 
 
@@ -299,15 +318,13 @@ class _Failed(Exception):
     """What is known of a request that failed.
 
     `code` is the server's error code, or the name of the exception here, `status` that of the HTTP response, 0 if there
-    was none. `repeated`: the request was sent more than once, and an earlier one may have succeeded. `transient`: there
-    was no response, and there may be one next time.
+    was none. `transient`: there was no response, and there may be one next time.
     """
 
-    def __init__(self, code: str, status: int = 0, *, repeated: bool = False, transient: bool = False) -> None:
+    def __init__(self, code: str, status: int = 0, *, transient: bool = False) -> None:
         super().__init__(code)
         self.code = code
         self.status = status
-        self.repeated = repeated
         self.transient = transient
 
     @classmethod
@@ -316,9 +333,8 @@ class _Failed(Exception):
             return error
         response = getattr(error.__cause__ or error, "response", None)
         if isinstance(response, dict) and "ResponseMetadata" in response:
-            facts = response["ResponseMetadata"]
             code = str(response.get("Error", {}).get("Code", type(error).__name__))
-            return cls(code, int(facts.get("HTTPStatusCode", 0)), repeated=bool(facts.get("RetryAttempts")))
+            return cls(code, int(response["ResponseMetadata"].get("HTTPStatusCode", 0)))
         if isinstance(error, TypeError):  # names the option that nobody knows
             return cls(str(error))
         return cls(type(error).__name__, transient=_is_transient(error))
@@ -330,9 +346,7 @@ class _Failed(Exception):
     @property
     def is_refusal(self) -> bool:
         """Whether the request certainly had no effect, and never will have."""
-        if self.status == 0:
-            return not self.transient
-        return 400 <= self.status < 500 and self.status not in (408, 409, 412, 429) and not self.repeated
+        return self.code in _REFUSALS or (self.status == 0 and not self.transient)
 
     def verdict(self) -> tuple[type[StorageError], str]:
         if self.is_absent:

@@ -67,16 +67,16 @@ class S3Server:
     def make_bucket(self) -> str:
         """The URL of a new bucket."""
         name = f"test-{uuid.uuid4().hex[:12]}"
-        self._send("PUT", f"/{name}")
+        self.send("PUT", f"/{name}")
         return f"s3://{name}"
 
     def add_fault(self, fault: ServerFault) -> None:
         """Let `fault` happen once; faults that were added earlier come first."""
-        self._send("POST", _FAULTS, json.dumps(dataclasses.asdict(fault)).encode())
+        self.send("POST", _FAULTS, json.dumps(dataclasses.asdict(fault)).encode())
 
     def clear_faults(self) -> None:
         """Forget the faults that have not happened."""
-        self._send("DELETE", _FAULTS)
+        self.send("DELETE", _FAULTS)
 
     def close(self) -> None:
         """End the server's process."""
@@ -92,7 +92,8 @@ class S3Server:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _send(self, method: str, path: str, body: bytes | None = None) -> None:
+    def send(self, method: str, path: str, body: bytes | None = None) -> None:
+        """Send a plain HTTP request, for what no store does."""
         request = urllib.request.Request(self.endpoint + path, data=body, method=method)
         with urllib.request.urlopen(request, timeout=10) as response:
             response.read()

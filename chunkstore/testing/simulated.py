@@ -29,6 +29,7 @@ class SimulatedStore(Store):
     it gives up: OutcomeUnknown, and no effect. `late`: put, put_if_absent and delete raise the same errors, and take
     effect between later requests, or at `arrive()`: a request that was on its way when its sender gave up.
 
+    `arrivals` is the share of requests before which one that is on its way takes effect; 0 keeps all until `arrive()`.
     `now` stamps `modified` and is `clock()`, in seconds. `faults` counts the faults met so far.
     """
 
@@ -54,6 +55,7 @@ class SimulatedStore(Store):
         self.can_append = can_append
         self.remote = remote
         self.now = now
+        self.arrivals = 0.5
         self.faults = 0
         self._random = random.Random(seed)
         self._objects: dict[str, tuple[bytes, float]] = {}
@@ -137,7 +139,7 @@ class SimulatedStore(Store):
 
     def _request(self, attempt: Callable[[], T], *, may_be_late: bool = False) -> T:
         with self._lock:
-            if self._on_their_way and self._random.random() < 0.5:
+            if self._on_their_way and self._random.random() < self.arrivals:
                 self._arrive_one()
             if self._meets(self.fail_before):
                 raise StorageUnavailable(f"{self.root}: the request was lost: try again")

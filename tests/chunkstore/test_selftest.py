@@ -1,0 +1,191 @@
+"""The self-test passes good storage, and refuses storage that breaks a promise, each in the way of some real one."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
+from chunkstore.backends.memory import MemoryStore
+from chunkstore.port import Data
+from chunkstore.selftest import self_test
+from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
+from chunkstore.testing.s3_server import S3Server
+
+
+@pytest.fixture
+def folder() -> str:
+    return uuid.uuid4().hex
+
+
+def check(store: Store) -> None:
+    store.put("other", b"")
+    self_test(store)
+    assert [info.path for info in store.list("")] == ["other"]
+
+
+def test_a_folder_passes(tmp_path: Path) -> None:
+    check(open_store(str(tmp_path)))
+
+
+def test_memory_passes(folder: str) -> None:
+    check(MemoryStore(folder))
+
+
+def test_s3_passes(s3_server: S3Server) -> None:
+    store = open_store(s3_server.make_bucket(), s3_server.storage_options())
+    check(store)
+    store.close()
+
+
+@pytest.mark.parametrize("can_append", [True, False])
+def test_a_simulated_store_passes(can_append: bool) -> None:
+    check(SimulatedStore(can_append=can_append))
+
+
+def test_it_costs_a_few_hundred_requests(folder: str) -> None:
+    store = CountingStore(MemoryStore(folder))
+    self_test(store)
+    assert store.counts["put_if_absent"] == 8 * 20 + 20
+    assert sum(store.counts.values()) - store.counts["read"] < 200
+
+
+class ChecksThenWrites(MemoryStore):
+    """fsspec's own create on a folder or in memory."""
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        try:
+            self.stat(path)
+        except ObjectNotFound:
+            time.sleep(0.001)
+            self.put(path, data)
+            return Outcome.MINE
+        return Outcome.MINE if self.read(path) == bytes(data) else Outcome.ANOTHERS
+
+
+class Overwrites(MemoryStore):
+    """A server, or a library, that drops the condition."""
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        self.put(path, data)
+        return Outcome.MINE
+
+
+class TellsTheWinnerThatItLost(MemoryStore):
+    """A library that repeats a request whose response was lost, without a look at what is there."""
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        super().put_if_absent(path, data)
+        return Outcome.ANOTHERS
+
+
+class ForgetsItsOwn(MemoryStore):
+    """Cannot tell its own object when asked again."""
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        try:
+            self.stat(path)
+        except ObjectNotFound:
+            return super().put_if_absent(path, data)
+        return Outcome.ANOTHERS
+
+
+class ShowsParts(MemoryStore):
+    """Exclusive open, then write."""
+
+    def put_if_absent(self, path: str, data: Data) -> Outcome:
+        half = len(data) // 2
+        outcome = super().put_if_absent(path, data[:half])
+        if outcome is Outcome.MINE and self.stat(path).size == half:
+            time.sleep(0.01)
+            self.append(path, half, data[half:])
+        return outcome
+
+
+class KeepsAnOldListing(MemoryStore):
+    """A listing cache."""
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        if not hasattr(self, "kept"):
+            self.kept = super().list(prefix, after, limit)
+        return [info for info in self.kept if info.path > after]
+
+
+class ListsInAnyOrder(MemoryStore):
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        return super().list(prefix, after, limit)[::-1]
+
+
+class IgnoresAfter(MemoryStore):
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        return super().list(prefix, "", limit)
+
+
+class DeletesNothing(MemoryStore):
+    def delete(self, paths: Sequence[str]) -> None:
+        pass
+
+
+class ReadsAllForAnEmptyRange(MemoryStore):
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        return super().read(path, start, end) or super().read(path)
+
+
+class AppendsAnywhere(MemoryStore):
+    def append(self, path: str, offset: int, data: Data) -> None:
+        super().append(path, self.stat(path).size, data)
+
+
+class CutsAppends(MemoryStore):
+    """gcsfs: warns, then truncates."""
+
+    def append(self, path: str, offset: int, data: Data) -> None:
+        if self.stat(path).size != offset:
+            super().append(path, offset, data)
+        self.put(path, data)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (ChecksThenWrites, r"of 8 writers .* not exactly one won: .* names with [2-8] winners"),
+        (Overwrites, r"20 names with 8 winners"),
+        (TellsTheWinnerThatItLost, r"20 names with 0 winners"),
+        (ForgetsItsOwn, r"was told Outcome.ANOTHERS when it put the same bytes again"),
+        (ShowsParts, r"seen before they were complete, \d+ times"),
+        (KeepsAnOldListing, r"listing"),
+        (ListsInAnyOrder, r"in another order"),
+        (IgnoresAfter, r"a listing after the first of two objects shows 2"),
+        (DeletesNothing, r"after it was deleted"),
+        (ReadsAllForAnEmptyRange, r"at the end of an object"),
+        (AppendsAnywhere, r"not the end was carried out"),
+        (CutsAppends, r"appended object"),
+    ],
+)
+def test_broken_storage_is_refused(folder: str, broken: type[MemoryStore], reason: str) -> None:
+    store = broken(folder)
+    with pytest.raises(StorageRefused, match=reason) as raised:
+        self_test(store)
+    assert str(raised.value).startswith(store.root)
+    MemoryStore.delete(store, [info.path for info in MemoryStore.list(MemoryStore(folder), "")])
+
+
+@pytest.mark.parametrize("number", [1, 50, 190])
+def test_storage_that_fails_is_not_judged(folder: str, number: int) -> None:
+    store = FaultStore(MemoryStore(folder), lambda at, request: fail_at(number, forever=True)(at, request))
+    store.verbs = {"read", "list", "put"}
+    with pytest.raises(StorageUnavailable):
+        self_test(store)
+    store.plan = None
+    store.delete([info.path for info in store.list("")])
+
+
+def test_a_writer_that_fails_ends_the_race(folder: str) -> None:
+    failing = FaultStore(MemoryStore(folder), fail_at(20), verbs={"put_if_absent"})
+    with pytest.raises(Exception, match="injected fault"):
+        self_test(failing)
+    assert failing.list("") == []
