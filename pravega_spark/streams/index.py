@@ -153,7 +153,7 @@ class IndexReader:
             block = min(max(aim, first), high.number - 1) // _BLOCK_RECORDS
             start = self._block_start(block)
             first = max(first, start)
-            values = self._block(block)[first - start : high.number - start, column]
+            values = self._block(block)[first - start :, column]
             reached = values >= target
             if reached[0]:
                 high = _Mark(first, int(values[0]))
