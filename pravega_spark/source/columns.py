@@ -11,8 +11,8 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.events import event_column
 from pravega_spark.streams.scan import Events
 
-BATCH_BYTES = 2 << 20
-BATCH_ROWS = 1 << 16
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 10_000
 """How much of a slice is handed to Spark at once: enough to be efficient, little enough to keep both sides busy."""
 
 SCHEMA = pa.schema(

@@ -39,6 +39,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.streaming_cuts()
         self._options = options
         self._opened: Stream | None = None
+        self._initial: str | None = None
         self._pinned: StreamCut | None = None
         self._newest: StreamCut | None = None
 
@@ -51,29 +52,39 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> str:  # type: ignore[override]
-        snapshot = self._stream().snapshot()
+        if self._initial is None:  # Spark asks twice, and has to get the same answer
+            self._initial = self._first_cut(self._stream().snapshot()).as_text()
+        return self._initial
+
+    def _first_cut(self, snapshot: Snapshot) -> StreamCut:
         if self._options.starting_timestamp is not None:
-            return snapshot.cut_at(self._options.starting_timestamp).as_text()
+            return snapshot.cut_at(self._options.starting_timestamp)
         start, _ = self._options.streaming_cuts()
-        return resolve_cut(snapshot, start, snapshot.head_cut()).as_text()
+        return resolve_cut(snapshot, start, snapshot.head_cut())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return self._second_limit()
+
+    def _second_limit(self) -> ReadLimit:
+        """The limit by events; Spark knows of one limit only, so it is kept here when there is one by bytes too."""
         if self._options.max_events_per_trigger is not None:
             return ReadMaxRows(self._options.max_events_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
         snapshot = self._stream().snapshot()
-        self._newest = tail = self._end(snapshot)
+        self._newest = tail = self._pinned or snapshot.tail_cut()
         begin = StreamCut.from_text(start)
         if tail.positions == begin.positions:
             return str(start)
+        self._newest = tail = self._end(snapshot, tail)
         begin = self._past_losses(snapshot, begin, tail)
         if isinstance(limit, ReadMaxBytes):
             tail = snapshot.next_cut(begin, tail, max_bytes=limit.max_bytes)
-        elif isinstance(limit, ReadMaxRows):
+            limit = self._second_limit()
+        if isinstance(limit, ReadMaxRows):
             tail = snapshot.next_cut(begin, tail, max_events=limit.max_rows)
         return tail.as_text()
 
@@ -84,9 +95,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begin
         return StreamCut(begin.scope, begin.stream, {number: low for number, (low, _) in ranges.items()})
 
-    def _end(self, snapshot: Snapshot) -> StreamCut:
-        """The tail, the pinned tail of an AvailableNow query, or where the query is to end."""
-        tail = self._pinned or snapshot.tail_cut()
+    def _end(self, snapshot: Snapshot, tail: StreamCut) -> StreamCut:
+        """The tail, or where the query is to end."""
         if self._options.ending_timestamp is not None:
             return _earlier(tail, snapshot.cut_at(self._options.ending_timestamp))
         _, end = self._options.streaming_cuts()

@@ -168,6 +168,8 @@ class _Given:
             # Spark lower-cases all keys on their way here, so the case of a storage option's name cannot matter.
             if key.lower().startswith(_STORAGE):
                 self._keep_storage_option(key.lower().removeprefix(_STORAGE), value)
+            elif key.lower().startswith("option."):
+                pass  # a table's options come twice, once with this prefix
             elif (name := _KNOWN.get(_plain(key))) is None:
                 self._unknown.append(key)
             elif self._values.setdefault(name, value) != value:

@@ -70,6 +70,5 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     root = open_root(options.root, options.storage, options.wal)
     reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss)
     columns = Columns(options)
-    for part in partition.slices:
-        for events in reader.read(part):
-            yield from columns.batches(events)
+    for events in reader.read(partition.slices):
+        yield from columns.batches(events)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,12 +39,24 @@ INLINE_BYTES = 256 << 10
 CHUNK_BYTES = 32 << 20
 """A task writes a chunk whenever it has collected this much."""
 
+CHUNKS_AHEAD = 1
+"""How many chunks are being written while the next one is collected."""
+
 
 class Share(NamedTuple):
     """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
 
     segment_id: int
     content: bytes | tuple[Extent, ...]
+    records: np.ndarray
+    events: int
+
+
+class _Group(NamedTuple):
+    """What was collected for one segment."""
+
+    segment_id: int
+    buffers: list[memoryview]
     records: np.ndarray
     events: int
 
@@ -70,7 +84,10 @@ class Collector:
         self._random = np.random.default_rng()
         self._framed: list[Framed] = []
         self._size = 0
-        self.shares: list[Share] = []
+        self._shares: list[Share] = []
+        self._names: list[str] = []
+        self._pool = ThreadPoolExecutor(1, "chunks")
+        self._writing: deque[tuple[list[_Group], Future[list[Extent]]]] = deque()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Route and frame the rows of a batch."""
@@ -89,35 +106,50 @@ class Collector:
         return np.full(batch.num_rows, np.nan)
 
     def finish(self) -> list[Share]:
-        """The shares of all rows. Little data stays inline."""
-        if self.shares or self._size > INLINE_BYTES:
+        """The shares of all rows, durable unless they are inline."""
+        if self._names or self._size > INLINE_BYTES:
             self._write_chunk()
         else:
-            for segment, (buffers, records, events) in self._by_segment():
-                self.shares.append(Share(segment, b"".join(buffers), records, events))
-        return self.shares
+            for group in self._by_segment():
+                self._shares.append(Share(group.segment_id, b"".join(group.buffers), group.records, group.events))
+        while self._writing:
+            self._land()
+        self._pool.shutdown()
+        return self._shares
 
-    def _by_segment(self) -> Iterator[tuple[int, tuple[list[memoryview], np.ndarray, int]]]:
+    def _by_segment(self) -> list[_Group]:
+        groups = []
         for index, segment in enumerate(self._segments):
-            buffers = [memoryview(framed.segment_data(index)) for framed in self._framed]
-            lengths = np.concatenate([framed.segment_lengths(index) for framed in self._framed] or [np.empty(0, int)])
-            if len(lengths):
-                yield segment.id, (buffers, sparse_records(lengths, time_ms=0), len(lengths))
+            lengths = [framed.segment_lengths(index) for framed in self._framed]
+            events = sum(len(some) for some in lengths)
+            if events:
+                buffers = [memoryview(framed.segment_data(index)) for framed in self._framed]
+                records = sparse_records(np.concatenate(lengths), time_ms=0)
+                groups.append(_Group(segment.id, buffers, records, events))
+        return groups
 
     def _write_chunk(self) -> None:
-        """Write all that was collected to one chunk, one extent for each segment."""
-        groups = list(self._by_segment())
+        """Start to write all that was collected to one chunk, one extent for each segment."""
+        groups = self._by_segment()
         self._framed, self._size = [], 0
         if not groups:
             return
-        name = f"{self._stream.key}/{uuid.uuid4()}"
-        extents = write_chunk(self._stream.root.stores.chunks, name, [buffers for _, (buffers, _, _) in groups])
-        for extent, (segment, (_, records, events)) in zip(extents, groups, strict=True):
-            self.shares.append(Share(segment, (extent,), records, events))
+        self._names.append(f"{self._stream.key}/{uuid.uuid4()}")
+        store, buffers = self._stream.root.stores.chunks, [group.buffers for group in groups]
+        self._writing.append((groups, self._pool.submit(write_chunk, store, self._names[-1], buffers)))
+        if len(self._writing) > CHUNKS_AHEAD:
+            self._land()
+
+    def _land(self) -> None:
+        """Wait until the oldest chunk under way is written."""
+        groups, extents = self._writing.popleft()
+        for group, extent in zip(groups, extents.result(), strict=True):
+            self._shares.append(Share(group.segment_id, (extent,), group.records, group.events))
 
     def drop(self) -> None:
         """Delete the chunks of a task that failed."""
-        self._stream.root.stores.chunks.delete(TaskMessage(self.shares, None).chunks())
+        self._pool.shutdown(cancel_futures=True)
+        self._stream.root.stores.chunks.delete(self._names)
 
 
 class _Writer:

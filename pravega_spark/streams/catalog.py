@@ -48,9 +48,13 @@ class Catalog:
         if next(self.streams(scope), None) is not None:
             raise ScopeNotEmpty(scope)
         entry = self._container(scope).refresh().entry(SCOPES, scope)
-        if entry is not None:
+        if entry is None:
+            return False
+        try:
             self._container(scope).commit([PutEntry(SCOPES, scope, None, entry.version)])
-        return entry is not None
+        except BadKeyVersion:
+            return False  # somebody else was faster
+        return True
 
     def scopes(self) -> list[str]:
         """The names of all scopes, sorted."""

@@ -28,6 +28,25 @@ class ScalingPolicy:
     target_rate: int = 0
     scale_factor: int = 0
 
+    @classmethod
+    def fixed_scaling_policy(cls, initial_segments: int) -> ScalingPolicy:
+        """So many segments, for ever."""
+        return cls(min_segments=initial_segments)
+
+    @classmethod
+    def auto_scaling_policy_by_data_rate(
+        cls, target_rate_kbytes_per_sec: int, scale_factor: int, initial_segments: int
+    ) -> ScalingPolicy:
+        """Split a segment that takes more KiB per second into `scale_factor` ones, merge such that take much less."""
+        return cls("bytes", initial_segments, target_rate_kbytes_per_sec, scale_factor)
+
+    @classmethod
+    def auto_scaling_policy_by_event_rate(
+        cls, target_events_per_sec: int, scale_factor: int, initial_segments: int
+    ) -> ScalingPolicy:
+        """The same by events per second."""
+        return cls("events", initial_segments, target_events_per_sec, scale_factor)
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
@@ -35,6 +54,20 @@ class RetentionPolicy:
 
     kind: Literal["time", "size"]
     limit: int
+
+    @staticmethod
+    def none() -> None:
+        """Keep everything."""
+
+    @classmethod
+    def by_size(cls, size_in_bytes: int) -> RetentionPolicy:
+        """Keep at least the last so many bytes."""
+        return cls("size", size_in_bytes)
+
+    @classmethod
+    def by_time(cls, time_in_millis: int) -> RetentionPolicy:
+        """Keep at least what was written in the last so many milliseconds."""
+        return cls("time", time_in_millis)
 
 
 class SegmentRecord(NamedTuple):

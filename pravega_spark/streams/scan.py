@@ -6,7 +6,9 @@ the log (S1). Events come out in the order of the segment; a range that has gone
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,6 +28,9 @@ from pravega_spark.streams.stream import Snapshot, Stream
 STEP = 8 << 20
 """How many bytes of a slice are in memory at once, about."""
 
+AHEAD = 1
+"""How many steps are fetched while one is decoded."""
+
 UNINDEXED = 256 << 10
 """A slice that is not larger than this is read without its index: finding its events one by one costs less."""
 
@@ -41,6 +46,17 @@ class Slice(NamedTuple):
     end: int
     pieces: tuple[Piece, ...]
     records: tuple[Piece, ...]
+
+
+class _Step(NamedTuple):
+    """What is read at once: a range of a segment, the event boundaries known in it, and what is left after it."""
+
+    segment_id: int
+    start: int
+    end: int
+    pieces: tuple[Piece, ...]
+    lanes: np.ndarray
+    rest: list[Slice]
 
 
 class Events(NamedTuple):
@@ -132,24 +148,69 @@ class SliceReader:
         self._stream = Stream(root, scope, name)
         self._fail_on_data_loss = fail_on_data_loss
 
-    def read(self, part: Slice) -> Iterator[Events]:
-        """The events of a slice, in order, some MiB at a time. Raises TruncatedData, DataCorruption, StorageError."""
+    def read(self, slices: Sequence[Slice]) -> Iterator[Events]:
+        """The events of slices, in order, some MiB at a time, while the next ones are fetched.
+
+        Raises TruncatedData, DataCorruption, StorageError.
+        """
+        rest: list[Slice] = list(slices)
+        failed_at: tuple[int, int] | None = None
+        with ThreadPoolExecutor(1, "fetch") as pool:
+            while rest:
+                try:
+                    for events, left in self._events(pool, rest):
+                        rest = left
+                        yield events
+                    return
+                except (ObjectNotFound, DataCorruption) as error:
+                    first = rest[0]
+                    if failed_at == (first.segment_id, first.start):
+                        raise  # it was planned again and is still not there
+                    again = self._planned_again(first, error)
+                    failed_at = (first.segment_id, again[0].start) if again else None
+                    rest = [*again, *rest[1:]]
+
+    def _events(self, pool: Executor, slices: list[Slice]) -> Iterator[tuple[Events, list[Slice]]]:
+        """The events of slices, step by step, and after each step what is left of them."""
         stores = self._stream.root.stores
-        position, failed_at = part.start, -1
-        while position < part.end:
+        flying: deque[tuple[_Step, Future[list[memoryview]]]] = deque()
+        steps, failure = self._all_steps(slices), None
+        while failure is None:
             try:
-                boundaries = self._boundaries(part)
-                for low, high in _steps(boundaries, position, part.end):
-                    data = _joined(fetch(stores, _between(part, low, high)))
-                    lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
-                    starts, lengths = decode(data, np.concatenate(([0], lanes)), high - low, low)
-                    yield Events(part.segment_id, low, data, starts, lengths)
-                    position = high
+                step = next(steps)
+            except StopIteration:
+                break
             except (ObjectNotFound, DataCorruption) as error:
-                if failed_at == position:
-                    raise  # it was planned again and is still not there
-                part = self._planned_again(part, position, error)
-                position = failed_at = part.start
+                failure = error  # of a slice behind those that fly
+            else:
+                flying.append((step, pool.submit(fetch, stores, step.pieces)))
+                if len(flying) > AHEAD:
+                    yield self._decoded(*flying.popleft())
+        while flying:
+            yield self._decoded(*flying.popleft())
+        if failure is not None:
+            raise failure
+
+    def _all_steps(self, slices: list[Slice]) -> Iterator[_Step]:
+        for number, part in enumerate(slices):
+            boundaries = self._boundaries(part)
+            for low, high in _steps(boundaries, part.start, part.end):
+                lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
+                later = [_cut(part, high, part.end)] if high < part.end else []
+                yield _Step(
+                    part.segment_id,
+                    low,
+                    high,
+                    _cut(part, low, high).pieces,
+                    np.concatenate(([0], lanes)),
+                    [*later, *slices[number + 1 :]],
+                )
+
+    @staticmethod
+    def _decoded(step: _Step, fetched: Future[list[memoryview]]) -> tuple[Events, list[Slice]]:
+        data = _joined(fetched.result())
+        starts, lengths = decode(data, step.lanes, step.end - step.start, step.start)
+        return Events(step.segment_id, step.start, data, starts, lengths), step.rest
 
     def _boundaries(self, part: Slice) -> np.ndarray:
         """The event boundaries that are known of the slice."""
@@ -158,18 +219,16 @@ class SliceReader:
         records = decode_records(_joined(fetch(self._stream.root.stores, part.records)))
         return np.unique(records[:, 0])
 
-    def _planned_again(self, part: Slice, position: int, error: Exception) -> Slice:
-        """The rest of a slice whose objects have gone: moved, or truncated away."""
+    def _planned_again(self, part: Slice, error: Exception) -> list[Slice]:
+        """A slice whose objects have gone: moved, or truncated away."""
         snapshot = self._stream.snapshot()
         try:
-            head = min(max(snapshot.segment(part.segment_id).start_offset, position), part.end)
+            head = min(max(snapshot.segment(part.segment_id).start_offset, part.start), part.end)
         except SegmentNotFound:
             head = part.end
-        if head > position and self._fail_on_data_loss:
-            raise TruncatedData(self._stream.key, part.segment_id, position, head) from error
-        if head == part.end:
-            return Slice(part.segment_id, head, head, (), ())
-        return plan_slice(snapshot, part.segment_id, head, part.end)
+        if head > part.start and self._fail_on_data_loss:
+            raise TruncatedData(self._stream.key, part.segment_id, part.start, head) from error
+        return [plan_slice(snapshot, part.segment_id, head, part.end)] if head < part.end else []
 
 
 def _steps(boundaries: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -183,15 +242,15 @@ def _steps(boundaries: np.ndarray, start: int, end: int) -> Iterator[tuple[int, 
     yield start, end
 
 
-def _between(part: Slice, start: int, end: int) -> Sequence[Piece]:
-    """The pieces of a part of a slice."""
+def _cut(part: Slice, start: int, end: int) -> Slice:
+    """A part of a slice."""
     found, offset = [], part.start
     for piece in part.pieces:
         low, high = max(start, offset), min(end, offset + piece.taken)
         if low < high:
             found.append(piece._replace(skip=piece.skip + low - offset, taken=high - low))
         offset += piece.taken
-    return found
+    return Slice(part.segment_id, start, end, tuple(found), part.records)
 
 
 def _joined(parts: Sequence[memoryview]) -> memoryview:

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -102,8 +103,9 @@ class Stream:
         return Snapshot(self, record, state)
 
     def exists(self) -> bool:
-        """Whether the stream exists now."""
-        return self._record(self.container.refresh()) is not None
+        """Whether the stream exists now, or did when this process last looked: then nothing is requested."""
+        container = self.container
+        return self._record(container.state) is not None or self._record(container.refresh()) is not None
 
     def _record(self, state: State) -> StreamRecord | None:
         entry = state.entry(STREAMS, self.key)
@@ -117,35 +119,45 @@ class Stream:
     ) -> bool:
         """Make the stream, in one append. False when it exists already, whatever its policies are."""
         scaling, now = scaling or ScalingPolicy(), int(time.time() * 1000)
-        numbers = self.container.refresh().entry(NUMBERS, self.key)
-        epoch = first_epoch(scaling, now, int.from_bytes(numbers.value, "big") if numbers is not None else 0)
-        record = StreamRecord(now, (epoch,), scaling, retention, tuple(tags))
-        operations: list[Operation] = [PutEntry(STREAMS, self.key, record.encode(), NOT_EXISTS)]
-        operations.append(CreateSegment(self.writers))
-        for segment in epoch.segments:
-            name = segment_name(self.scope, self.name, segment.id)
-            operations += [CreateSegment(name), CreateSegment(index_segment_name(name))]
-        try:
-            self.container.commit(operations)
-        except BadKeyVersion:
-            return False
-        return True
+        while True:
+            state = self.container.refresh()
+            if self._record(state) is not None:
+                return False
+            entry = state.entry(NUMBERS, self.key)
+            numbers, version = (entry.value, entry.version) if entry is not None else (None, NOT_EXISTS)
+            epoch = first_epoch(scaling, now, int.from_bytes(numbers or b"", "big"))
+            record = StreamRecord(now, (epoch,), scaling, retention, tuple(tags))
+            operations: list[Operation] = [
+                PutEntry(STREAMS, self.key, record.encode(), NOT_EXISTS),
+                PutEntry(NUMBERS, self.key, numbers, version),  # unchanged: no number is used twice
+                CreateSegment(self.writers),
+            ]
+            for segment in epoch.segments:
+                name = segment_name(self.scope, self.name, segment.id)
+                operations += [CreateSegment(name), CreateSegment(index_segment_name(name))]
+            with suppress(BadKeyVersion):  # made, or made and deleted, by somebody else meanwhile
+                self.container.commit(operations)
+                return True
 
     def change(self, record: StreamRecord, operations: Sequence[Operation] = (), **changes: object) -> None:
-        """Change the record, and do `operations`, in one append. Raises BadKeyVersion if somebody changed it meanwhile."""
+        """Change the record, and do `operations`, in one append. Raises BadKeyVersion if it was changed meanwhile."""
         value = record.with_changes(**changes).encode()
         self.container.commit([PutEntry(STREAMS, self.key, value, record.version), *operations])
 
     def seal(self) -> None:
         """Let the stream take no more events. Sealing it again changes nothing."""
-        snapshot = self.snapshot()
+        self._insist(self._seal)
+
+    def _seal(self, snapshot: Snapshot) -> None:
         if not snapshot.record.sealed:
             seals = [SealSegment(snapshot.name_of(segment.id)) for segment in snapshot.record.current.segments]
             self.change(snapshot.record, seals, sealed=True)
 
     def delete(self) -> None:
         """Delete the stream and its data. Raises StreamNotSealed."""
-        snapshot = self.snapshot()
+        self._insist(self._delete)
+
+    def _delete(self, snapshot: Snapshot) -> None:
         if not snapshot.record.sealed:
             raise StreamNotSealed(self.key)
         number = next_number(snapshot.record).to_bytes(8, "big")
@@ -162,7 +174,9 @@ class Stream:
 
         Raises InvalidStreamCut, StreamSealed.
         """
-        snapshot = self.snapshot()
+        self._insist(lambda snapshot: self._truncate(snapshot, cut))
+
+    def _truncate(self, snapshot: Snapshot, cut: StreamCut) -> None:
         if snapshot.record.sealed:
             raise StreamSealed(self.key)
         snapshot.check(cut)
@@ -174,11 +188,20 @@ class Stream:
             )
         operations: list[Operation] = []
         for segment, offset in cut.positions.items():
+            if not snapshot.is_boundary(segment, offset):
+                raise InvalidStreamCut(f"stream cut {cut}: no event of segment {segment} begins at offset {offset}")
             name = snapshot.name_of(segment)
             records = snapshot.index_position(segment, offset)
             operations.append(TruncateSegment(name, offset))
             operations.append(TruncateSegment(index_segment_name(name), records * RECORD_SIZE))
         self.change(snapshot.record, operations, head=dict(cut.positions))
+
+    def _insist(self, change: Callable[[Snapshot], None]) -> None:
+        """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
+        while True:
+            with suppress(BadKeyVersion):
+                change(self.snapshot())
+                return
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -293,6 +316,17 @@ class Snapshot:
             return record.count
         low, starts = self._events_of(segment_id, record)
         return record.count - int(np.count_nonzero(starts + low >= offset))
+
+    def is_boundary(self, segment_id: int, offset: int) -> bool:
+        """Whether an event begins or ends at an offset, as far as the index can tell."""
+        segment = self.segment(segment_id)
+        if offset in (segment.start_offset, segment.length):
+            return True
+        record = self.index(segment_id).locate_offset(offset)
+        if record is None or record.offset == offset:
+            return True
+        low, starts = self._events_of(segment_id, record)
+        return offset - low in starts
 
     def _events_of(self, segment_id: int, record: Record) -> tuple[int, np.ndarray]:
         """Where the events that an index record is about begin, and each one's place from there."""

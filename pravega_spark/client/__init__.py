@@ -1,0 +1,1 @@
+"""The Python client: scopes and streams, the event writer, and reading without Spark."""

@@ -1,0 +1,203 @@
+"""The entrance to the client: scopes and streams of a root, writers, and reading.
+
+The methods that the PyPI package `pravega` has are called and behave as there, so that a program moves by changing its
+import and its URI. Nothing is kept here about streams: every call looks at the root.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from engine.root import Root
+from pravega_spark.client.reader import Event, read_events, tail_events
+from pravega_spark.client.writer import EventWriter
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.records import EpochRecord, RetentionPolicy, ScalingPolicy, SegmentRecord
+from pravega_spark.streams.scan import available, ranges_between
+
+
+class StreamInfo(NamedTuple):
+    """A stream at one moment.
+
+    head, tail: the cuts before the first and behind the last event. size: bytes that can be read, with the events'
+    headers. events: how many can be read. segments: those that take events now. epochs: all generations of segments.
+    """
+
+    scope: str
+    stream: str
+    head: StreamCut
+    tail: StreamCut
+    size: int
+    events: int
+    segments: tuple[SegmentRecord, ...]
+    epochs: tuple[EpochRecord, ...]
+    sealed: bool
+
+
+class StreamManager:
+    """Streams below a root. Close it, or use it in a with statement: that flushes its writers.
+
+    Args:
+        root: a folder or any URL that fsspec knows; made if it is new.
+        wal: another root for the write-ahead log. storage_options: for fsspec.
+
+    Every method that names a stream raises StreamNotFound when there is none, and ValueError for names that no scope or
+    stream can have. All of them raise StorageError when the storage fails.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, wal: str | None = None, **storage_options: Any) -> None:
+        self._root = Root.open(os.fspath(root), storage_options, wal=wal)
+        self._catalog = Catalog(self._root)
+        self._writers: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+
+    def close(self) -> None:
+        """Close the writers that were made here, then the root. Raises the first failure of a writer."""
+        failures = []
+        for writer in list(self._writers):
+            try:
+                writer.close()
+            except Exception as error:
+                failures.append(error)
+        self._root.close()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> StreamManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"StreamManager({self._root!r})"
+
+    # --- scopes ------------------------------------------------------------------------------------------------
+
+    def create_scope(self, scope_name: str) -> bool:
+        """Make a scope. False when it exists already."""
+        return self._catalog.create_scope(scope_name)
+
+    def delete_scope(self, scope_name: str) -> bool:
+        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty."""
+        return self._catalog.delete_scope(scope_name)
+
+    def list_scope(self) -> list[str]:
+        """The names of all scopes, sorted."""
+        return self._catalog.scopes()
+
+    # --- streams -----------------------------------------------------------------------------------------------
+
+    def create_stream(self, scope_name: str, stream_name: str, initial_segments: int = 1) -> bool:
+        """Make a stream with a fixed number of segments. False when it exists already. Raises ScopeNotFound."""
+        return self.create_stream_with_policy(
+            scope_name, stream_name, ScalingPolicy.fixed_scaling_policy(initial_segments)
+        )
+
+    def create_stream_with_policy(
+        self,
+        scope_name: str,
+        stream_name: str,
+        scaling_policy: ScalingPolicy | None = None,
+        retention_policy: RetentionPolicy | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> bool:
+        """Make a stream; by default with one segment, without retention. False when it exists already, whatever its
+        policies are. Raises ScopeNotFound.
+        """
+        return self._catalog.create_stream(scope_name, stream_name, scaling_policy, retention_policy, tuple(tags or ()))
+
+    def get_stream_tags(self, scope_name: str, stream_name: str) -> list[str]:
+        """The tags that the stream was made with."""
+        return list(self._catalog.stream(scope_name, stream_name).snapshot().record.tags)
+
+    def list_stream(self, scope_name: str) -> list[str]:
+        """The names of a scope's streams, sorted; none when there is no such scope."""
+        return sorted(self._catalog.streams(scope_name))
+
+    def seal_stream(self, scope_name: str, stream_name: str) -> bool:
+        """Let the stream take no more events. True, also when it was sealed before."""
+        self._catalog.stream(scope_name, stream_name).seal()
+        return True
+
+    def delete_stream(self, scope_name: str, stream_name: str) -> bool:
+        """Delete a sealed stream and its data. Raises StreamNotSealed."""
+        self._catalog.stream(scope_name, stream_name).delete()
+        return True
+
+    def stream_info(self, scope_name: str, stream_name: str) -> StreamInfo:
+        """What there is to know about a stream now."""
+        snapshot = self._catalog.stream(scope_name, stream_name).snapshot()
+        return StreamInfo(
+            scope_name,
+            stream_name,
+            snapshot.head_cut(),
+            snapshot.tail_cut(),
+            snapshot.size(),
+            snapshot.events(),
+            snapshot.record.current.segments,
+            snapshot.record.epochs,
+            snapshot.record.sealed,
+        )
+
+    def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
+        """Make `cut` the head of the stream; what lies before it is gone. Raises InvalidStreamCut, StreamSealed."""
+        self._catalog.stream(scope_name, stream_name).truncate(cut)
+
+    # --- stream cuts -------------------------------------------------------------------------------------------
+
+    def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: int) -> StreamCut:
+        """A cut about `approx_bytes` behind `cut`, or the tail. It may lie some 64 KiB further in each segment.
+
+        Raises InvalidStreamCut, and TruncatedData when the stream begins behind `cut`.
+        """
+        if approx_bytes <= 0:
+            raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
+        snapshot = self._catalog.stream(scope_name, stream_name).snapshot()
+        tail = snapshot.tail_cut()
+        available(snapshot, ranges_between(snapshot, cut, tail))
+        return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)
+
+    def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: int) -> StreamCut:
+        """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
+
+        Some events that were written shortly before may lie behind it too.
+        """
+        return self._catalog.stream(scope_name, stream_name).snapshot().cut_at(timestamp)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def create_writer(self, scope_name: str, stream_name: str) -> EventWriter:
+        """A writer of events to a stream. Raises StreamSealed."""
+        writer = EventWriter(self._catalog.stream(scope_name, stream_name))
+        self._writers.add(writer)
+        return writer
+
+    def read_events(
+        self, scope_name: str, stream_name: str, start: StreamCut | None = None, end: StreamCut | None = None
+    ) -> Iterator[Event]:
+        """The events between two cuts, by default all there are now: segment after segment, in order within each.
+
+        The range is looked up at once. Raises InvalidStreamCut, TruncatedData (while reading too).
+        """
+        return read_events(self._catalog.stream(scope_name, stream_name), start, end)
+
+    def tail(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: StreamCut | None = None,
+        poll_interval: float = 0.2,
+        stop: threading.Event | Callable[[], bool] | None = None,
+    ) -> Iterator[Event]:
+        """Follow a stream from `start`, by default from its tail at this moment.
+
+        poll_interval: seconds between two looks at a stream that has nothing new; such a look reads one object once.
+        stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when
+        the stream is sealed and everything was read. Raises as `read_events`.
+        """
+        return tail_events(self._catalog.stream(scope_name, stream_name), start, poll_interval, stop)

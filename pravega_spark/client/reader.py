@@ -1,0 +1,93 @@
+"""Reading a stream without Spark: a range of it once, or following its tail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.scan import Slice, SliceReader, available, plan_slices, ranges_between
+from pravega_spark.streams.stream import Snapshot, Stream
+
+SLICE_BYTES = 64 << 20
+"""How much of a segment is one slice."""
+
+
+class Event(NamedTuple):
+    """An event: its payload, the segment it lies in, and the offset of its header there."""
+
+    data: bytes
+    segment_id: int
+    offset: int
+    scope: str
+    stream: str
+
+    @property
+    def pointer(self) -> EventPointer:
+        """The place of the event, by which it can be found again."""
+        return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + len(self.data))
+
+
+def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut | None = None) -> Iterator[Event]:
+    """The events between two cuts, by default all there are now: segment after segment, in order within each.
+
+    The range is looked up at once. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
+    """
+    snapshot = stream.snapshot()
+    begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
+    finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
+    return _events(stream, _planned(snapshot, begin, finish))
+
+
+def tail_events(
+    stream: Stream,
+    start: StreamCut | None = None,
+    poll_interval: float = 0.2,
+    stop: threading.Event | Callable[[], bool] | None = None,
+) -> Iterator[Event]:
+    """Follow a stream from `start`, by default from its tail at this moment.
+
+    poll_interval: seconds between two looks at a stream that has nothing new; such a look reads one object once.
+    stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when the
+    stream is sealed and everything was read. Raises as `read_events`.
+    """
+    snapshot = stream.snapshot()
+    if start is None or start == UNBOUNDED:
+        return _follow(stream, snapshot.tail_cut(), poll_interval, stop)
+    snapshot.check(start)
+    return _follow(stream, start, poll_interval, stop)
+
+
+def _follow(
+    stream: Stream, position: StreamCut, poll_interval: float, stop: threading.Event | Callable[[], bool] | None
+) -> Iterator[Event]:
+    stopped = stop.is_set if isinstance(stop, threading.Event) else stop
+    pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
+    while stopped is None or not stopped():
+        snapshot = stream.snapshot()
+        tail = snapshot.tail_cut()
+        if tail != position:
+            yield from _events(stream, _planned(snapshot, position, tail))
+            position = tail
+        elif snapshot.record.sealed:
+            return
+        else:
+            pause(poll_interval)
+
+
+def _planned(snapshot: Snapshot, start: StreamCut, end: StreamCut) -> list[Slice]:
+    ranges, _ = available(snapshot, ranges_between(snapshot, start, end))
+    return plan_slices(snapshot, ranges, SLICE_BYTES)
+
+
+def _events(stream: Stream, slices: Sequence[Slice]) -> Iterator[Event]:
+    for events in SliceReader(stream.root, stream.scope, stream.name).read(slices):
+        data = events.data
+        for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
+            begin = start + HEADER_SIZE
+            payload = bytes(data[begin : begin + length])
+            yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)

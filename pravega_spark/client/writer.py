@@ -1,0 +1,335 @@
+"""The event writer: the events that one process writes to a stream, many of them in one append.
+
+While an append is on its way, what is written meanwhile is collected, and the next append takes all of it. So a slow
+writer's events are durable after one append, and a fast writer pays for few. Only one append of a writer is on its way
+at a time: what the stream holds of a writer is always a prefix of what it wrote, whatever fails.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import random
+import struct
+import threading
+import time
+import weakref
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.errors import SegmentNotFound, SegmentSealed
+from engine.layout import MAX_PAYLOAD
+from engine.operations import Payload
+from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, Framed, frame_column
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.records import SegmentRecord
+from pravega_spark.streams.routing import hash_key, hash_keys, segment_for
+from pravega_spark.streams.stream import Part, Stream
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUED = 64 << 20
+"""Whoever writes waits while more bytes than this are not durable."""
+
+BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
+"""How much goes into one append: with its index records it fits one frame of the log."""
+
+SLICE_BYTES = 1 << 20
+"""How much of a column is framed at once."""
+
+_HEADER = struct.Struct(">ii")
+_place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
+
+
+class WriteFailed(StreamError):
+    """An append of an event writer failed; `__cause__` tells why. unconfirmed: events not known to be in the stream."""
+
+    def __init__(self, stream: str, unconfirmed: int, cause: str) -> None:
+        super().__init__(
+            f"Writing to stream {stream} failed: {cause}. The last {unconfirmed} events given to the writer are not "
+            "confirmed, though some may be there; all before them are durable. See where the stream ends, then write "
+            "the rest again with a new writer."
+        )
+        self.stream = stream
+        self.unconfirmed = unconfirmed
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.unconfirmed, self.cause)
+
+
+class _Batch:
+    """Framed events of one append: each segment's bytes and the events' lengths with their headers."""
+
+    __slots__ = ("events", "shares", "size")
+
+    def __init__(self) -> None:
+        self.shares: dict[int, tuple[bytearray, array[int]]] = {}
+        self.size = 0
+        self.events = 0
+
+    def share(self, index: int) -> tuple[bytearray, array[int]]:
+        """What is there for a segment."""
+        found = self.shares.get(index)
+        if found is None:
+            found = self.shares[index] = bytearray(), array("q")
+        return found
+
+    def parts(self, segments: Sequence[SegmentRecord]) -> list[Part]:
+        """The batch as a stream takes it."""
+        now, parts = int(time.time() * 1000), []
+        for index, (content, lengths) in sorted(self.shares.items()):
+            records = sparse_records(np.frombuffer(lengths, np.int64), now)
+            parts.append(Part(segments[index].id, Payload(content), records, len(lengths)))
+        return parts
+
+
+class EventWriter:
+    """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
+
+    Writing returns at once, or waits while too much is queued; `flush` waits until all is durable. Events of one
+    routing key, and all events that lie in one segment, keep their order. After a failure the writer takes nothing
+    more: every later call raises it. Thread-safe; belongs to the process that made it.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        record = stream.snapshot().record
+        if record.sealed:
+            raise StreamSealed(stream.key)
+        self._stream = stream
+        self._segments = record.current.segments
+        self._bounds = [segment.high for segment in self._segments]
+        self._random = np.random.default_rng()
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # for the thread: there is a batch, or the end
+        self._done = threading.Condition(self._lock)  # for callers: a batch is durable, or has failed
+        self._batches: deque[_Batch] = deque()
+        self._queued = 0
+        self._written = 0
+        self._durable = 0
+        self._cause: Exception | None = None
+        self._reported = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"event-writer {stream.key}", daemon=True)
+        self._thread.start()
+        _unclosed.add(self)
+
+    @property
+    def durable_events(self) -> int:
+        """How many events are durable: the first so many that were written."""
+        return self._durable
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def write_event(self, event: str, routing_key: str | None = None) -> None:
+        """Write a text as UTF-8. See `write_event_bytes`."""
+        if not isinstance(event, str):
+            raise TypeError(f"write_event takes a str, not {type(event).__name__}; use write_event_bytes for bytes")
+        self.write_event_bytes(event.encode(), routing_key)
+
+    def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
+        """Write an event, to the segment of its routing key; without one, to any segment.
+
+        Raises ValueError for an event of more than 8 MiB and when the writer is closed; WriteFailed, StreamSealed or
+        StreamNotFound when an append has failed before.
+        """
+        if not isinstance(event, bytes):
+            event = _copied(event)
+        if len(event) > MAX_EVENT_SIZE:
+            raise ValueError(
+                f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} "
+                "bytes: split it"
+            )
+        header = _HEADER.pack(0, len(event))
+        size = HEADER_SIZE + len(event)
+        index = self._index_for(routing_key)
+        with self._lock:
+            batch = self._batch_for(size)
+            content, lengths = batch.share(index)
+            content += header
+            content += event
+            lengths.append(size)
+            self._count(batch, 1, size)
+
+    def write_events(
+        self,
+        events: pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes],
+        routing_keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None = None,
+    ) -> None:
+        """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object for each event.
+
+        All is checked before anything is written: ValueError for a null event, for one of more than 8 MiB, and for
+        another number of keys than events; TypeError for a column of another type. See also `write_event_bytes`.
+        """
+        if len(events) == 0:
+            return
+        column, segments = _column(events), None
+        if len(self._bounds) > 1:
+            segments = segment_for(_fractions(routing_keys, len(column)), self._bounds, self._random)
+        for start, end in _slices(column):
+            part = segments[start:end] if segments is not None else None
+            self._put(frame_column(column.slice(start, end - start), part, len(self._bounds)))
+
+    def _put(self, framed: Framed) -> None:
+        with self._lock:
+            batch = self._batch_for(framed.data.size)
+            for index in np.flatnonzero(np.diff(framed.event_bounds)).tolist():
+                content, lengths = batch.share(index)
+                content += memoryview(framed.segment_data(index))
+                lengths.frombytes(framed.segment_lengths(index).astype(np.int64, copy=False).tobytes())
+            self._count(batch, len(framed.lengths), framed.data.size)
+
+    def _index_for(self, key: str | None) -> int:
+        """The index of the segment that an event goes to."""
+        if len(self._bounds) == 1:
+            return 0
+        return bisect_left(self._bounds, random.random() if key is None else _place_of(key))
+
+    def _batch_for(self, size: int) -> _Batch:
+        """The batch that the next `size` bytes go into. Waits while too much is queued."""
+        while self._queued > MAX_QUEUED and self._cause is None:
+            self._wait()
+        self._check()
+        if self._closed:
+            raise ValueError(f"this writer of stream {self._stream.key} is closed: make a new one")
+        if not self._batches or self._batches[-1].size + size > BATCH_BYTES:
+            self._batches.append(_Batch())
+            self._work.notify()
+        return self._batches[-1]
+
+    def _count(self, batch: _Batch, events: int, size: int) -> None:
+        batch.events += events
+        batch.size += size
+        self._written += events
+        self._queued += size
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Wait until all that was written before is durable. Raises WriteFailed, StreamSealed or StreamNotFound."""
+        with self._lock:
+            target = self._written
+            while self._durable < target and self._cause is None:
+                self._wait()
+            self._check()
+
+    def close(self) -> None:
+        """Flush, then take nothing more. Raises a failure that no other call has raised."""
+        with self._lock:
+            self._closed = True
+            self._work.notify()
+        self._thread.join()
+        _unclosed.discard(self)
+        with self._lock:
+            if self._cause is None and self._durable < self._written:
+                self._wait()
+            if not self._reported:
+                self._check()
+
+    def __enter__(self) -> EventWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"EventWriter({self._stream.key!r})"
+
+    def _wait(self) -> None:
+        if not self._thread.is_alive():
+            raise RuntimeError(
+                f"this writer of stream {self._stream.key} was made before the process forked: make a new one"
+            )
+        self._done.wait()
+
+    def _check(self) -> None:
+        """Raise the failure, if there is one."""
+        if self._cause is None:
+            return
+        self._reported = True
+        if isinstance(self._cause, SegmentSealed):
+            raise StreamSealed(self._stream.key) from self._cause
+        if isinstance(self._cause, SegmentNotFound):
+            raise StreamNotFound(self._stream.key) from self._cause
+        raise WriteFailed(self._stream.key, self._written - self._durable, str(self._cause)) from self._cause
+
+    # --- the thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._stream.write(batch.parts(self._segments))
+            except Exception as error:  # whatever it is, the next caller hears of it
+                with self._lock:
+                    self._cause = error
+                    self._batches.clear()
+                    self._done.notify_all()
+                return
+            with self._lock:
+                self._queued -= batch.size
+                self._durable += batch.events
+                self._done.notify_all()
+
+    def _next(self) -> _Batch | None:
+        """The next batch, as soon as there is one; None at the end."""
+        with self._lock:
+            while not self._batches and not self._closed:
+                self._work.wait()
+            return self._batches.popleft() if self._batches else None
+
+
+_unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+
+
+@atexit.register
+def _warn_of_loss() -> None:
+    for writer in list(_unclosed):
+        lost = writer._written - writer._durable
+        if lost and not writer._reported:
+            logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)
+
+
+def _copied(event: object) -> bytes:
+    if not isinstance(event, bytearray | memoryview):
+        raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
+    return bytes(event)
+
+
+def _column(events: pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes]) -> pa.Array:
+    """The events as one column whose rows can all be framed."""
+    if not isinstance(events, pa.Array | pa.ChunkedArray):
+        events = pa.array(events)
+    frame_column(pa.array([], events.type), None, 1)  # refuses other types
+    events = events.cast(pa.large_binary())
+    column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
+    if column.null_count or pc.max(pc.binary_length(column)).as_py() > MAX_EVENT_SIZE:
+        frame_column(column, None, 1)  # tells which row it is
+    return column
+
+
+def _fractions(keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None, count: int) -> np.ndarray:
+    """The place of each event on the key space; NaN without a key."""
+    if keys is None:
+        return np.full(count, np.nan)
+    if len(keys) != count:
+        raise ValueError(f"{len(keys)} routing keys were given for {count} events: give one, or null, for each")
+    return hash_keys(keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys, pa.string()))
+
+
+def _slices(column: pa.Array) -> Iterator[tuple[int, int]]:
+    """Cut a column into rows of about SLICE_BYTES."""
+    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)
+    start, done = 0, 0
+    while start < len(ends):
+        end = max(int(np.searchsorted(ends, done + SLICE_BYTES, side="right")), start + 1)
+        yield start, end
+        start, done = end, int(ends[end - 1])

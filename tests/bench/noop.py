@@ -1,0 +1,113 @@
+"""The ceilings of Spark's Python data sources: a source and a sink with our schemas that do nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pravega_spark.source.columns import BATCH_BYTES, BATCH_ROWS, SCHEMA
+from pravega_spark.source.provider import READ_SCHEMA
+
+
+def batches(rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Batches as our source cuts them, made once and given again and again."""
+    most = min(BATCH_ROWS, max(1, BATCH_BYTES // (size + 8)), rows)
+    columns = [
+        pa.array([b"x" * size] * most, pa.binary()),
+        pa.repeat(pa.scalar("scope"), most),
+        pa.repeat(pa.scalar("stream"), most),
+        pa.array(np.zeros(most, np.int64)),
+        pa.array(np.arange(most) * (size + 8)),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    while rows > 0:
+        yield batch.slice(0, min(rows, most))
+        rows -= most
+
+
+class NoopSource(DataSource):
+    """Options: `rows` and `size` of each of `partitions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "noop_python"
+
+    def schema(self) -> str:
+        return READ_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(dict(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _Writer()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return _StreamWriter()
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(int(self.options["partitions"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return batches(int(self.options["rows"]), int(self.options["size"]))
+
+
+class _StreamReader(DataSourceStreamReader):
+    """One batch after the other, each with `rows` rows, as long as it is asked."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+        self.offset = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"offset": 0}
+
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
+        return {"offset": start["offset"] + 1}
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return batches(int(self.options["rows"]), int(self.options["size"]))
+
+
+class _Done(WriterCommitMessage):
+    pass
+
+
+class _Writer(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return _Done()
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return _Done()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass

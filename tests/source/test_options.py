@@ -1,0 +1,488 @@
+"""Every row of the option table: default, conversion, check, message."""
+
+import json
+import logging
+import os
+import pickle
+
+import pytest
+
+from pravega_spark.source.options import RetentionPolicy, ScalingPolicy, SourceOptions
+
+REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
+ENVIRONMENT = {"PRAVEGA_CONTROLLER_URI": "/from/environment"}
+BYTE_RATE = "default_segment_target_rate_bytes_per_sec"
+EVENT_RATE = "default_segment_target_rate_events_per_sec"
+RETENTION_MS = "default_retention_duration_milliseconds"
+RETENTION_BYTES = "default_retention_size_bytes"
+
+
+def parse(environment: dict[str, str] | None = None, /, **options: str) -> SourceOptions:
+    return SourceOptions.parse({**REQUIRED, **options}, environment or {})
+
+
+def message(**options: str) -> str:
+    with pytest.raises(ValueError) as caught:
+        parse(**options)
+    return str(caught.value)
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: value for name, value in REQUIRED.items() if name not in names}
+
+
+def test_defaults() -> None:
+    assert parse() == SourceOptions(
+        root="/data/streams",
+        scope="examples",
+        stream="rides",
+        storage={},
+        wal=None,
+        start_stream_cut=None,
+        end_stream_cut=None,
+        starting_timestamp=None,
+        ending_timestamp=None,
+        max_bytes_per_trigger=None,
+        max_events_per_trigger=None,
+        fail_on_data_loss=True,
+        min_partitions=None,
+        max_bytes_per_partition=134217728,
+        large_events="error",
+        max_event_bytes=134217728,
+        exactly_once=True,
+        txn_app_id=None,
+        txn_version=None,
+        metadata=None,
+        include_metadata=False,
+        allow_create_scope=True,
+        allow_create_stream=True,
+        scaling=None,
+        retention=None,
+        read_after_write_consistency=True,
+        transaction_timeout_ms=None,
+        transaction_status_poll_interval_ms=50,
+    )
+
+
+# Names
+
+
+@pytest.mark.parametrize("spelling", ["start_stream_cut", "startStreamCut", "STARTSTREAMCUT", "Start_StreamCut"])
+def test_names_in_any_spelling(spelling: str) -> None:
+    assert parse(**{spelling: "earliest"}).start_stream_cut == "earliest"
+
+
+def test_two_spellings_must_agree() -> None:
+    assert parse(fail_on_data_loss="false", failOnDataLoss="false").fail_on_data_loss is False
+    assert "'fail_on_data_loss' is given in two spellings" in message(fail_on_data_loss="false", failOnDataLoss="true")
+
+
+def test_unknown_options_are_ignored_but_near_misses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert parse(startingOffsets="earliest", checkpointLocation="/c", path="/data/streams") == parse()
+    assert caplog.messages == []
+    with caplog.at_level(logging.WARNING):
+        assert parse(fail_on_dataloss_="false", max_byte_per_trigger="sesame") is not None
+    assert caplog.messages == [
+        "Option 'max_byte_per_trigger' is not known and is ignored. Did you mean 'max_bytes_per_trigger'?"
+    ]
+
+
+def test_options_of_a_table_come_twice(caplog: pytest.LogCaptureFixture) -> None:
+    """CREATE TABLE hands over each option again as `option.<name>`, with properties of the table and its location."""
+    table = {"provider": "pravega", "owner": "me", "location": "file:/data/streams", "path": "file:/data/streams"}
+    doubled = {RETENTION_MS: "3", f"option.{RETENTION_MS}": "3", "option.storage.secret": "sesame"}
+    parsed = parse(**table, **doubled)
+    assert parsed.retention == RetentionPolicy("time", 3)
+    assert parsed.storage == {}
+    assert caplog.messages == []
+
+
+# Root
+
+
+def test_root_from_path_or_option_before_environment() -> None:
+    where = without("controller")
+    assert SourceOptions.parse({**where, "path": "/p"}, ENVIRONMENT).root == "/p"
+    assert SourceOptions.parse({**where, "controller": "/c"}, ENVIRONMENT).root == "/c"
+    assert SourceOptions.parse(where, ENVIRONMENT).root == "/from/environment"
+    assert SourceOptions.parse({**where, "controller": ""}, ENVIRONMENT).root == "/from/environment"
+
+
+def test_root_from_this_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRAVEGA_CONTROLLER_URI", "s3://bucket/streams")
+    assert SourceOptions.parse(without("controller")).root == "s3://bucket/streams"
+
+
+def test_missing_root_says_where_it_can_be_given() -> None:
+    with pytest.raises(ValueError, match=r"Missing required option 'controller'.*path.*PRAVEGA_CONTROLLER_URI"):
+        SourceOptions.parse(without("controller"), {})
+
+
+def test_path_and_controller_must_agree() -> None:
+    assert parse(path="/data/streams/").root == "/data/streams"
+    assert "different roots" in message(path="/elsewhere")
+
+
+def test_several_paths_are_refused() -> None:
+    assert "one root" in message(paths='["/a", "/b"]')
+
+
+@pytest.mark.parametrize(
+    "given, root",
+    [
+        ("streams", os.path.abspath("streams")),
+        ("/data//streams/", "/data/streams"),
+        ("file:/data/streams", "/data/streams"),
+        ("file:///data/streams/", "file:///data/streams"),
+        ("s3://bucket/streams/", "s3://bucket/streams"),
+        ("memory://", "memory://"),
+        ("abfs://container@account.dfs.core.windows.net/streams", "abfs://container@account.dfs.core.windows.net/streams"),
+    ],
+)
+def test_root_in_one_spelling(given: str, root: str) -> None:
+    assert parse(controller=given).root == root
+    assert parse(wal=given).wal == root
+
+
+@pytest.mark.parametrize("uri", ["tcp://localhost:9090", "TLS://h:1", "pravega://h:9090", "localhost:9090"])
+@pytest.mark.parametrize("option", ["controller", "wal"])
+def test_a_controller_uri_is_told_that_there_is_no_broker(option: str, uri: str) -> None:
+    text = message(**{option: uri})
+    assert "there is no broker" in text and "s3://bucket/streams" in text
+    assert text.startswith(f"'{option}'")
+
+
+def test_a_controller_uri_in_the_environment_is_told_too() -> None:
+    with pytest.raises(ValueError, match=r"'PRAVEGA_CONTROLLER_URI' names a Pravega controller.*no broker"):
+        SourceOptions.parse(without("controller"), {"PRAVEGA_CONTROLLER_URI": "tcp://pravega:9090"})
+
+
+@pytest.mark.parametrize("root", ["  ", "/a\0b"])
+def test_unusable_roots(root: str) -> None:
+    assert "'controller' is empty or holds a NUL" in message(controller=root)
+    assert "'wal' is empty or holds a NUL" in message(wal=root)
+    assert "'wal' is empty or holds a NUL" in message(wal="")
+
+
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+    text = message(controller="s3://AKIA:sesame@bucket/streams")
+    assert "storage.<name>" in text and "sesame" not in text and "AKIA" not in text
+
+
+# Storage options
+
+
+def test_storage_options_are_parsed_as_json_where_they_are() -> None:
+    given = {
+        "storage.key": "AKIA",
+        "storage.anon": "false",
+        "storage.max_concurrency": "8",
+        "storage.client_kwargs": '{"endpoint_url": "http://h:1", "Region": "eu"}',
+        "storage.secret": "a/b+c==",
+        "storage.session": '"0123"',
+        "storage.odd": "NaN",
+        "STORAGE.Token": "t",
+        "storage.nested.name": "n",
+    }
+    assert parse(**given).storage == {
+        "key": "AKIA",
+        "anon": False,
+        "max_concurrency": 8,
+        "client_kwargs": {"endpoint_url": "http://h:1", "Region": "eu"},
+        "secret": "a/b+c==",
+        "session": "0123",
+        "odd": "NaN",
+        "token": "t",
+        "nested.name": "n",
+    }
+
+
+def test_storage_options_never_show() -> None:
+    parsed = parse(**{"storage.secret": "sesame", "storage.client_kwargs": json.dumps({"k": "sesame"})})
+    assert "sesame" not in repr(parsed) and "sesame" not in str(parsed)
+    assert "/data/streams" in repr(parsed)
+    twice = message(**{"storage.secret": "sesame", "storage.Secret": "sesame2"})
+    assert "storage.secret" in twice and "sesame" not in twice
+    assert "name after the dot" in message(**{"storage.": "sesame"})
+
+
+def test_deeply_nested_storage_value_stays_text() -> None:
+    assert parse(**{"storage.x": "[" * 100_000}).storage == {"x": "[" * 100_000}
+
+
+def test_options_travel_to_executors() -> None:
+    parsed = parse(**{"storage.secret": "sesame", "default_num_segments": "3", RETENTION_MS: "5"})
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+    assert hash(parsed) == hash(pickle.loads(pickle.dumps(parsed)))
+
+
+# Names of scope and stream
+
+
+@pytest.mark.parametrize("name", ["scope", "stream"])
+def test_required(name: str) -> None:
+    for given in (without(name), {**REQUIRED, name: ""}, {**without(name), "metadata": "Streams"}):
+        with pytest.raises(ValueError) as caught:
+            SourceOptions.parse(given, {})
+        assert str(caught.value) == f"Missing required option '{name}'"
+
+
+# Cuts and times
+
+
+@pytest.mark.parametrize("name", ["start_stream_cut", "end_stream_cut"])
+def test_stream_cuts_stay_text(name: str) -> None:
+    assert getattr(parse(**{name: " Earliest "}), name) == "earliest"
+    assert getattr(parse(**{name: "LATEST"}), name) == "latest"
+    assert getattr(parse(**{name: "Unbounded"}), name) == "unbounded"
+    assert getattr(parse(**{name: "H4sIAAAA==\n"}), name) == "H4sIAAAA=="
+    assert f"'{name}' is empty" in message(**{name: " "})
+
+
+def test_cuts_of_a_batch() -> None:
+    assert parse().batch_cuts() == ("earliest", "latest")
+    assert parse(start_stream_cut="H4s", end_stream_cut="unbounded").batch_cuts() == ("H4s", "unbounded")
+    with pytest.raises(ValueError, match=r"'start_stream_cut' cannot be 'latest'"):
+        parse(start_stream_cut="latest").batch_cuts()
+    with pytest.raises(ValueError, match=r"'end_stream_cut' cannot be 'earliest'"):
+        parse(end_stream_cut="earliest").batch_cuts()
+
+
+def test_cuts_of_a_stream() -> None:
+    assert parse().streaming_cuts() == ("latest", "unbounded")
+    assert parse(start_stream_cut="latest", end_stream_cut="H4s").streaming_cuts() == ("latest", "H4s")
+    with pytest.raises(ValueError, match=r"'end_stream_cut' cannot be 'earliest'"):
+        parse(end_stream_cut="earliest").streaming_cuts()
+
+
+@pytest.mark.parametrize("name", ["starting_timestamp", "ending_timestamp"])
+@pytest.mark.parametrize(
+    "text, milliseconds",
+    [
+        ("0", 0),
+        ("1700000000123", 1700000000123),
+        ("1970-01-01", 0),
+        ("2023-11-14T22:13:20Z", 1700000000000),
+        ("2023-11-14t22:13:20z", 1700000000000),
+        ("2023-11-14 22:13:20", 1700000000000),
+        ("2023-11-14T22:13", 1699999980000),
+        ("2023-11-14T22:13:20.123456789Z", 1700000000123),
+        ("2023-11-14T22:13:20,5Z", 1700000000500),
+        ("2023-11-15T03:43:20+05:30", 1700000000000),
+        ("2023-11-15T03:43:20+0530", 1700000000000),
+        ("2023-11-14T18:43:20-03:30", 1700000000000),
+        ("2023-11-15T00:13:20+02", 1700000000000),
+        ("1969-12-31T23:59:59.999Z", -1),
+    ],
+)
+def test_timestamps(name: str, text: str, milliseconds: int) -> None:
+    assert getattr(parse(**{name: text}), name) == milliseconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2023-13-01",
+        "2023-02-30T00:00Z",
+        "2023-11-14T22",
+        "20231114T221320Z",
+        "2023-11-14T22:13:20+24:00",
+        "2023-11-14T22:13:20+05:60",
+        "1.7e12",
+        "٢٠٢٣",
+        "9" * 19,
+    ],
+)
+def test_bad_timestamps(text: str) -> None:
+    assert "'starting_timestamp' must be ISO 8601" in message(starting_timestamp=text)
+
+
+def test_time_and_cut_exclude_each_other() -> None:
+    assert "give one of them" in message(start_stream_cut="earliest", starting_timestamp="0")
+    assert "give one of them" in message(end_stream_cut="latest", ending_timestamp="0")
+    assert parse(start_stream_cut="earliest", ending_timestamp="0").ending_timestamp == 0
+    assert "before 'starting_timestamp'" in message(starting_timestamp="2", ending_timestamp="1")
+    assert parse(starting_timestamp="2", ending_timestamp="2").ending_timestamp == 2
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0", "-1", "", "many", "1.5", "1e3", "1_000", " 1", "9223372036854775808", pytest.param("9" * 5000, id="endless")],
+)
+def test_bad_bytes_per_trigger(text: str) -> None:
+    assert message(approx_bytes_per_trigger=text) == "Max offset should be of type long more than or equal to one"
+    assert "'max_bytes_per_trigger' must be a number from 1" in message(max_bytes_per_trigger=text)
+
+
+def test_bytes_per_trigger_has_two_names() -> None:
+    assert parse(approx_bytes_per_trigger="1").max_bytes_per_trigger == 1
+    assert parse(maxBytesPerTrigger="9223372036854775807").max_bytes_per_trigger == 2**63 - 1
+    assert parse(approx_bytes_per_trigger="+7", max_bytes_per_trigger="7").max_bytes_per_trigger == 7
+    assert "one option with two names" in message(approx_bytes_per_trigger="1", max_bytes_per_trigger="2")
+
+
+@pytest.mark.parametrize(
+    "name, least, most",
+    [
+        ("max_events_per_trigger", 1, 2**63 - 1),
+        ("min_partitions", 1, 2**31 - 1),
+        ("max_bytes_per_partition", 1, 2**63 - 1),
+        ("max_event_bytes", 1, 2**63 - 1),
+        ("transaction_status_poll_interval_ms", 0, 2**63 - 1),
+        ("transaction_timeout_ms", 10_000, 2**63 - 1),
+    ],
+)
+def test_number_ranges(name: str, least: int, most: int) -> None:
+    assert getattr(parse(**{name: str(least)}), name) == least
+    assert getattr(parse(**{name: str(most)}), name) == most
+    assert message(**{name: str(least - 1)})
+    assert f"'{name}' must be a number" in message(**{name: str(most + 1)})
+    assert f"'{name}' must be a number" in message(**{name: "lots"})
+
+
+def test_transaction_timeout() -> None:
+    assert message(transaction_timeout_ms="9999") == "Transaction time must be at least 10 seconds."
+    assert message(transaction_timeout_ms="-1") == "Transaction time must be at least 10 seconds."
+    assert parse().transaction_timeout(streaming=False) == 120_000
+    assert parse().transaction_timeout(streaming=True) == 30_000
+    assert parse(transaction_timeout_ms="10000").transaction_timeout(streaming=True) == 10_000
+
+
+# Flags and choices
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fail_on_data_loss",
+        "exactly_once",
+        "include_metadata",
+        "allow_create_scope",
+        "allow_create_stream",
+        "read_after_write_consistency",
+    ],
+)
+def test_flags(name: str) -> None:
+    for text in ("true", "True", "TRUE"):
+        assert getattr(parse(**{name: text}), name) is True
+    for text in ("false", "False", "FALSE"):
+        assert getattr(parse(**{name: text}), name) is False
+    for text in ("yes", "1", "", " true"):
+        assert message(**{name: text}) == f"Option '{name}' must be true or false, not {text!r}."
+
+
+def test_large_events() -> None:
+    for text in ("error", "reference", "inline"):
+        assert parse(large_events=text).large_events == text
+    assert parse(large_events="Inline").large_events == "inline"
+    assert message(large_events="skip") == "Option 'large_events' must be one of error, reference, inline, not 'skip'."
+
+
+@pytest.mark.parametrize(
+    "table", ["Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers"]
+)
+def test_metadata(table: str) -> None:
+    assert parse(metadata=table).metadata == table
+    assert "Streams, StreamInfo" in message(metadata=table.lower())
+
+
+def test_metadata_unknown() -> None:
+    assert "'metadata' must be one of" in message(metadata="")
+
+
+def test_transaction_key() -> None:
+    parsed = parse(txnAppId="job", txnVersion="0")
+    assert (parsed.txn_app_id, parsed.txn_version) == ("job", 0)
+    assert "both or neither" in message(txn_app_id="job")
+    assert "both or neither" in message(txn_version="1")
+    assert "'txn_version' must be a number from 0" in message(txn_app_id="job", txn_version="-1")
+    assert "'txn_app_id' is empty" in message(txn_app_id="", txn_version="1")
+
+
+# Policies of new streams
+
+NUMBERS = {
+    "default_num_segments": (1, 2**31 - 1, "Number of segments needs to be integer and should be at least one"),
+    "default_scale_factor": (2, 2**31 - 1, "Scale factor needs to be an integer greater than 1"),
+    BYTE_RATE: (1024, 2**63 - 1, "Target rate should an integer and should at least be 1024 bytes"),
+    EVENT_RATE: (1, 2**63 - 1, "Target rate should be an integer amd should be at least one event per second"),
+    RETENTION_MS: (0, 2**63 - 1, "Retention time should be an integer morethan or equal to zero milliseconds"),
+    RETENTION_BYTES: (0, 2**63 - 1, "Retention size should be an integer more than or equal to zero bytes"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_policy_numbers(name: str) -> None:
+    least, most, expected = NUMBERS[name]
+    assert parse(**{name: str(least)}) and parse(**{name: str(most)})
+    for text in (str(least - 1), str(most + 1), "x", ""):
+        assert message(**{name: text}) == expected
+
+
+def test_scaling_policy() -> None:
+    full = {"default_num_segments": "3", "default_scale_factor": "2"}
+    assert parse(default_num_segments="3").scaling == ScalingPolicy("fixed", 3)
+    assert parse(**full, **{BYTE_RATE: "10300"}).scaling == ScalingPolicy("bytes", 3, 10, 2)
+    assert parse(**full, **{EVENT_RATE: "50"}).scaling == ScalingPolicy("events", 3, 50, 2)
+
+
+def test_an_incomplete_scaling_policy_is_fixed_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert parse(default_num_segments="3").scaling == ScalingPolicy("fixed", 3)
+        assert caplog.messages == []
+        assert parse(**{"default_num_segments": "3", EVENT_RATE: "50"}).scaling == ScalingPolicy("fixed", 3)
+        assert parse(default_num_segments="3", default_scale_factor="2").scaling == ScalingPolicy("fixed", 3)
+        assert parse(**{"default_scale_factor": "2", EVENT_RATE: "50"}).scaling is None
+    assert len(caplog.messages) == 3
+    assert all("will not scale by itself" in text for text in caplog.messages)
+
+
+def test_retention_policy() -> None:
+    assert parse(**{RETENTION_MS: "86400000000"}).retention == RetentionPolicy("time", 86_400_000_000)
+    assert parse(**{RETENTION_BYTES: "5000000000"}).retention == RetentionPolicy("size", 5_000_000_000)
+
+
+def test_policies_exclude_each_other() -> None:
+    assert message(**{BYTE_RATE: "2048", EVENT_RATE: "1"}) == "Cannot set multiple options for scaling"
+    assert message(**{RETENTION_MS: "1", RETENTION_BYTES: "1"}) == "Cannot have multiple retention policy options"
+
+
+def test_order_of_checks() -> None:
+    """With everything wrong at once, mending one fault at a time shows them in the original's order, then ours."""
+    faults = {
+        BYTE_RATE: "1",
+        EVENT_RATE: "0",
+        RETENTION_MS: "-1",
+        RETENTION_BYTES: "-1",
+        "default_num_segments": "0",
+        "default_scale_factor": "1",
+        "approx_bytes_per_trigger": "0",
+        "large_events": "skip",
+    }
+    mend = [
+        ({"scope": "examples"}, "Missing required option 'scope'"),
+        ({"stream": "rides"}, "Missing required option 'stream'"),
+        ({BYTE_RATE: None}, "Cannot set multiple options for scaling"),
+        ({RETENTION_MS: None}, "Cannot have multiple retention policy options"),
+        ({"default_num_segments": "1"}, NUMBERS["default_num_segments"][2]),
+        ({"default_scale_factor": "2"}, NUMBERS["default_scale_factor"][2]),
+        ({EVENT_RATE: None, BYTE_RATE: "1"}, NUMBERS[EVENT_RATE][2]),
+        ({BYTE_RATE: None}, NUMBERS[BYTE_RATE][2]),
+        ({RETENTION_BYTES: None, RETENTION_MS: "-1"}, NUMBERS[RETENTION_BYTES][2]),
+        ({RETENTION_MS: None}, NUMBERS[RETENTION_MS][2]),
+        ({"approx_bytes_per_trigger": None}, "Max offset should be of type long more than or equal to one"),
+        ({"controller": "/data/streams"}, "Missing required option 'controller'"),
+        ({"large_events": None}, "Option 'large_events' must be"),
+    ]
+    for change, expected in mend:
+        with pytest.raises(ValueError) as caught:
+            SourceOptions.parse(faults, {})
+        assert str(caught.value).startswith(expected)
+        faults = {name: value for name, value in {**faults, **change}.items() if value is not None}
+    assert SourceOptions.parse(faults, {}).root == "/data/streams"
