@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 
 from chunkstore import Store
+from chunkstore.port import check_path
 from engine.checksums import block_checksums
 from engine.segments import Extent
 
@@ -20,6 +21,13 @@ MAX_CHUNK = 64 << 20
 def chunk_name(segment: str, epoch: int, offset: int) -> str:
     """A new name for a chunk of `segment` whose first byte has the given offset."""
     return f"{segment}.E-{epoch}-O-{offset}.{uuid.uuid4()}"
+
+
+def check_name(segment: str) -> None:
+    """Raise ValueError unless the chunks of a segment of that name can be objects of every storage."""
+    longest = 1 << 63
+    check_path(segment)
+    check_path(chunk_name(segment, longest, longest))
 
 
 def write_chunk(store: Store, name: str, groups: Sequence[Sequence[bytes | memoryview]]) -> list[Extent]:

@@ -7,18 +7,20 @@ whoever was overtaken catches up and goes on. Held *exclusively*, it goes offlin
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 from chunkstore import ObjectNotFound, StorageError
 from engine import checkpoints
-from engine.chunks import chunk_name, write_chunk
+from engine.chunks import check_name, chunk_name, write_chunk
 from engine.errors import DataCorruption, EngineError
 from engine.flush import flush
 from engine.frames import Position
@@ -51,7 +53,7 @@ class Settings:
 
     grace: seconds for which frames outlive the boundary that covers them; one value for all processes of a root (W7).
     garbage_delay: seconds for which chunks outlive the operation that let them go (G1); likewise.
-    checkpoint_frames: a checkpoint is due after this many frames, if they are worth the size of the state.
+    checkpoint_frames: a checkpoint is due after this many frames, unless checkpoints would take too much of the time.
     flush_bytes, flush_frames: the append that brings the log to so many unflushed bytes, or to so many frames since the
     oldest unflushed one, flushes.
     flights, linger: see Processor. patience: see Log. upkeep: whether appends set off upkeep at all.
@@ -103,7 +105,7 @@ class Container:
         self._deferred: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._working = False
         self._truncated = clock()
-        self._checkpoint_frames = self.settings.checkpoint_frames
+        self._next_checkpoint = -math.inf
         log, state = self._open()
         self._processor = Processor(
             log,
@@ -112,7 +114,7 @@ class Container:
             spill=self._spill,
             forget=self._forget,
             committed=self._committed,
-            checkpoint_due=lambda frames: self.settings.upkeep and frames >= self._checkpoint_frames,
+            checkpoint_due=self._checkpoint_due,
             flights=self.settings.flights,
             linger=self.settings.linger,
             threaded=self.settings.threaded,
@@ -148,7 +150,13 @@ class Container:
     # --- operations --------------------------------------------------------------------------------------------
 
     def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
-        """Queue operations that take effect together or not at all. The future fails as `commit` does."""
+        """Queue operations that take effect together or not at all. The future fails as `commit` does.
+
+        Raises ValueError for the name of a new segment that chunks cannot be named after, ContainerOffline.
+        """
+        for operation in operations:
+            if isinstance(operation, CreateSegment):
+                check_name(operation.segment)
         future = self._processor.submit(operations)
         if not self.settings.threaded:
             self._do_deferred()
@@ -184,7 +192,7 @@ class Container:
         self.commit([SealSegment(segment)])
 
     def merge(self, target: str, source: str) -> int:
-        """Append all of a sealed segment to another, moving no data, and delete it. Returns its offset in the target."""
+        """Append all of a sealed segment to another, moving no data, and delete it. Returns its offset there."""
         offset: int = self.commit([MergeSegment(target, source)]).results[0]
         return offset
 
@@ -292,10 +300,8 @@ class Container:
 
     def wait_for_upkeep(self) -> None:
         """Wait until the upkeep that was set off so far is done."""
-        while self._upkeep:
-            for future in list(self._upkeep):
-                future.exception()
-                self._upkeep.discard(future)
+        while under_way := [future for future in self._upkeep if not future.done()]:
+            wait(under_way)
 
     def close(self) -> None:
         """Finish what was submitted and the upkeep under way, then give the container up."""
@@ -313,6 +319,7 @@ class Container:
     def _committed(self, position: Position, state: State, checkpoint: bool) -> None:
         """After each own frame: set off what is due."""
         if checkpoint:
+            self._next_checkpoint = math.inf
             self._start(self._write_checkpoint, position, state)
         if self.settings.upkeep and self._flush_due(position, state):
             self._start(self._flush_once)
@@ -346,10 +353,18 @@ class Container:
         except (EngineError, StorageError) as error:
             logger.warning("container %d: upkeep failed and will be tried again: %s", self.number, error)
 
+    def _checkpoint_due(self, frames: int) -> bool:
+        """Every few frames, so that opening costs the same however many came before and however large the state is."""
+        settings = self.settings
+        return settings.upkeep and frames >= settings.checkpoint_frames and self._clock() >= self._next_checkpoint
+
     def _write_checkpoint(self, position: Position, state: State) -> None:
-        size = checkpoints.write(self.stores.log, self.number, position, state)
-        # A frame's metadata takes some 200 bytes: writing checkpoints costs about as much as writing the log.
-        self._checkpoint_frames = max(self.settings.checkpoint_frames, size // 2048)
+        begun = self._clock()
+        try:
+            checkpoints.write(self.stores.log, self.number, position, state)
+        finally:
+            # Who commits without a pause spends no more than a tenth of the time on checkpoints.
+            self._next_checkpoint = self._clock() + 9 * (self._clock() - begun)
 
     def _flush_due(self, position: Position, state: State) -> bool:
         if not state.logged_bytes:
@@ -375,4 +390,5 @@ class Container:
         return name, write_chunk(self.stores.chunks, name, [[op.content.data] for op in appends])  # type: ignore[union-attr]
 
     def _forget(self, chunk: str) -> None:
-        self.stores.chunks.delete([chunk])
+        with contextlib.suppress(StorageError):  # nothing names it, so it does no harm
+            self.stores.chunks.delete([chunk])

@@ -10,7 +10,7 @@ the log unless a repair frame passes over it) and W9 (asking for the turn and gi
 
 from __future__ import annotations
 
-import contextlib
+import math
 import time
 import uuid
 from collections import deque
@@ -32,8 +32,14 @@ T = TypeVar("T")
 FOLLOW_BYTES = 32 << 10
 """How much of a frame is read by who follows the log: enough for the metadata of nearly all frames."""
 
-MAX_WINDOW = 32
+MAX_WINDOW = 64
 """The most frames asked for at once by who is behind."""
+
+RACE_WINDOW = 8
+"""The frames asked for at first by who lost a race: some of them are there."""
+
+LONGEST_TURN = 0.5
+"""Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
 
 
 class Executor(Protocol):
@@ -131,9 +137,9 @@ class Log:
         self._sleep = sleep
         self._new_writer = new_writer
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
-        self._asked = False
+        self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
         self._round_trip = 0.001
-        self._gained = 1
+        self._pace = 0.0  # addresses per second by which the log grew when it was last read
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -163,6 +169,7 @@ class Log:
         flight = self.flights[0]
         path = frame_path(self.container, flight.position.address)
         outcome = self._outcome(flight)
+        self._round_trip = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
         try:
             self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
         except StorageError as error:
@@ -177,15 +184,18 @@ class Log:
         self.next = flight.position.address + 1
         self.losses = 0
         self._proof = max(self._proof, flight.sent)
-        self._round_trip = min(max(self._clock() - flight.sent, 0.0005), 2.0)
         return flight
 
     def drop(self) -> list[Flight]:
-        """Forget all frames in flight, once none of their requests is under way any more. Returns them."""
+        """Forget all frames in flight, once none of their requests is under way any more. Returns them.
+
+        Where one of them has not landed, the next frame of the same writer there would give life to those behind it
+        that have, since they name it as their predecessor. So then we go on as another writer.
+        """
         dropped = list(self.flights)
         self.flights.clear()
-        for flight in dropped:
-            flight.future.exception()
+        if any([flight.future.exception() is not None for flight in dropped]):  # a list: all are waited for
+            self._writer = self._new_writer()
         return dropped
 
     def renew(self) -> list[Flight]:
@@ -225,24 +235,24 @@ class Log:
 
         Raises FrameDamaged (W8) or LogMoved (W7). Live frames that were passed before an error are in the next answer.
         """
-        self._read_on()
+        self._read_on(RACE_WINDOW if self.losses else 1)
         return self._taken()
 
     def _taken(self) -> list[Frame]:
         taken, self._live = self._live, []
         return taken
 
-    def _read_on(self) -> None:
-        window, begun = 1, self.next
+    def _read_on(self, window: int) -> None:
+        begun, since = self.next, self._proof
         while True:
             sent = self._clock()
-            found = self._look(window)
+            found, ended = self._look(window)
             self._trust(self.next)
             for frame in found:
                 self._pass(frame)
-            if len(found) < window:
+            if ended:
+                self._pace = (self.next - begun) / max(sent - since, self._round_trip)
                 self._proof = max(self._proof, sent)
-                self._gained = max(1, self.next - begun)
                 return
             window = min(2 * window, MAX_WINDOW)
 
@@ -257,26 +267,29 @@ class Log:
         if frame.follows(self.head):
             self.head = frame.position
             self._live.append(frame)
-        elif frame.kind is Kind.ASK and frame.position.writer != self._writer:
-            self._asked = self.losses > 0  # whoever only reads on has no turn to give
+            self._askers.pop(frame.position.writer, None)
+        elif frame.kind is Kind.ASK and frame.position.writer != self._writer and self.losses:
+            # Whoever only reads on has no turn to give.
+            self._askers[frame.position.writer] = min(msgpack.unpackb(frame.meta), LONGEST_TURN)
         self.next += 1
 
-    def _look(self, window: int) -> list[Frame | FrameDamaged]:
-        """The frames at the next addresses, at most `window`, up to the first that is absent."""
-        addresses = range(self.next, self.next + window)
+    def _look(self, window: int) -> tuple[list[Frame | FrameDamaged], bool]:
+        """The frames at the next addresses, at most `window`, and whether one was absent, which ends the log."""
         found: list[Frame | FrameDamaged] = []
-        for address, prefix in zip(addresses, self._read_prefixes(addresses), strict=True):
-            if prefix is None:
-                break
-            frame = self._parse(address, prefix)
+        for address, prefix in enumerate(self._read_prefixes(self.next, window), self.next):
+            frame = self._parse(address, prefix) if prefix is not None else None
             if frame is None:
-                break
+                return found, True
             found.append(frame)
-        return found
+        return found, False
 
-    def _read_prefixes(self, addresses: range) -> list[bytes | None]:
-        ranges = [Range(frame_path(self.container, address), 0, FOLLOW_BYTES) for address in addresses]
-        return self._patiently(lambda: self.store.read_ranges(ranges))
+    def _read_prefixes(self, address: int, window: int) -> list[bytes | None]:
+        """Header and metadata of the frames at `window` addresses, or of the first alone if that is too much."""
+        ranges = [Range(frame_path(self.container, address + step), 0, FOLLOW_BYTES) for step in range(window)]
+        try:
+            return self.store.read_ranges(ranges)
+        except StorageUnavailable:
+            return self._patiently(lambda: self.store.read_ranges(ranges[:1]))
 
     def _patiently(self, request: Callable[[], T]) -> T:
         """Make a request that only reads until the storage answers, or patience ends."""
@@ -313,9 +326,14 @@ class Log:
         listed = self._patiently(lambda: self.store.list(f"{folder(self.container)}/checkpoints/"))
         return address_of(listed[-1].path) if listed else -1
 
+    @property
+    def stale(self) -> bool:
+        """True when the last proof of the head is so old that the next address may have been deleted since."""
+        return self._clock() - self._proof > self._grace / 2
+
     def _trust(self, address: int) -> None:
         """Called after touching `address` and before believing what was seen there."""
-        if self._clock() - self._proof <= self._grace / 2:
+        if not self.stale:
             return
         newest = self.boundary()
         if address < newest:
@@ -328,26 +346,44 @@ class Log:
 
     def ask(self) -> list[Frame]:
         """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""
-        target = self.next + 2 * self._gained + 2
-        asked = Position(target, self._writer, 0)
-        self._attempt += 1
-        data = frames.encode(self.container, asked, self._attempt, frames.START, b"", (), Kind.ASK)
-        with contextlib.suppress(PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
-            self._put(target, data)
-        deadline = self._clock() + max(40 * self._round_trip, 0.05)
-        while self.next <= target and self._clock() < deadline:
-            self._read_on()
-        self._sleep(self._round_trip)
-        return self.follow()
+        target = self._place_ask()
+        moved = self._clock()
+        while self.next <= target and self._clock() - moved < 4 * self._round_trip:
+            before = self.next
+            self._read_on(RACE_WINDOW)
+            if self.next > before:
+                moved = self._clock()
+            else:
+                self._sleep(self._round_trip / 4)
+        self._read_on(RACE_WINDOW)  # meanwhile all that the other had in flight has landed
+        self._askers.clear()  # who waits for a turn has none to give
+        return self._taken()
+
+    def _place_ask(self) -> int:
+        """Publish the void frame, so far ahead that the others do not get there before it. Returns its address."""
+        ahead = 2 + math.ceil(1.5 * self._pace * self._round_trip)
+        while True:
+            target = self.next + ahead
+            self._attempt += 1
+            meta = msgpack.packb(self._round_trip)
+            asked = Position(target, self._writer, 0)
+            data = frames.encode(self.container, asked, self._attempt, frames.START, meta, (), Kind.ASK)
+            try:
+                if self._put(target, data) is Outcome.MINE:
+                    return target
+            except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
+                return target
+            self._read_on(RACE_WINDOW)
+            ahead *= 2
 
     def give_way(self) -> list[Frame]:
         """When somebody asked for the turn: leave the next address to it for a few round trips. Returns live frames."""
-        if self._asked:
-            deadline = self._clock() + 4 * self._round_trip
-            while not self._live and self._clock() < deadline:
+        if self._askers:
+            deadline = self._clock() + 4 * max(self._round_trip, *self._askers.values())
+            while self._askers and self._clock() < deadline:
                 self._sleep(self._round_trip / 4)
-                self._read_on()
-            self._asked = False
+                self._read_on(2)
+            self._askers.clear()
         return self._taken()
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
@@ -357,13 +393,13 @@ class Log:
 
         The frame itself and all frames that hang on it are void from then on. Raises ValueError when it is not damaged.
         """
-        found = self._look(1)
+        found, _ = self._look(1)
         if damaged != self.next or not found or not isinstance(found[0], FrameDamaged):
             raise ValueError(f"frame {damaged} of container {self.container} is not a damaged frame that stops the log")
         address = damaged
         while True:
             address += 1
-            prefix = self._read_prefixes(range(address, address + 1))[0]
+            prefix = self._read_prefixes(address, 1)[0]
             if prefix is not None:
                 continue
             self._attempt += 1
@@ -379,7 +415,7 @@ class Log:
         address = damage.address
         while True:
             address += 1
-            prefix = self._read_prefixes(range(address, address + 1))[0]
+            prefix = self._read_prefixes(address, 1)[0]
             frame = self._parse(address, prefix) if prefix is not None else None
             self._trust(damage.address)
             if frame is None:

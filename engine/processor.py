@@ -84,6 +84,11 @@ class Pending:
         self.chunk: str | None = None
         self.tries = 0
 
+    def payload(self) -> int:
+        """How many bytes could go to a chunk: those that do not depend on the state."""
+        contents = [op.content for op in self.operations if isinstance(op, Append)]
+        return sum(len(content) for content in contents if isinstance(content, Payload))
+
 
 class Body(NamedTuple):
     """What the processor keeps with a frame in flight: the state after it, and what it decides."""
@@ -163,10 +168,12 @@ class Processor:
         """The state with everything that was acknowledged anywhere before this call."""
         with self._turn:
             self._check_online()
-            while self.log.flights:
-                self._settle()
-            self._follow()
-            self._notify(None)
+            try:
+                while self.log.flights:
+                    self._settle()
+                self._follow()
+            finally:
+                self._notify(None)
             return self.state
 
     def claim(self) -> None:
@@ -207,19 +214,22 @@ class Processor:
         with self._turn:
             try:
                 while self._queue or self.log.flights:
-                    self._steps()
-                    if self.log.flights:
-                        self._settle()
+                    self._steps(wait=True)
             except ContainerOffline:
                 pass  # every pending operation has been told
             except EngineError as error:
                 self._fail(error)
 
-    def _steps(self) -> None:
-        """Do what can be done without waiting. A storage that fails costs the operations at hand, not the container."""
+    def _steps(self, wait: bool = False) -> None:
+        """Do what can be done without waiting; with `wait`, then settle the first frame in flight.
+
+        A storage that fails costs the operations at hand, not the container.
+        """
         try:
             while self._step():
                 pass
+            if wait and self.log.flights:
+                self._settle()
         except StorageError as error:
             self._abandon(error)
             with self._wake:
@@ -233,8 +243,14 @@ class Processor:
             while not self._ready():
                 if self._closing and not self._queue and not self.log.flights:
                     return False
-                self._wake.wait(self._linger if self._queue else None)
+                self._wake.wait(self._lingering())
             return True
+
+    def _lingering(self) -> float | None:
+        """Seconds until what is queued may leave by itself; None when only a notification changes anything."""
+        if not self._queue or len(self.log.flights) >= self._max_flights:
+            return None
+        return max(self._queue[0].queued + self._linger - time.monotonic(), 0.0)
 
     def _ready(self) -> bool:
         try:
@@ -269,7 +285,7 @@ class Processor:
 
     def _send(self) -> None:
         """Send a frame with the transactions at the head of the queue."""
-        self._read_on(self.log.give_way)
+        self._read_on(self.log.follow if self.log.stale and not self.log.flights else self.log.give_way)
         batch = self._take()
         try:
             if self._spilled(batch):
@@ -383,7 +399,7 @@ class Processor:
         bound: list[Operation] = []
         for operation in pending.operations:
             if isinstance(operation, Append) and isinstance(operation.content, Payload):
-                bound.append(operation._replace(content=(extents.pop(0),)))
+                bound.append(operation._replace(content=(extents.pop(0),) if operation.content else ()))
             else:
                 bound.append(operation)
         pending.operations = tuple(bound)
@@ -422,10 +438,10 @@ class Processor:
         flight = self.log.settle()
         body: Body = flight.body
         self.state = body.after
+        self._committed(flight.position, body.after, body.checkpoint)  # first: who waits may wait for upkeep next
         for pending, results in body.accepted:
             pending.future.set_result(Receipt(flight.position.address, results, pending.tries))
         self._deliver(body.rejected)
-        self._committed(flight.position, body.after, body.checkpoint)
 
     def _deliver(self, rejected: list[tuple[Pending, Rejected]]) -> None:
         for pending, error in rejected:
@@ -451,13 +467,13 @@ class Processor:
         self._again(again)
         self._ahead = self.state
         self._follow()
-        if self.log.losses >= 2:
+        if self.log.losses and self.log.losses % 2 == 0:  # who asked tries twice before it asks again
             self._read_on(self.log.ask)
 
     def _again(self, batch: Sequence[Pending]) -> None:
         """Queue what lost a race again; large payload goes to a chunk first."""
         for pending in batch:
-            pending.spill = pending.spill or pending.size >= SPILL_BYTES
+            pending.spill = pending.spill or pending.payload() >= SPILL_BYTES
         self._requeue(batch)
 
     @staticmethod
@@ -494,6 +510,7 @@ class Processor:
             self._apply(read())
         except LogMoved:
             self._start_over()
+            self._read_on(self.log.follow)
 
     def _apply(self, live: Sequence[Frame]) -> None:
         if not live:

@@ -2,7 +2,8 @@
 
 Owns `pravega.json`, which fixes for ever what all processes must agree on: the format, the number of containers, the
 grace period of the log, where the log lies. It is made by the first opening, after the storage has passed the self-test
-of the port; so that is paid once. A log on a root of its own carries a counterpart that names the root it belongs to.
+of the port; so that is paid once. A log on a root of its own carries a counterpart that names the root it belongs to;
+that one is made first, so that later its absence means that the log is not there, and nobody begins another.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.selftest import self_test
+from engine.checksums import crc32c
 from engine.container import Container, Settings
 from engine.reads import Stores
 
@@ -34,9 +36,18 @@ class RootConfig:
     garbage_delay_seconds: float = 600.0
     wal: str | None = None
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.containers, int) and self.containers > 0):
+            raise ValueError(f"containers={self.containers!r} is not a positive number")
+        if not self.grace_seconds > 0:
+            raise ValueError(f"grace_seconds={self.grace_seconds!r} is not a positive number of seconds")
+        if not self.garbage_delay_seconds >= 0:
+            raise ValueError(f"garbage_delay_seconds={self.garbage_delay_seconds!r} is not a number of seconds")
+
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
         fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
+        fields["checksum"] = _checksum(fields)
         return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
 
     @classmethod
@@ -49,12 +60,11 @@ class RootConfig:
                 raise StorageRefused(f"{where} holds the write-ahead log of another root; give that root instead")
             if version != FORMAT:
                 raise StorageRefused(f"{where}/{CONFIG} has format {version}; this version reads format {FORMAT}")
-            config = cls(**fields)
+            if fields.pop("checksum") != _checksum({**fields, "format": version}):
+                raise StorageRefused(f"{where}/{CONFIG} is damaged or was changed; restore it from a copy")
+            return cls(**fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageRefused(f"{where}/{CONFIG} does not describe a root of streams: {error!r}") from error
-        if not (isinstance(config.containers, int) and config.containers > 0 and config.grace_seconds > 0):
-            raise StorageRefused(f"{where}/{CONFIG} does not describe a root of streams: a value is out of range")
-        return config
 
 
 class Root:
@@ -97,8 +107,7 @@ class Root:
         if config is None:
             if not create:
                 raise StorageRefused(f"{store.root} holds no streams: there is no {CONFIG}")
-            kept = open_store(wal, _options_for(wal, url, storage_options)).root if wal is not None else None
-            config = _create(store, RootConfig(uuid.uuid4().hex, wal=kept, **agreed))
+            config = _create(url, store, wal, storage_options, agreed)
         log = _log_store(url, store, config, wal, storage_options)
         if settings is None:
             settings = Settings(linger=0.05 if log.remote else 0.005)
@@ -141,13 +150,30 @@ def _read_config(store: Store) -> RootConfig | None:
         return None
 
 
-def _create(store: Store, config: RootConfig) -> RootConfig:
+def _create(
+    url: str, store: Store, wal: str | None, options: Mapping[str, Any] | None, agreed: Mapping[str, Any]
+) -> RootConfig:
     """Make the root's description, unless another process was faster: then theirs holds."""
+    config = RootConfig(uuid.uuid4().hex, **agreed)
     self_test(store)
+    if wal is not None and (log := open_store(wal, _options_for(wal, url, options))).root != store.root:
+        self_test(log)
+        config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
     store.put_if_absent(CONFIG, config.to_bytes())
     made = _read_config(store)
     assert made is not None
     return made
+
+
+def _begin_log(log: Store, store: Store, root_id: str) -> str:
+    """Mark a new log's root as that of `store`, which is not made yet. Returns the id that the mark gives to it."""
+    marker = {"log_of": root_id, "root": store.root, "format": FORMAT}
+    log.put_if_absent(CONFIG, json.dumps(marker).encode())
+    found = _read_marker(log)
+    used = bool(log.list("containers/", limit=1)) and _read_config(store) is None
+    if found is None or found.get("root") != store.root or used:
+        raise StorageRefused(f"option 'wal': {log.root} is in use already; give an empty folder or bucket")
+    return str(found["log_of"])
 
 
 def _log_store(
@@ -155,21 +181,34 @@ def _log_store(
 ) -> Store:
     """The root of the log, which must be the one that belongs to this root."""
     where = wal or config.wal
-    if where is None:
+    log = open_store(where, _options_for(where, url, options)) if where is not None else store
+    if config.wal is None:
+        if log.root != store.root:
+            raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
         return store
-    log = open_store(where, _options_for(where, url, options))
-    if config.wal is None and log.root != store.root:
-        raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
-    marker = {"log_of": config.id, "format": FORMAT}
-    try:
-        found = json.loads(log.read(CONFIG))
-    except ObjectNotFound:
-        self_test(log)
-        log.put_if_absent(CONFIG, json.dumps(marker).encode())
-        found = json.loads(log.read(CONFIG))
+    found = _read_marker(log)
+    if found is None:
+        raise StorageRefused(
+            f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {CONFIG}; "
+            "make the storage available, or say where the log is now"
+        )
     if found.get("log_of") != config.id:
         raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")
     return log
+
+
+def _read_marker(log: Store) -> dict[str, Any] | None:
+    try:
+        found = json.loads(log.read(CONFIG))
+    except ObjectNotFound:
+        return None
+    except ValueError:
+        found = {}
+    return found if isinstance(found, dict) else {}
+
+
+def _checksum(fields: Mapping[str, Any]) -> int:
+    return crc32c(json.dumps(fields, sort_keys=True).encode())
 
 
 def _options_for(wal: str, url: str, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

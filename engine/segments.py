@@ -23,6 +23,10 @@ NULL_VALUE = -(1 << 63)
 """Setting an attribute to this removes it (Pravega: Attributes.NULL_ATTRIBUTE_VALUE)."""
 
 
+MAX_VALUE = (1 << 63) - 1
+"""The greatest value of an attribute."""
+
+
 class FrameRef:
     """A frame that extents lie in. One is shared by all extents of a frame; `start` is known once it is encoded."""
 

@@ -24,7 +24,7 @@ from engine.errors import (
     SegmentSealed,
 )
 from engine.operations import AttributeUpdate, Operation, Transaction, UpdateKind
-from engine.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE, Extent, Extents, FrameRef, Segment
+from engine.segments import CREATION_TIME, EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, Extents, FrameRef, Segment
 
 NOT_EXISTS = -1
 
@@ -304,6 +304,8 @@ def updated_attributes(
             raise BadAttributeUpdate(segment, attribute, present, f"it must be {comparison}")
         if kind is UpdateKind.ACCUMULATE:
             value += present or 0
+        if not NULL_VALUE <= value <= MAX_VALUE:
+            raise BadAttributeUpdate(segment, attribute, present, f"it must fit into 64 bits, and {value} does not")
         if value != NULL_VALUE:
             attributes = attributes.set(attribute, value)
         elif present is not None:

@@ -19,10 +19,12 @@ BATCH = 1000
 
 def needed_from(state: State) -> int | None:
     """The lowest address of a frame whose payload a segment still needs; None when there is none."""
-    addresses = [
-        next(extent.source.address for _, extent in segment.extents if isinstance(extent.source, FrameRef))
+    addresses = (  # of all extents: those of a merged segment may be older than what stands before them
+        extent.source.address
         for segment in state.logged()
-    ]
+        for _, extent in segment.extents
+        if isinstance(extent.source, FrameRef)
+    )
     return min(addresses, default=None)
 
 

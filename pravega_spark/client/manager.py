@@ -19,6 +19,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.records import EpochRecord, RetentionPolicy, ScalingPolicy, SegmentRecord
 from pravega_spark.streams.scan import available, ranges_between
+from pravega_spark.streams.stream import Snapshot
 
 
 class StreamInfo(NamedTuple):
@@ -131,18 +132,7 @@ class StreamManager:
 
     def stream_info(self, scope_name: str, stream_name: str) -> StreamInfo:
         """What there is to know about a stream now."""
-        snapshot = self._catalog.stream(scope_name, stream_name).snapshot()
-        return StreamInfo(
-            scope_name,
-            stream_name,
-            snapshot.head_cut(),
-            snapshot.tail_cut(),
-            snapshot.size(),
-            snapshot.events(),
-            snapshot.record.current.segments,
-            snapshot.record.epochs,
-            snapshot.record.sealed,
-        )
+        return self._catalog.stream(scope_name, stream_name).look(_described)
 
     def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
         """Make `cut` the head of the stream; what lies before it is gone. Raises InvalidStreamCut, StreamSealed."""
@@ -157,17 +147,16 @@ class StreamManager:
         """
         if approx_bytes <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
-        snapshot = self._catalog.stream(scope_name, stream_name).snapshot()
-        tail = snapshot.tail_cut()
-        available(snapshot, ranges_between(snapshot, cut, tail))
-        return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)
+        return self._catalog.stream(scope_name, stream_name).look(
+            lambda snapshot: _next_cut(snapshot, cut, approx_bytes)
+        )
 
     def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
 
         Some events that were written shortly before may lie behind it too.
         """
-        return self._catalog.stream(scope_name, stream_name).snapshot().cut_at(timestamp)
+        return self._catalog.stream(scope_name, stream_name).look(lambda snapshot: snapshot.cut_at(timestamp))
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -201,3 +190,23 @@ class StreamManager:
         the stream is sealed and everything was read. Raises as `read_events`.
         """
         return tail_events(self._catalog.stream(scope_name, stream_name), start, poll_interval, stop)
+
+
+def _described(snapshot: Snapshot) -> StreamInfo:
+    return StreamInfo(
+        snapshot.stream.scope,
+        snapshot.stream.name,
+        snapshot.head_cut(),
+        snapshot.tail_cut(),
+        snapshot.size(),
+        snapshot.events(),
+        snapshot.record.current.segments,
+        snapshot.record.epochs,
+        snapshot.record.sealed,
+    )
+
+
+def _next_cut(snapshot: Snapshot, cut: StreamCut, approx_bytes: int) -> StreamCut:
+    tail = snapshot.tail_cut()
+    available(snapshot, ranges_between(snapshot, cut, tail))
+    return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
@@ -37,10 +38,7 @@ def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut |
 
     The range is looked up at once. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
     """
-    snapshot = stream.snapshot()
-    begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
-    finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
-    return _events(stream, _planned(snapshot, begin, finish))
+    return _events(stream, stream.look(lambda snapshot: _planned(snapshot, start, end)))
 
 
 def tail_events(
@@ -68,19 +66,26 @@ def _follow(
     stopped = stop.is_set if isinstance(stop, threading.Event) else stop
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
-        snapshot = stream.snapshot()
-        tail = snapshot.tail_cut()
-        if tail != position:
-            yield from _events(stream, _planned(snapshot, position, tail))
+        tail, sealed, slices = stream.look(partial(_news, position))
+        if slices:
+            yield from _events(stream, slices)
             position = tail
-        elif snapshot.record.sealed:
+        elif sealed:
             return
         else:
             pause(poll_interval)
 
 
-def _planned(snapshot: Snapshot, start: StreamCut, end: StreamCut) -> list[Slice]:
-    ranges, _ = available(snapshot, ranges_between(snapshot, start, end))
+def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[Slice]]:
+    """The tail, whether it is the end, and what there is to read up to it."""
+    tail = snapshot.tail_cut()
+    return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
+
+
+def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None) -> list[Slice]:
+    begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
+    finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
+    ranges, _ = available(snapshot, ranges_between(snapshot, begin, finish))
     return plan_slices(snapshot, ranges, SLICE_BYTES)
 
 

@@ -230,7 +230,7 @@ class EventWriter:
         _unclosed.discard(self)
         with self._lock:
             if self._cause is None and self._durable < self._written:
-                self._wait()
+                self._wait()  # refuses: the thread that should have written the rest is of another process
             if not self._reported:
                 self._check()
 

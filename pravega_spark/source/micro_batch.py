@@ -40,6 +40,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._opened: Stream | None = None
         self._initial: str | None = None
+        self._first: StreamCut | None = None
         self._pinned: StreamCut | None = None
         self._newest: StreamCut | None = None
 
@@ -52,11 +53,12 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> str:  # type: ignore[override]
-        if self._initial is None:  # Spark asks twice, and has to get the same answer
-            self._initial = self._first_cut(self._stream().snapshot()).as_text()
-        return self._initial
+        if self._first is None:  # Spark asks twice, and has to get the same answer
+            self._first = self._begin(self._stream().snapshot())
+        return self._first.as_text()
 
-    def _first_cut(self, snapshot: Snapshot) -> StreamCut:
+    def _begin(self, snapshot: Snapshot) -> StreamCut:
+        """Where a new query starts."""
         if self._options.starting_timestamp is not None:
             return snapshot.cut_at(self._options.starting_timestamp)
         start, _ = self._options.streaming_cuts()

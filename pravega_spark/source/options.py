@@ -157,6 +157,11 @@ class SourceOptions:
         return 30_000 if streaming else 120_000
 
 
+def table_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's options that are ours and hold no credentials."""
+    return {key: value for key, value in options.items() if _plain(key) in _KNOWN}
+
+
 class _Given:
     """The options as they came: looked up by name, whatever their spelling, and converted to a type."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -32,21 +34,24 @@ class PravegaDataSource(DataSource):
     def name(cls) -> str:
         return "pravega"
 
-    def _options(self) -> SourceOptions:
+    def _options(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
         from pravega_spark.source.options import SourceOptions
 
-        return SourceOptions.parse(dict(self.options))
+        return SourceOptions.parse({**(kept or {}), **self.options})
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         from pravega_spark.source.tables import table_schema
 
         options = self._options()
         if options.metadata is not None:
-            return table_schema(options.metadata)
-        return READ_SCHEMA + METADATA_COLUMNS if options.include_metadata else READ_SCHEMA
+            columns = table_schema(options.metadata)
+        else:
+            columns = READ_SCHEMA + METADATA_COLUMNS if options.include_metadata else READ_SCHEMA
+        of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
+        return _keeping(self.options, columns) if of_table else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options()
+        options = self._options(self._of_table(schema))
         if options.metadata is not None:
             from pravega_spark.source.tables import TableReader
 
@@ -58,16 +63,47 @@ class PravegaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pravega_spark.source.micro_batch import MicroBatchReader
 
-        return MicroBatchReader(self._options())
+        options = self._options(self._of_table(schema))
+        if options.metadata is not None:
+            raise ValueError("Option 'metadata' is for batch reads: use spark.read, not spark.readStream.")
+        return MicroBatchReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pravega_spark.source.sink import BatchWriter
 
         if overwrite:
             raise ValueError("Save mode 'overwrite' is not supported: events can only be appended. Use mode('append').")
-        return BatchWriter(self._options(), schema)
+        kept = self._of_table(schema)
+        return BatchWriter(self._options(kept), schema, only_events=bool(kept))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
         return StreamWriter(self._options(), schema)  # overwrite: output mode `complete`, appended as by the original
+
+    def _of_table(self, schema: StructType) -> dict[str, str]:
+        """The options of the table of the catalog that is read or written; none for who names a stream himself."""
+        kept = [(field.metadata or {}).get(_KEPT, {}) for field in schema]
+        return kept[0] if "stream" not in self.options and kept.count(kept[0]) == len(kept) else {}
+
+
+# --- tables of the catalog ---------------------------------------------------------------------------------------
+# Spark tells a table's options to `schema` only, when the table is made. They are kept in the metadata of its columns,
+# which come back whenever the table is read, and in an INSERT INTO too where Spark had to fit the rows to the table.
+# Rows that fit as they are bring what they were read with, maybe another table's: see `only_events` of the writer.
+# Credentials are not kept.
+
+_KEPT = "pravega"
+
+
+def _keeping(options: Mapping[str, str], columns: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    from pravega_spark.source.options import table_options
+
+    kept, fields = {_KEPT: table_options(options)}, []
+    for name, kind in (column.split() for column in columns.split(",")):
+        # The parser of Spark's SQL is not at hand in this process; two types have other names in its JSON.
+        kind = {"bigint": "long", "int": "integer"}.get(kind, kind)
+        fields.append({"name": name, "type": kind, "nullable": True, "metadata": kept})
+    return StructType.fromJson({"fields": fields})

@@ -153,11 +153,16 @@ class Collector:
 
 
 class _Writer:
-    """What batch and streaming writes share."""
+    """What batch and streaming writes share.
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    only_events: the other columns of the rows have to be null, as they are in an INSERT INTO of events. Then no row was
+    read from a stream, and what Spark says of the table that it inserts into is true.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType, only_events: bool = False) -> None:
         _check_schema(schema)
         self._options = options
+        self._only_events = only_events
         open_stream(options).snapshot(refresh=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -168,6 +173,8 @@ class _Writer:
         collector = Collector(stream, stream.snapshot(refresh=False).record.current.segments)
         try:
             for batch in iterator:
+                if self._only_events:
+                    _check_only_events(batch)
                 collector.add(batch)
             return TaskMessage(collector.finish(), query_id)
         except BaseException:
@@ -274,3 +281,12 @@ def _check_schema(schema: StructType) -> None:
         raise ValueError(
             f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}"
         )
+
+
+def _check_only_events(batch: pa.RecordBatch) -> None:
+    for name in batch.schema.names:
+        if name != "event" and batch.column(name).null_count < batch.num_rows:
+            raise ValueError(
+                f"INSERT INTO: column {name!r} has values, but where an event lies is decided when it is written. Insert "
+                "events only, as in INSERT INTO a_table (event) SELECT …"
+            )

@@ -12,12 +12,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from engine.container import Container
-from engine.errors import BadAttributeUpdate, BadKeyVersion, OutcomeUnknown, Rejected
+from engine.errors import (
+    BadAttributeUpdate,
+    BadKeyVersion,
+    OutcomeUnknown,
+    Rejected,
+    SegmentNotFound,
+    SegmentTruncated,
+)
 from engine.operations import (
     Append,
     AttributeUpdate,
@@ -49,6 +56,8 @@ from pravega_spark.streams.records import (
     first_epoch,
     next_number,
 )
+
+T = TypeVar("T")
 
 STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"
@@ -101,6 +110,16 @@ class Stream:
         if record is None:
             raise StreamNotFound(self.key)
         return Snapshot(self, record, state)
+
+    def look(self, question: Callable[[Snapshot], T]) -> T:
+        """What `question` finds in the stream as it is now. Asked again when what it reads was deleted meanwhile."""
+        while True:
+            snapshot = self.snapshot()
+            try:
+                return question(snapshot)
+            except (SegmentTruncated, SegmentNotFound):
+                if self.snapshot().record == snapshot.record:
+                    raise
 
     def exists(self) -> bool:
         """Whether the stream exists now, or did when this process last looked: then nothing is requested."""
@@ -200,8 +219,7 @@ class Stream:
         """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
         while True:
             with suppress(BadKeyVersion):
-                change(self.snapshot())
-                return
+                return self.look(change)
 
     # --- writing -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""What proves the engine: a model of segments, a simulated root, and the contracts of its parts."""

@@ -1,0 +1,265 @@
+"""A small in-memory model of a container's segments: what a caller may expect, said as plainly as possible.
+
+It knows nothing of logs, frames, extents or flushing: a segment is a `bytes` value. It takes the engine's operations
+and raises the engine's errors, so that a test can give both the same transaction and compare what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import immutables
+
+from engine import operations as ops
+from engine.errors import (
+    BadAttributeUpdate,
+    BadKeyVersion,
+    BadOffset,
+    Rejected,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentNotSealed,
+    SegmentSealed,
+)
+from engine.operations import AttributeUpdate, Derived, Operation, Payload, UpdateKind
+from engine.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE, Extents, Segment
+
+if TYPE_CHECKING:
+    from engine.container import Container
+    from engine.state import State
+
+
+_NOT_KNOWN = -2
+"""The version of an entry whose container has not been asked for it; nothing can be expected to have it."""
+
+
+class Content(NamedTuple):
+    """All that can be seen of a segment. `data` is what can be read: the bytes from `start` on."""
+
+    start: int
+    length: int
+    sealed: bool
+    attributes: dict[bytes, int]
+    data: bytes
+
+
+Contents = tuple[dict[str, Content], dict[str, dict[str, bytes]]]
+"""All that can be seen of a container: its segments, and the entries of its tables."""
+
+
+class ModelSegment(NamedTuple):
+    """`data` holds every byte that was ever appended, those before `start` included."""
+
+    data: bytes
+    start: int
+    sealed: bool
+    attributes: Mapping[bytes, int]
+
+
+class ModelEntry(NamedTuple):
+    """A table's entry."""
+
+    value: bytes
+    version: int
+
+
+class Model:
+    """The segments and tables of one container.
+
+    `chunks` are the contents of the chunks that tests attach. Versions of table entries are the container's choice:
+    `adopt` takes them over.
+    """
+
+    def __init__(self) -> None:
+        self._newest_version = -1
+        self.segments: dict[str, ModelSegment] = {}
+        self.tables: dict[str, dict[str, ModelEntry]] = {}
+        self.chunks: dict[str, bytes] = {}
+
+    def copy(self) -> Model:
+        """An independent copy, but for the chunks, which never change."""
+        other = Model()
+        other.segments = dict(self.segments)
+        other.tables = {name: dict(entries) for name, entries in self.tables.items()}
+        other.chunks = self.chunks
+        other._newest_version = self._newest_version
+        return other
+
+    def contents(self) -> Contents:
+        """What a container should show (times of creation apart, which it chooses itself)."""
+        segments = {
+            name: Content(s.start, len(s.data), s.sealed, dict(s.attributes), s.data[s.start :])
+            for name, s in self.segments.items()
+        }
+        tables = {name: {key: e.value for key, e in table.items()} for name, table in self.tables.items() if table}
+        return segments, tables
+
+    def commit(self, operations: Sequence[Operation]) -> list[Any]:
+        """Carry out all operations, or none and raise the first one's Rejected error. Returns each one's result.
+
+        A table entry's new version is not known here: its result is None.
+        """
+        after = self.copy()
+        results = [_DO[type(operation)](after, operation) for operation in operations]
+        self.segments, self.tables = after.segments, after.tables
+        return results
+
+    def adopt(self, state: State) -> None:
+        """Take over the versions that the container gave to the entries that were put since the last time."""
+        newest = self._newest_version
+        for table, entries in self.tables.items():
+            for key, entry in entries.items():
+                found = state.entry(table, key)
+                assert found is not None and found.value == entry.value
+                if entry.version == _NOT_KNOWN:
+                    assert found.version > self._newest_version, "a version was given twice"
+                    entries[key] = ModelEntry(*found)
+                    newest = max(newest, found.version)
+                else:
+                    assert entry.version == found.version, "a version changed by itself"
+        self._newest_version = newest
+
+    def version(self, table: str, key: str) -> int:
+        """The version of a table's entry; -1 when there is none."""
+        entry = self.tables.get(table, {}).get(key)
+        return entry.version if entry is not None else -1
+
+    def _find(self, name: str) -> ModelSegment:
+        if name not in self.segments:
+            raise SegmentNotFound(name)
+        return self.segments[name]
+
+    def _look_up(self, name: str) -> Segment:
+        """A segment as content that is derived from it sees it."""
+        found = self._find(name)
+        attributes = immutables.Map(found.attributes)
+        return Segment(name, 0, found.start, len(found.data), found.sealed, 0, 0, attributes, Extents())
+
+    def _create(self, op: ops.CreateSegment) -> None:
+        if op.segment in self.segments:
+            raise SegmentExists(op.segment)
+        self.segments[op.segment] = ModelSegment(b"", 0, False, _updated(op.segment, {}, op.updates))
+
+    def _append(self, op: ops.Append) -> int:
+        segment = self._find(op.segment)
+        if isinstance(op.content, Derived):
+            data = op.content.make(self._look_up)
+        elif isinstance(op.content, Payload):
+            data = bytes(op.content.data)
+        else:
+            data = b"".join(
+                self.chunks[str(extent.source)][extent.position : extent.position + extent.length]
+                for extent in op.content
+            )
+        if segment.sealed:
+            raise SegmentSealed(op.segment)
+        attributes = _updated(op.segment, segment.attributes, op.updates)
+        offset = len(segment.data)
+        if op.offset not in (None, offset):
+            raise BadOffset(op.segment, offset, op.offset or 0)
+        self.segments[op.segment] = segment._replace(data=segment.data + data, attributes=attributes)
+        return offset
+
+    def _seal(self, op: ops.SealSegment) -> None:
+        self.segments[op.segment] = self._find(op.segment)._replace(sealed=True)
+
+    def _merge(self, op: ops.MergeSegment) -> int:
+        target, source = self._find(op.target), self._find(op.source)
+        if op.target == op.source:
+            raise Rejected("a segment cannot be merged into itself")
+        if target.sealed:
+            raise SegmentSealed(op.target)
+        if not source.sealed:
+            raise SegmentNotSealed(op.source)
+        if source.start:
+            raise BadOffset(op.source, 0, source.start)
+        attributes = dict(target.attributes)
+        if events := source.attributes.get(EVENT_COUNT):
+            attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) + events
+        self.segments[op.target] = target._replace(data=target.data + source.data, attributes=attributes)
+        del self.segments[op.source]
+        return len(target.data)
+
+    def _truncate(self, op: ops.TruncateSegment) -> None:
+        segment = self._find(op.segment)
+        if not 0 <= op.offset <= len(segment.data):
+            raise BadOffset(op.segment, len(segment.data), op.offset)
+        self.segments[op.segment] = segment._replace(start=max(segment.start, op.offset))
+
+    def _delete(self, op: ops.DeleteSegment) -> None:
+        self._find(op.segment)
+        del self.segments[op.segment]
+
+    def _update(self, op: ops.UpdateAttributes) -> None:
+        segment = self._find(op.segment)
+        attributes = _updated(op.segment, segment.attributes, op.updates)
+        self.segments[op.segment] = segment._replace(attributes=attributes)
+
+    def _put(self, op: ops.PutEntry) -> None:
+        version = self.version(op.table, op.key)
+        if op.expected not in (None, version):
+            raise BadKeyVersion(op.table, op.key, op.expected or 0, version)
+        entries = self.tables.setdefault(op.table, {})
+        if op.value is None:
+            entries.pop(op.key, None)
+        else:
+            entries[op.key] = ModelEntry(op.value, _NOT_KNOWN)
+
+
+_DO: dict[type[Any], Callable[[Model, Any], Any]] = {
+    ops.CreateSegment: Model._create,
+    ops.Append: Model._append,
+    ops.SealSegment: Model._seal,
+    ops.MergeSegment: Model._merge,
+    ops.TruncateSegment: Model._truncate,
+    ops.DeleteSegment: Model._delete,
+    ops.UpdateAttributes: Model._update,
+    ops.PutEntry: Model._put,
+}
+
+
+def _updated(segment: str, attributes: Mapping[bytes, int], updates: Sequence[AttributeUpdate]) -> dict[bytes, int]:
+    """The attributes after `updates`, which see each other's effects in their order."""
+    after = dict(attributes)
+    for attribute, kind, value, comparison in updates:
+        present = after.get(attribute, NULL_VALUE)
+        allowed = {
+            UpdateKind.NONE: present == NULL_VALUE,
+            UpdateKind.REPLACE: True,
+            UpdateKind.REPLACE_IF_GREATER: value > present or present == NULL_VALUE,
+            UpdateKind.ACCUMULATE: True,
+            UpdateKind.REPLACE_IF_EQUALS: present == comparison,
+        }[kind]
+        if not allowed:
+            raise BadAttributeUpdate(segment, attribute, after.get(attribute), "the condition does not hold")
+        if kind is UpdateKind.ACCUMULATE and present != NULL_VALUE:
+            value += present
+        if abs(2 * value + 1) >= 1 << 64:
+            raise BadAttributeUpdate(segment, attribute, after.get(attribute), "the value is too large")
+        after[attribute] = value
+        if value == NULL_VALUE:
+            del after[attribute]
+    return after
+
+
+def contents_of(container: Container) -> Contents:
+    """What a container shows: every segment with all of its data as read from storage, and every table's entries."""
+    container.refresh()
+    return known_to(container)
+
+
+def known_to(container: Container) -> Contents:
+    """What a container shows without looking at the log."""
+    segments = {
+        name: Content(
+            segment.start_offset,
+            segment.length,
+            segment.sealed,
+            {attribute: value for attribute, value in segment.attributes.items() if attribute != CREATION_TIME},
+            container.read(name, segment.start_offset, segment.length),
+        )
+        for name, segment in container.state.segments.items()
+    }
+    tables = container.state.tables
+    return segments, {name: {key: e.value for key, e in table.items()} for name, table in tables.items() if table}

@@ -1,0 +1,191 @@
+"""Scopes, streams and what is told of them; and that the package itself stays light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pravega_spark
+from chunkstore import StorageRefused
+from engine.container import Container
+from pravega_spark import (
+    InvalidStreamCut,
+    ScopeNotEmpty,
+    ScopeNotFound,
+    StreamCut,
+    StreamManager,
+    StreamNotFound,
+    StreamNotSealed,
+    StreamRetentionPolicy,
+    StreamScalingPolicy,
+    StreamSealed,
+    TruncatedData,
+)
+
+
+def test_scopes(manager: StreamManager) -> None:
+    assert manager.list_scope() == ["sc"]
+    assert manager.create_scope("a-second") is True
+    assert manager.create_scope("a-second") is False
+    assert manager.list_scope() == ["a-second", "sc"]
+    assert manager.delete_scope("a-second") is True
+    assert manager.delete_scope("a-second") is False
+    with pytest.raises(ScopeNotEmpty, match="sc"):
+        manager.delete_scope("sc")
+    with pytest.raises(ValueError, match="scope name"):
+        manager.create_scope("../up")
+
+
+def test_streams(manager: StreamManager) -> None:
+    assert manager.list_stream("sc") == ["four", "one"]
+    assert manager.list_stream("none") == []
+    assert manager.create_stream("sc", "four", 7) is False
+    assert len(manager.stream_info("sc", "four").segments) == 4
+    with pytest.raises(ScopeNotFound, match="none"):
+        manager.create_stream("none", "x", 1)
+    with pytest.raises(ValueError, match="at least one segment"):
+        manager.create_stream("sc", "x", 0)
+    with pytest.raises(StreamNotFound, match="sc/x"):
+        manager.stream_info("sc", "x")
+
+
+def test_policies_and_tags_are_kept(url: str) -> None:
+    scaling = StreamScalingPolicy.auto_scaling_policy_by_data_rate(10, 2, 3)
+    retention = StreamRetentionPolicy.by_time(1000)
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        assert manager.create_stream_with_policy("sc", "a", scaling, retention, ["t1", "t2"])
+        assert manager.create_stream_with_policy(
+            scope_name="sc", stream_name="b", retention_policy=StreamRetentionPolicy.none()
+        )
+    with StreamManager(url) as manager:
+        assert manager.get_stream_tags("sc", "a") == ["t1", "t2"]
+        assert manager.get_stream_tags("sc", "b") == []
+        record = manager._catalog.stream("sc", "a").snapshot().record
+        assert (record.scaling, record.retention) == (scaling, retention)
+        assert len(manager.stream_info("sc", "a").segments) == 3
+        assert len(manager.stream_info("sc", "b").segments) == 1
+
+
+def test_seal_and_delete(manager: StreamManager) -> None:
+    with pytest.raises(StreamNotSealed):
+        manager.delete_stream("sc", "one")
+    assert manager.seal_stream("sc", "one") is True
+    assert manager.seal_stream("sc", "one") is True
+    assert manager.stream_info("sc", "one").sealed
+    assert manager.delete_stream("sc", "one") is True
+    assert manager.list_stream("sc") == ["four"]
+    for call in (manager.seal_stream, manager.delete_stream, manager.get_stream_tags, manager.create_writer):
+        with pytest.raises(StreamNotFound, match="sc/one"):
+            call("sc", "one")
+    manager.create_stream("sc", "one", 1)
+    assert [segment.id for segment in manager.stream_info("sc", "one").segments] == [1]
+
+
+def test_stream_info_before_and_after_truncation(manager: StreamManager) -> None:
+    empty = manager.stream_info("sc", "four")
+    assert (empty.size, empty.events, empty.sealed, len(empty.epochs)) == (0, 0, False, 1)
+    assert empty.head == empty.tail == StreamCut("sc", "four", dict.fromkeys(range(4), 0))
+    with manager.create_writer("sc", "four") as writer:
+        for number in range(40):
+            writer.write_event("x" * number, str(number))
+    middle = manager.stream_info("sc", "four").tail
+    with manager.create_writer("sc", "four") as writer:
+        writer.write_events(["y"] * 10)
+    full = manager.stream_info("sc", "four")
+    assert (full.size, full.events) == (sum(range(40)) + 40 * 8 + 10 * 9, 50)
+    manager.truncate_stream("sc", "four", middle)
+    rest = manager.stream_info("sc", "four")
+    assert (rest.size, rest.events, rest.head, rest.tail) == (90, 10, middle, full.tail)
+    assert [event.data for event in manager.read_events("sc", "four")] == [b"y"] * 10
+    with pytest.raises(InvalidStreamCut, match="behind previous truncation point"):
+        manager.truncate_stream("sc", "four", full.head)
+    with pytest.raises(TruncatedData, match="sc/four"):
+        manager.next_stream_cut("sc", "four", full.head, 1)
+    manager.seal_stream("sc", "four")
+    with pytest.raises(StreamSealed):
+        manager.truncate_stream("sc", "four", full.tail)
+
+
+def test_cuts_by_size_and_time(manager: StreamManager) -> None:
+    for _ in range(3):
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_events(["x" * 92] * 5)
+    info = manager.stream_info("sc", "one")
+    assert manager.next_stream_cut("sc", "one", info.head, 1).positions == {0: 500}
+    assert manager.next_stream_cut("sc", "one", info.head, 501).positions == {0: 1000}
+    assert manager.next_stream_cut("sc", "one", info.head, 10**9) == info.tail
+    with pytest.raises(ValueError, match="approx_bytes"):
+        manager.next_stream_cut("sc", "one", info.head, 0)
+    assert manager.stream_cut_at("sc", "one", 0) == info.head
+    assert manager.stream_cut_at("sc", "one", 1 << 60) == info.tail
+
+
+def test_a_truncation_meanwhile_only_means_another_look(
+    manager: StreamManager, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just when the index is read, another process truncates the stream and what was to be read is gone."""
+    with manager.create_writer("sc", "one") as writer:
+        writer.write_events(["x" * 92] * 10)
+    cut = StreamCut("sc", "one", {0: 500})
+    manager.truncate_stream("sc", "one", cut)
+    read = Container.read
+
+    def read_later(container: Container, *place: Any) -> bytes:
+        monkeypatch.setattr(Container, "read", read)
+        with StreamManager(url) as other:
+            other.truncate_stream("sc", "one", other.stream_info("sc", "one").tail)
+        container.refresh()
+        return read(container, *place)
+
+    monkeypatch.setattr(Container, "read", read_later)
+    assert manager.stream_info("sc", "one").events == 0
+    assert Container.read is read
+    monkeypatch.setattr(Container, "read", read_later)
+    with pytest.raises(TruncatedData):
+        manager.next_stream_cut("sc", "one", cut, 100)
+
+
+def test_cuts_of_other_streams_are_refused(manager: StreamManager) -> None:
+    cut = manager.stream_info("sc", "four").tail
+    for call in (manager.truncate_stream, manager.read_events, manager.tail):
+        with pytest.raises(InvalidStreamCut, match="another stream"):
+            call("sc", "one", cut)
+
+
+def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
+    with StreamManager(tmp_path, wal=str(tmp_path / "log")) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 2)
+        with manager.create_writer("sc", "st") as writer:
+            writer.write_event("kept", "k")
+        info = manager.stream_info("sc", "st")
+    with StreamManager(str(tmp_path)) as manager:
+        assert manager.stream_info("sc", "st") == info
+        assert [event.data for event in manager.read_events("sc", "st")] == [b"kept"]
+
+
+def test_a_controller_is_refused() -> None:
+    with pytest.raises(StorageRefused, match="no broker"):
+        StreamManager("tcp://localhost:9090")
+
+
+def test_every_exported_name_is_there() -> None:
+    for name in pravega_spark.__all__:
+        assert getattr(pravega_spark, name) is not None
+        assert name in dir(pravega_spark)
+    assert set(pravega_spark._PLACES) == set(pravega_spark.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        pravega_spark.no_such_name  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = "import json, sys, pravega_spark; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & {"numpy", "pyarrow", "pyspark", "msgpack", "fsspec", "engine", "chunkstore"}

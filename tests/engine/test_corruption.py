@@ -1,0 +1,283 @@
+"""Damaged objects: never a wrong or missing event delivered as if all were well (W8).
+
+Thousands of times one object of a root is damaged, and a fresh process opens the root and reads everything. It either
+gets exactly what was written, as the damage is in what nobody needs any more, or an error that names the object.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from engine.container import Container, Settings
+from engine.errors import ContainerOffline, DataCorruption, FrameDamaged
+from engine.log import checkpoint_path, frame_path
+from engine.operations import Append, Payload, PutEntry
+from engine.testing.model import Contents, Model, contents_of, known_to
+from engine.testing.simulation import Simulation, small_sizes
+from engine.testing.transactions import chunk_writer
+
+MUTATIONS = 10_000
+PARTS = 10
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with small_sizes():
+        yield
+
+
+class Root:
+    """A root with everything in it, and what it holds.
+
+    After the first checkpoint all is flushed, so that the frames before it are of no use to anybody. Between it and the
+    second one lie frames whose payload is needed; behind that, frames that every opening applies.
+    """
+
+    def __init__(self) -> None:
+        self.simulation = Simulation()
+        container = self.simulation.open()
+        extents = chunk_writer(Model(), self.simulation.store)([b"attached-" * 9, b"to both"])
+        container.create_segment("s/a")
+        container.create_segment("s/b")
+        container.append("s/a", b"flushed" * 20)
+        container.commit([Append("s/b", (extents[0],)), Append("s/a", (extents[1],)), PutEntry("t", "k", b"value")])
+        container.flush()
+        container.checkpoint()
+        container.append("s/a", b"in a frame" * 5)
+        container.commit([Append("s/a", Payload(b"spanning" * 50)), Append("s/b", Payload(b"frames" * 20))])
+        container.checkpoint()
+        self.tail = container.head.address + 1
+        container.append("s/b", b"behind" * 3)
+        container.create_segment("s/c")
+        container.commit([Append("s/c", Payload(b"c")), Append("s/b", Payload(b"last")), PutEntry("t", "l", b"w")])
+        self.contents = contents_of(container)
+        store = self.simulation.store
+        self.objects = {info.path: store.read(info.path) for info in store.list("")}
+        self.paths = sorted(self.objects)
+        self.pieces = [
+            piece for name, it in container.state.segments.items() for piece in container.plan(name, 0, it.length)
+        ]
+        newest = max(path for path in self.paths if "/checkpoints/" in path)
+        self.indispensable = {newest, *(frame_path(0, address) for address in range(self.tail, self.tail + 3))}
+        self.needed = sorted(self.indispensable | {piece.path for piece in self.pieces})
+
+    def restored(self, *paths: str) -> None:
+        for path in paths:
+            self.simulation.store.put(path, self.objects[path])
+
+
+def flip_a_bit(dice: random.Random, data: bytes) -> bytes:
+    place = dice.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
+
+
+def cut_off(dice: random.Random, data: bytes) -> bytes:
+    return data[: dice.randrange(len(data))]
+
+
+def zero(dice: random.Random, data: bytes) -> bytes:
+    start = dice.randrange(len(data))
+    end = dice.randrange(start, len(data)) + 1
+    return data[:start] + bytes(end - start) + data[end:]
+
+
+def overwrite(dice: random.Random, data: bytes) -> bytes:
+    """As a torn write leaves it: a piece of it stands at another place."""
+    length = dice.randrange(1, len(data))
+    source, target = dice.randrange(len(data) - length + 1), dice.randrange(len(data) - length + 1)
+    return data[:target] + data[source : source + length] + data[target + length :]
+
+
+def extend(dice: random.Random, data: bytes) -> bytes:
+    return data + dice.randbytes(dice.randrange(1, 40))
+
+
+DAMAGES: list[Callable[[random.Random, bytes], bytes]] = [flip_a_bit, flip_a_bit, cut_off, zero, overwrite, extend]
+
+
+def damages(root: Root, dice: random.Random) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Without end: what was done, and the objects that have other contents now."""
+    while True:
+        path = dice.choice(root.needed if dice.random() < 0.8 else root.paths)
+        other = dice.choice([other for other in root.paths if other != path])
+        choice = dice.randrange(len(DAMAGES) + 1)
+        if choice == len(DAMAGES):
+            changed = {path: root.objects[other], other: root.objects[path]}
+            if dice.random() < 0.3:
+                del changed[other]
+            name = "swap"
+        else:
+            name = DAMAGES[choice].__name__
+            changed = {path: DAMAGES[choice](dice, root.objects[path])}
+        if any(root.objects[path] != data for path, data in changed.items()):
+            yield name, changed
+
+
+def outcome(read: Callable[[], Contents], contents: Contents, changed: dict[str, bytes]) -> str:
+    """What a process got: an error that names one of the damaged objects, or exactly what was written."""
+    try:
+        found = read()
+    except DataCorruption as error:
+        assert any(path in str(error) for path in changed), f"{error} does not name any of {list(changed)}"
+        return "error"
+    assert found == contents, f"wrong data after damage to {list(changed)}"
+    return "unharmed"
+
+
+@pytest.mark.parametrize("seed", range(PARTS))
+def test_no_damage_goes_unnoticed(seed: int, record_property: Callable[[str, object], None]) -> None:
+    root, dice = Root(), random.Random(seed)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    unharmed: Counter[str] = Counter()
+    for (name, changed), _ in zip(damages(root, dice), range(MUTATIONS // PARTS), strict=False):
+        for path, data in changed.items():
+            root.simulation.store.put(path, data)
+        result = outcome(lambda: contents_of(root.simulation.open()), root.contents, changed)
+        outcomes[name, result] += 1
+        if result == "unharmed":
+            unharmed.update(list(changed))
+        root.restored(*changed)
+    assert contents_of(root.simulation.open()) == root.contents
+    assert sum(outcomes.values()) == MUTATIONS // PARTS
+    record_property("outcomes", dict(outcomes))
+    print(dict(outcomes))
+    errors = sum(count for (_, result), count in outcomes.items() if result == "error")
+    assert errors > MUTATIONS // PARTS / 2
+    assert not unharmed.keys() & root.indispensable
+
+
+def test_the_damaged_root_has_everything() -> None:
+    root = Root()
+    kinds = Counter(path.split("/")[-2] for path in root.paths)
+    assert root.indispensable <= set(root.paths)
+    assert kinds["wal"] > 8 and kinds["checkpoints"] == 2 and kinds["attached"] == 1 and kinds["s"] == 1
+    kinds = Counter(path.split("/")[-2] for path in root.needed)
+    assert 5 < kinds["wal"] < len(root.paths) / 2 and kinds["attached"] == 1 and kinds["s"] == 1
+
+
+def test_damage_is_noticed_by_who_follows_the_log() -> None:
+    """The damaged frame appears before the eyes of a process that is up: it is not applied, and nothing after it is."""
+    root, dice = Root(), random.Random(5)
+    store = root.simulation.store
+    tail = [frame_path(0, address) for address in range(root.tail, root.tail + 3)]
+    for _ in range(500):
+        store.delete(tail)
+        follower = root.simulation.open()
+        before = contents_of(follower)
+        path = dice.choice(tail)
+        root.restored(*tail)
+        store.put(path, flip_a_bit(dice, cut_off(dice, root.objects[path]) or b"x"))
+        with pytest.raises(DataCorruption, match=path):
+            contents_of(follower)
+        assert follower.head.address < int(path[-20:])
+        assert not follower.offline
+        if path == tail[0]:
+            assert known_to(follower) == before
+
+
+# --- writers and repair ---------------------------------------------------------------------------------------
+
+
+def damaged_tail(threaded: bool = False) -> tuple[Root, Container, int]:
+    """A root whose newest frame is damaged, a process that had not read that frame yet, and its address."""
+    root = Root()
+    behind, writer = root.simulation.open(), root.simulation.open()
+    if threaded:
+        behind = Container(behind.stores, 0, Settings(upkeep=False))
+    writer.append("s/a", b"to be damaged")
+    path = frame_path(0, writer.head.address)
+    root.simulation.store.put(path, cut_off(random.Random(1), root.simulation.store.read(path)))
+    return root, behind, writer.head.address
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize(
+    ("segment", "size"), [("s/a", 1), ("s/a", 1000), ("s/none", 1)], ids=["small", "spanning", "refused"]
+)
+def test_no_writer_goes_past_damage(segment: str, size: int, threaded: bool) -> None:
+    """Not with a frame of its own, nor with a refusal: it would be one by a state that is not the log's."""
+    root, behind, address = damaged_tail(threaded)
+    paths = [info.path for info in root.simulation.store.list("")]
+    with pytest.raises(FrameDamaged, match=frame_path(0, address)) as error:
+        behind.append(segment, b"x" * size)
+    assert error.value.address == address and f"repair({address})" in str(error.value)
+    late = {info.path for info in root.simulation.store.list("")} - set(paths)
+    assert late <= {frame_path(0, address + ahead) for ahead in range(1, 5)}  # void: what they hang on is not ours
+    with pytest.raises(FrameDamaged, match=frame_path(0, address)):
+        root.simulation.open()
+    with pytest.raises(ContainerOffline, match="open it again") as offline:
+        behind.append("s/a", b"x")
+    assert offline.value.__cause__ is error.value
+    behind.close()
+
+
+def test_a_damaged_frame_is_passed_over_by_repair_only() -> None:
+    root, behind, address = damaged_tail()
+    with pytest.raises(ValueError, match="not a damaged frame"):
+        behind.repair(address - 1)
+    behind.repair(address)
+    for container in (behind, root.simulation.open()):
+        assert contents_of(container) == root.contents
+    offset = behind.append("s/a", b"after the repair")
+    behind.flush()
+    for container in (behind, root.simulation.open()):
+        assert container.read("s/a", offset, container.info("s/a").length) == b"after the repair"
+    with pytest.raises(ValueError, match="not a damaged frame"):
+        behind.repair(address)
+
+
+# --- objects in the wrong place, or in none -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [frame_path, checkpoint_path])
+def test_another_containers_objects_are_not_taken_for_ours(path: Callable[[int, int], str]) -> None:
+    simulation = Simulation()
+    containers = [Container(simulation.open().stores, number, Settings(threaded=False)) for number in (0, 1)]
+    for container in containers:
+        container.create_segment("s/a")
+        container.checkpoint()
+    simulation.store.put(path(0, 1), simulation.store.read(path(1, 1)))
+    if path is frame_path:
+        simulation.store.delete([checkpoint_path(0, 1)])
+    with pytest.raises(DataCorruption, match=f"{path(0, 1)}.*of container 1"):
+        simulation.open()
+
+
+def test_what_vanished_is_an_error_that_names_it() -> None:
+    root = Root()
+    for piece in root.pieces:
+        if piece.path in root.indispensable:
+            continue  # the log ends where a frame is absent
+        root.simulation.store.delete([piece.path])
+        with pytest.raises(DataCorruption, match=piece.path):
+            contents_of(root.simulation.open())
+        root.restored(piece.path)
+    assert contents_of(root.simulation.open()) == root.contents
+
+
+def test_a_flush_does_not_spread_damage() -> None:
+    """Flushing copies bytes: those that fail their checks are not given new checksums."""
+    root = Root()
+    piece = next(piece for piece in root.pieces if piece.logged and piece.length > 100)
+    data = bytearray(root.objects[piece.path])
+    data[piece.position + 70] ^= 1
+    root.simulation.store.put(piece.path, bytes(data))
+    container = root.simulation.open()
+    with pytest.raises(DataCorruption, match=piece.path):
+        container.flush()
+    with pytest.raises(DataCorruption, match=piece.path):
+        contents_of(root.simulation.open())
+
+
+def test_a_frame_that_was_deleted_and_made_again_is_not_read() -> None:
+    """A reader with an old plan finds other bytes at the address (S1, W7): it looks the range up again."""
+    root = Root()
+    reader, other = root.simulation.open(), root.simulation.open()
+    other.flush()
+    for piece in root.pieces:
+        if piece.logged:
+            root.simulation.store.put(piece.path, bytes(len(root.objects[piece.path])))
+    for name, content in root.contents[0].items():
+        assert reader.read(name, content.start, content.length) == content.data

@@ -1,0 +1,279 @@
+"""Streaming queries: offsets, limits, where they begin and end, and what they do when nothing happens."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.streams.cuts import StreamCut
+from tests.spark.folder import Folder
+
+
+def numbers(first: int, end: int) -> list[str]:
+    return [f"{number:04d}" for number in range(first, end)]
+
+
+@contextmanager
+def running(frame: DataFrame, folder: Folder) -> Iterator[StreamingQuery]:
+    """A query that goes on and on, with its rows in the table of memory `seen`."""
+    writer = frame.selectExpr("cast(event AS string) AS event").writeStream.format("memory").queryName("seen")
+    query = writer.option("checkpointLocation", folder.checkpoint()).trigger(processingTime="0 seconds").start()
+    try:
+        query.processAllAvailable()
+        yield query
+    finally:
+        query.stop()
+
+
+def seen(folder: Folder) -> list[str]:
+    return sorted(row.event for row in folder.spark.table("seen").collect())
+
+
+def offsets(folder: Folder) -> list[object]:
+    """What the query's checkpoint keeps as the end of each batch."""
+    log = Path(folder.checkpoint()) / "offsets"
+    files = sorted((file for file in log.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+    return [json.loads(file.read_text().splitlines()[-1]) for file in files]
+
+
+def objects(folder: Folder) -> set[str]:
+    return {str(path) for path in Path(folder.url).rglob("*") if path.is_file()}
+
+
+# --- the reader by itself ----------------------------------------------------------------------------------------
+
+
+def read(reader: MicroBatchReader, start: str, end: str) -> list[str]:
+    """The events between two offsets, read as by tasks."""
+    found = []
+    for partition in reader.partitions(start, end):
+        task = pickle.loads(pickle.dumps(reader))
+        for batch in task.read(pickle.loads(pickle.dumps(partition))):
+            found.extend(event.decode() for event in batch.column("event").to_pylist())
+    return found
+
+
+def batches(reader: MicroBatchReader, start: str) -> list[list[str]]:
+    """The events of each trigger, until there is nothing more."""
+    found = []
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        found.append(read(reader, start, end))
+        start = end
+    return found
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("limit", [1, 7, 50, 1000])
+def test_limit_by_events_is_exact(folder: Folder, segments: int, limit: int) -> None:
+    for first in range(0, 60, 20):
+        folder.put(*numbers(first, first + 20), default_num_segments=segments)
+    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest", max_events_per_trigger=limit))
+    assert reader.getDefaultReadLimit() == ReadMaxRows(limit)
+    found = batches(reader, reader.initialOffset())
+    assert [len(batch) for batch in found[:-1]] == [limit] * (len(found) - 1)
+    assert 0 < len(found[-1]) <= limit
+    assert sorted(event for batch in found for event in batch) == numbers(0, 60)
+
+
+@pytest.mark.parametrize("name", ["approx_bytes_per_trigger", "maxBytesPerTrigger"])
+def test_limit_by_bytes_goes_to_the_next_index_record(folder: Folder, name: str) -> None:
+    for first in range(0, 100, 5):  # each append ends with an index record, and has 5 * 12 bytes
+        folder.put(*numbers(first, first + 5))
+    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest", **{name: 200}))
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(200)
+    found = batches(reader, reader.initialOffset())
+    assert [len(batch) for batch in found] == [20] * 5
+    assert [event for batch in found for event in batch] == numbers(0, 100)
+
+
+def test_both_limits(folder: Folder) -> None:
+    for first in range(0, 100, 5):
+        folder.put(*numbers(first, first + 5))
+    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest", maxBytesPerTrigger=200, maxEventsPerTrigger=8))
+    assert [len(batch) for batch in batches(reader, reader.initialOffset())] == [8] * 12 + [4]
+    tiny = MicroBatchReader(folder.parsed(start_stream_cut="earliest", maxBytesPerTrigger=1, maxEventsPerTrigger=8))
+    assert [len(batch) for batch in batches(tiny, tiny.initialOffset())] == [5] * 20
+
+
+def test_no_limit(folder: Folder) -> None:
+    folder.put(*numbers(0, 30), default_num_segments=3)
+    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest"))
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    assert [sorted(batch) for batch in batches(reader, reader.initialOffset())] == [numbers(0, 30)]
+
+
+def test_where_latest_is_does_not_change_while_a_query_starts(folder: Folder) -> None:
+    """Spark asks for the first offset twice; were the second answer another one, events would fall between."""
+    folder.put("old")
+    reader = MicroBatchReader(folder.parsed())
+    first = reader.initialOffset()
+    folder.put("new")
+    assert reader.initialOffset() == first
+    assert batches(reader, first) == [["new"]]
+
+
+def test_offsets_of_another_spelling_are_read_on(folder: Folder) -> None:
+    """A checkpoint may have been written by the original, whose texts of one cut differ from run to run."""
+    folder.put("a")
+    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest"))
+    text = StreamCut("s", "t", {0: 9}).as_text()
+    import base64
+    import gzip
+
+    other = base64.b64encode(gzip.compress(b"0:s/t:0:0:9", mtime=12345)).decode()
+    assert other != text and StreamCut.from_text(other) == StreamCut.from_text(text)
+    assert reader.latestOffset(other, ReadAllAvailable()) == other, "nothing new is nothing new in any spelling"
+    folder.put("b")
+    assert batches(reader, other) == [["b"]]
+
+
+# --- queries -----------------------------------------------------------------------------------------------------
+
+
+def test_source_to_sink_and_the_offset_log(folder: Folder) -> None:
+    """Every event once; offsets are the texts of stream cuts; limits hold from the first trigger on."""
+    for first in range(0, 50, 10):
+        folder.put(*numbers(first, first + 10), default_num_segments=3)
+    source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=20)
+    assert folder.drain(source, default_num_segments=2) == [20, 20, 10]
+    assert sorted(folder.events("sink")) == numbers(0, 50)
+    kept = offsets(folder)
+    assert len(kept) == 3 and all(isinstance(text, str) for text in kept)
+    cuts = [StreamCut.from_text(str(text)) for text in kept]
+    assert cuts[0].precedes(cuts[1]) and cuts[1].precedes(cuts[2])
+    assert cuts[2] == folder.stream().snapshot().tail_cut()
+    assert [text == cut.as_text() for text, cut in zip(kept, cuts, strict=True)] == [True] * 3
+
+    assert folder.drain(source) == [], "a restart with nothing new is nothing"
+    folder.put("0050")
+    assert folder.drain(source) == [1], "a restart goes on where the query was"
+    assert sorted(folder.events("sink")) == numbers(0, 51)
+
+
+def test_available_now_ends_at_the_tail_of_its_start(folder: Folder) -> None:
+    """What is appended while the query runs is left to the next one."""
+    for first in range(0, 30, 10):
+        folder.put(*numbers(first, first + 10))
+    got: list[str] = []
+
+    def save(batch: DataFrame, number: int) -> None:
+        got.extend(folder.texts(batch))
+        folder.put(*numbers(1000 + 10 * number, 1010 + 10 * number))
+
+    def run() -> None:
+        source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=10)
+        query = source.writeStream.foreachBatch(save).option("checkpointLocation", folder.checkpoint())
+        assert query.trigger(availableNow=True).start().awaitTermination(100)
+
+    run()
+    assert got == numbers(0, 30)
+    run()
+    assert got == numbers(0, 30) + numbers(1000, 1030)
+
+
+def test_a_running_query(folder: Folder) -> None:
+    """It starts at the latest event, sees what comes, and an idle one writes nothing anywhere."""
+    folder.put(*numbers(0, 10))
+    with running(folder.follow(), folder) as query:
+        assert seen(folder) == []
+        folder.put(*numbers(10, 20))
+        query.processAllAvailable()
+        assert seen(folder) == numbers(10, 20)
+        before, batch = objects(folder), query.lastProgress["batchId"]
+        polled = query.lastProgress["timestamp"]
+        kept = offsets(folder)
+        query.processAllAvailable()
+        query.awaitTermination(2)
+        assert objects(folder) == before and offsets(folder) == kept
+        assert query.lastProgress["batchId"] - batch in (0, 1)
+        assert query.isActive and polled
+        folder.put("0020")
+        query.processAllAvailable()
+        assert seen(folder) == numbers(10, 21)
+
+
+def test_start_at_a_cut_and_end_at_a_cut(folder: Folder) -> None:
+    """The end cut bounds the query: it sees nothing behind it, however much comes. (The original ignores it.)"""
+    folder.put(*numbers(0, 10), default_num_segments=3)
+    begin = folder.stream().snapshot().tail_cut().as_text()
+    folder.put(*numbers(10, 30))
+    end = folder.stream().snapshot().tail_cut().as_text()
+    folder.put(*numbers(30, 40))
+    source = folder.follow(start_stream_cut=begin, end_stream_cut=end, max_events_per_trigger=15)
+    assert folder.drain(source) == [15, 5]
+    assert sorted(folder.events("sink")) == numbers(10, 30)
+    folder.put(*numbers(40, 50))
+    assert folder.drain(source) == []
+    assert sorted(folder.events("sink")) == numbers(10, 30)
+    assert folder.drain(folder.follow(start_stream_cut=begin)) == [20], "the same query without an end goes on"
+    assert sorted(folder.events("sink")) == numbers(10, 50)
+
+
+def test_start_and_end_at_a_time(folder: Folder) -> None:
+    for first in range(0, 30, 10):
+        folder.put(*numbers(first, first + 10))
+    times = folder.stream().snapshot().index(0).records(0, 3)[:, 2].tolist()
+    assert times == sorted(set(times))
+    source = folder.follow(starting_timestamp=times[1], ending_timestamp=times[2])
+    assert folder.drain(source) == [10]
+    assert folder.events("sink") == numbers(10, 20)
+    folder.put(*numbers(30, 40))
+    assert folder.drain(source) == []
+
+
+def test_sealed_stream(folder: Folder) -> None:
+    """A query reads a sealed stream to its end, and one that writes to it fails with the reason."""
+    folder.put(*numbers(0, 20), default_num_segments=2)
+    folder.stream().seal()
+    source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=12)
+    assert folder.drain(source) == [12, 8]
+    assert folder.drain(source) == []
+    assert sorted(folder.events("sink")) == numbers(0, 20)
+    folder.stream("sink").seal()
+    folder.put("x", stream="more")
+    with pytest.raises(StreamingQueryException, match="is sealed"):
+        query = folder.follow("more", start_stream_cut="earliest").selectExpr("event").writeStream.format("pravega")
+        query = query.options(**folder.options("sink")).option("checkpointLocation", folder.checkpoint("other"))
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(folder.events("sink")) == numbers(0, 20)
+
+
+def test_one_query_with_two_streams(folder: Folder) -> None:
+    folder.put(*numbers(0, 10))
+    folder.put(*numbers(10, 20), stream="other")
+    both = folder.follow(start_stream_cut="earliest").union(folder.follow("other", start_stream_cut="earliest"))
+    assert folder.drain(both) == [20]
+    assert sorted(folder.events("sink")) == numbers(0, 20)
+
+
+def test_complete_mode_appends_as_the_original_does(folder: Folder) -> None:
+    folder.put("a", "a", "b")
+    counts = folder.follow(start_stream_cut="earliest").groupBy("event").count()
+    text = counts.selectExpr("concat(cast(event AS string), '=', cast(count AS string)) AS event")
+    query = text.writeStream.outputMode("complete").format("pravega").options(**folder.options("sink"))
+    query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(folder.events("sink")) == ["a=2", "b=1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"end_stream_cut": "earliest"}, "Option 'end_stream_cut' cannot be 'earliest'"),
+        ({"metadata": "Streams"}, "Option 'metadata' is for batch reads"),
+    ],
+)
+def test_what_a_query_cannot_do(folder: Folder, more: dict[str, str], told: str) -> None:
+    with pytest.raises(StreamingQueryException) as caught:
+        query = folder.follow(**more).writeStream.format("noop").option("checkpointLocation", folder.checkpoint())
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert told in str(caught.value)
