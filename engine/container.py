@@ -284,7 +284,7 @@ class Container:
     def truncate_log(self) -> int:
         """Delete frames that nothing needs any more, once their boundary is older than the grace period (W7)."""
         self._truncated = self._clock()
-        return truncate_log(self.stores.log, self.number, self.refresh(), self.settings.grace)
+        return truncate_log(self.stores.log, self.number, self.refresh, self.settings.grace)
 
     def collect_garbage(self) -> int:
         """Delete chunks that have been garbage for the delay (G1). Returns their number."""

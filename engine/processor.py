@@ -8,6 +8,7 @@ only when that state is known to be the log's).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -65,13 +66,15 @@ class Receipt(NamedTuple):
 class Pending:
     """A transaction on its way.
 
-    tries: frames sent for it. checked: the state was brought up to the log's head after it was submitted, so that a
-    refusal is final. spill: its payload shall go to a chunk; chunk: the chunk where it is.
+    number: its place in the order of submission. tries: frames sent for it. checked: the state was brought up to the
+    log's head after it was submitted, so that a refusal is final. spill: its payload shall go to a chunk; chunk: the
+    chunk where it is.
     """
 
-    __slots__ = ("checked", "chunk", "future", "operations", "queued", "size", "spill", "tries")
+    __slots__ = ("checked", "chunk", "future", "number", "operations", "queued", "size", "spill", "tries")
 
     def __init__(self, operations: Sequence[Operation]) -> None:
+        self.number = -1
         self.operations = tuple(operations)
         self.size = sum(
             len(op.content) for op in operations if isinstance(op, Append) and not isinstance(op.content, tuple)
@@ -142,6 +145,7 @@ class Processor:
         self._threaded = threaded
         self._now = now
         self._queue: deque[Pending] = deque()
+        self._numbers = itertools.count()
         self._wake = threading.Condition()  # guards the queue and `_closing`
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
@@ -155,6 +159,7 @@ class Processor:
         with self._wake:
             if self._closing or self.failure is not None:
                 raise ContainerOffline("the container is closed; open it again") from self.failure
+            pending.number = next(self._numbers)
             self._queue.append(pending)
             if self._threaded and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
@@ -483,8 +488,8 @@ class Processor:
 
     def _requeue(self, batch: Sequence[Pending]) -> None:
         with self._wake:
-            waiting = [pending for pending in batch if not pending.future.done() and pending not in self._queue]
-            self._queue.extendleft(reversed(waiting))
+            waiting = {*self._queue, *(pending for pending in batch if not pending.future.done())}
+            self._queue = deque(sorted(waiting, key=lambda pending: pending.number))  # in the order of submission
 
     def _abandon(self, error: Exception) -> None:
         """The storage does not answer or refuses: tell whoever waits, and go on as another writer."""

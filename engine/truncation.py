@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chunkstore import Store
@@ -28,11 +29,13 @@ def needed_from(state: State) -> int | None:
     return min(addresses, default=None)
 
 
-def truncate_log(store: Store, container: int, state: State, grace: float) -> int:
+def truncate_log(store: Store, container: int, refresh: Callable[[], State], grace: float) -> int:
     """Delete the frames, and checkpoints, behind the newest boundary that is older than `grace` seconds.
 
-    The boundary's age is taken by the store's clock. Frames that hold data not flushed yet stay. Returns how many
-    objects were deleted. A frame that a sleeper makes again at a deleted address is deleted by the next truncation.
+    The boundary's age is taken by the store's clock. Frames that hold data not flushed yet stay: `refresh` gives the
+    state by which they are known, and is asked after the boundary was looked up, so that it knows of all frames before
+    it. Returns how many objects were deleted. A frame that a sleeper makes again at a deleted address is deleted by the
+    next truncation.
     """
     checkpoints = store.list(f"{folder(container)}/checkpoints/")
     now = store.clock()
@@ -40,7 +43,7 @@ def truncate_log(store: Store, container: int, state: State, grace: float) -> in
     if not old:
         return 0
     boundary = address_of(old[-1])
-    needed = needed_from(state)
+    needed = needed_from(refresh())
     limit = boundary if needed is None else min(boundary, needed)
     doomed = old[:-1]
     store.delete(doomed)

@@ -367,6 +367,6 @@ class Truncator:
     def act(self) -> None:
         """Truncate."""
         try:
-            self.world.truncated += truncate_log(self._store, 0, EVERYTHING_FLUSHED, self._grace)
+            self.world.truncated += truncate_log(self._store, 0, lambda: EVERYTHING_FLUSHED, self._grace)
         except StorageUnavailable:
             return

@@ -141,7 +141,7 @@ class StreamManager:
     # --- stream cuts -------------------------------------------------------------------------------------------
 
     def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: int) -> StreamCut:
-        """A cut about `approx_bytes` behind `cut`, or the tail. It may lie some 64 KiB further in each segment.
+        """A cut about `approx_bytes` behind `cut`, or the tail. It may lie some 16 KiB further in each segment.
 
         Raises InvalidStreamCut, and TruncatedData when the stream begins behind `cut`.
         """

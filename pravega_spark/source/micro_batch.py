@@ -76,7 +76,9 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
-        snapshot = self._stream().snapshot()
+        return self._stream().look(lambda snapshot: self._latest(snapshot, start, limit))
+
+    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> str:
         self._newest = tail = self._pinned or snapshot.tail_cut()
         begin = StreamCut.from_text(start)
         if tail.positions == begin.positions:

@@ -287,6 +287,6 @@ def _check_only_events(batch: pa.RecordBatch) -> None:
     for name in batch.schema.names:
         if name != "event" and batch.column(name).null_count < batch.num_rows:
             raise ValueError(
-                f"INSERT INTO: column {name!r} has values, but where an event lies is decided when it is written. Insert "
-                "events only, as in INSERT INTO a_table (event) SELECT …"
+                f"INSERT INTO: column {name!r} has values, but where an event lies is decided when it is written. "
+                "Insert events only, as in INSERT INTO a_table (event) SELECT …"
             )

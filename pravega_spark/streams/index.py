@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 RECORD_SIZE = 24
-SPACING = 64 * 1024  # bytes of events between two records of one append
+SPACING = 16 * 1024  # bytes of events between two records of one append
 
 _STORED = np.dtype(">i8")
 _FIELDS = 3

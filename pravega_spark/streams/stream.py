@@ -358,7 +358,7 @@ class Snapshot:
         """A cut between two cuts, about `max_bytes` or exactly `max_events` behind the first, or the second cut.
 
         Every segment gets its share of the limit by what it has left. By bytes, the cut is at an index record, so it
-        may lie some 64 KiB further in each segment.
+        may lie some 16 KiB further in each segment.
         """
         spans = {number: (offset, end.positions[number]) for number, offset in start.positions.items()}
         if max_bytes is not None:

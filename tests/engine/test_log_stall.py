@@ -140,7 +140,6 @@ def test_who_wakes_up_sees_everything_at_once() -> None:
     assert sleeper.append("s", b"awake") == sleeper.info("s").length - 5
 
 
-@pytest.mark.xfail(reason="truncate_log is given a state that is older than the boundary it looks up")
 def test_a_truncator_that_slept_keeps_what_is_not_flushed() -> None:
     """It slept between learning which frames hold data and learning which boundary is old enough."""
     simulation = Simulation(grace=GRACE)

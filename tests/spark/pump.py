@@ -89,6 +89,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from pump import main as run  # under this name Spark's workers find the classes too
+    from pump import main as run  # the name under which Spark's workers find the classes
 
     run()

@@ -69,7 +69,8 @@ class Pump:
         self._process: subprocess.Popen[bytes] | None = None
 
     def _start(self, **more: str) -> subprocess.Popen[bytes]:
-        spark = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
+        spark = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
+        spark += "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import pickle
 from collections.abc import Iterator
@@ -127,9 +129,6 @@ def test_offsets_of_another_spelling_are_read_on(folder: Folder) -> None:
     folder.put("a")
     reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest"))
     text = StreamCut("s", "t", {0: 9}).as_text()
-    import base64
-    import gzip
-
     other = base64.b64encode(gzip.compress(b"0:s/t:0:0:9", mtime=12345)).decode()
     assert other != text and StreamCut.from_text(other) == StreamCut.from_text(text)
     assert reader.latestOffset(other, ReadAllAvailable()) == other, "nothing new is nothing new in any spelling"

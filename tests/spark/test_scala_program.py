@@ -21,7 +21,7 @@ def test_a_program_for_the_scala_connector(tmp_path: Path) -> None:
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        "--conf spark.sql.shuffle.partitions=2 pyspark-shell",
+        "--conf spark.sql.shuffle.partitions=2 --driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell",
         "PRAVEGA_CONTROLLER_URI": f"file://{tmp_path}/streams",
         "PRAVEGA_SCOPE": "examples",
         "CHECKPOINT_DIR": str(tmp_path / "checkpoint"),

@@ -57,7 +57,7 @@ def test_records_are_at_the_first_event_end_after_every_spacing(lengths: list[in
 
 
 def test_an_append_ends_with_a_record() -> None:
-    records = index.sparse_records(np.full(1000, 108), 5)
+    records = index.sparse_records(np.full(1000, 108), 5, 65536)
     assert records.tolist() == [[607 * 108, 607, 5], [1000 * 108, 1000, 5]]
     assert index.sparse_records(np.array([108]), 5).tolist() == [[108, 1, 5]]
 
