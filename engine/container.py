@@ -21,7 +21,7 @@ from typing import Any
 from chunkstore import ObjectNotFound, StorageError
 from engine import checkpoints
 from engine.chunks import check_name, chunk_name, write_chunk
-from engine.errors import DataCorruption, EngineError
+from engine.errors import DataCorruption, EngineError, FrameDamaged
 from engine.flush import flush
 from engine.frames import Position
 from engine.log import Executor, InlineExecutor, Log, boot_time
@@ -77,6 +77,7 @@ class Container:
 
     Args:
         stores: the roots of log and chunks. number: which container. exclusive: see above.
+        repair: the address of a damaged frame that is to be given up, see `repair`.
         clock: a monotonic clock that runs in suspend; now: the time of day, seconds since the epoch.
     """
 
@@ -87,6 +88,7 @@ class Container:
         settings: Settings | None = None,
         *,
         exclusive: bool = False,
+        repair: int | None = None,
         executor: Executor | None = None,
         clock: Callable[[], float] = boot_time,
         now: Callable[[], float] = time.time,
@@ -120,9 +122,16 @@ class Container:
             threaded=self.settings.threaded,
             now=now,
         )
+        if repair is not None:
+            self._give_up(repair)
         self._processor.refresh()
         if exclusive:
             self._processor.claim()
+
+    def _give_up(self, address: int) -> None:
+        with contextlib.suppress(FrameDamaged):
+            self._processor.refresh()
+        self._processor.repair(address)
 
     def _make_executor(self) -> Executor:
         if not self.settings.threaded:

@@ -17,7 +17,7 @@ class FrameDamaged(DataCorruption):
     def __init__(self, path: str, address: int, reason: str) -> None:
         super().__init__(
             f"{path}: {reason}. The log cannot be read past this frame; restore the object from a copy, or give it up "
-            f"with Container.repair({address})"
+            f"with Root.repair(container, {address})"
         )
         self.path = path
         self.address = address

@@ -125,6 +125,13 @@ class Root:
                 container = self._containers[number] = Container(self.stores, number, self.settings)
             return container
 
+    def repair(self, container: int, address: int) -> None:
+        """Give up the damaged frame that stops a container's log, and whatever hangs on it (W8).
+
+        An operator's decision: stop all other processes first. Raises ValueError when that frame is not damaged.
+        """
+        Container(self.stores, container, self.settings, repair=address).close()
+
     def close(self) -> None:
         """Close all containers that are open here."""
         with self._lock:

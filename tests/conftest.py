@@ -8,7 +8,7 @@ import pytest
 
 from chunkstore.testing.s3_server import S3Server
 
-pytest.register_assert_rewrite("chunkstore.testing.contracts")
+pytest.register_assert_rewrite("chunkstore.testing.contracts", "engine.testing.contracts")
 
 
 @pytest.fixture(scope="session")

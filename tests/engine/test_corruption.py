@@ -202,7 +202,7 @@ def test_no_writer_goes_past_damage(segment: str, size: int, threaded: bool) -> 
     paths = [info.path for info in root.simulation.store.list("")]
     with pytest.raises(FrameDamaged, match=frame_path(0, address)) as error:
         behind.append(segment, b"x" * size)
-    assert error.value.address == address and f"repair({address})" in str(error.value)
+    assert error.value.address == address and f"repair(container, {address})" in str(error.value)
     late = {info.path for info in root.simulation.store.list("")} - set(paths)
     assert late <= {frame_path(0, address + ahead) for ahead in range(1, 5)}  # void: what they hang on is not ours
     with pytest.raises(FrameDamaged, match=frame_path(0, address)):

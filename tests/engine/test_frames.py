@@ -115,7 +115,7 @@ def test_other_formats_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_damage_names_the_object_and_the_way_out() -> None:
     with pytest.raises(FrameDamaged) as raised:
         decoded(b"")
-    assert PATH in str(raised.value) and "repair(7)" in str(raised.value)
+    assert PATH in str(raised.value) and "repair(container, 7)" in str(raised.value)
     assert (raised.value.path, raised.value.address) == (PATH, 7)
 
 

@@ -376,7 +376,7 @@ def test_a_container_stops_at_damage_and_goes_on_after_the_repair() -> None:
     simulation.store.put(frame_path(0, address), whole[:60] + b"?" + whole[61:])
     for use in (other.refresh, simulation.open):
         damage = raised(FrameDamaged, use)
-        assert frame_path(0, address) in str(damage) and f"repair({address})" in str(damage)
+        assert frame_path(0, address) in str(damage) and f"repair(container, {address})" in str(damage)
     other.repair(address)
     assert other.append("s", b"after") == 4
     newcomers = [simulation.open(), simulation.open()]

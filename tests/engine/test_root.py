@@ -17,6 +17,8 @@ from chunkstore import Outcome, StorageError, StorageRefused, Store, open_store
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from engine import root as root_module
 from engine.container import Settings
+from engine.errors import FrameDamaged
+from engine.log import frame_path
 from engine.root import CONFIG, Root, RootConfig
 
 
@@ -339,3 +341,25 @@ def test_a_container_that_went_offline_is_opened_again(tmp_path: Path) -> None:
             first.refresh()
         assert root.container(0) is not first
         assert "s/a" in root.container(0).refresh().segments
+
+
+def test_a_damaged_frame_is_given_up_without_opening_the_container(tmp_path: Path) -> None:
+    with Root.open(str(tmp_path), containers=1, settings=Settings(threaded=False, upkeep=False)) as root:
+        container = root.container(0)
+        container.create_segment("s/a")
+        container.append("s/a", b"kept")
+        container.append("s/a", b"damaged")
+        address = container.head.address
+    path = tmp_path / frame_path(0, address)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+    with Root.open(str(tmp_path)) as root:
+        with pytest.raises(FrameDamaged, match=rf"repair\(container, {address}\)"):
+            root.container(0)
+        with pytest.raises(ValueError, match="not a damaged frame"):
+            root.repair(0, address - 1)
+        root.repair(0, address)
+        assert root.container(0).append("s/a", b" on") == 4
+        assert root.container(0).read("s/a", 0, 7) == b"kept on"
+        with pytest.raises(ValueError, match="not a damaged frame"):
+            root.repair(0, address)
