@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
@@ -20,6 +21,14 @@ def open_stream(options: SourceOptions) -> Stream:
         scaling=options.scaling,
         retention=options.retention,
     )
+
+
+def look(options: SourceOptions) -> Snapshot:
+    """The stream as it is now, made if need be and allowed."""
+    try:
+        return open_stream(options).snapshot()
+    except StreamNotFound:
+        return open_stream(options).snapshot()  # it was deleted since this process last looked, which is known by now
 
 
 def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCut:

@@ -22,13 +22,14 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from engine.chunks import write_chunk
 from engine.operations import Payload
 from engine.segments import Extent
-from pravega_spark.source.opening import open_stream
+from pravega_spark.roots import open_root
+from pravega_spark.source.opening import look, open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import SegmentRecord
 from pravega_spark.streams.routing import hash_keys, segment_for
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +78,9 @@ class TaskMessage(WriterCommitMessage):
 class Collector:
     """Collects a task's rows by segment, and writes chunks when there is much of it."""
 
-    def __init__(self, stream: Stream, segments: Sequence[SegmentRecord]) -> None:
-        self._stream = stream
+    def __init__(self, options: SourceOptions, segments: Sequence[SegmentRecord]) -> None:
+        self._store = open_root(options.root, options.storage, options.wal).stores.chunks
+        self._folder = f"{options.scope}/{options.stream}"
         self._segments = segments
         self._bounds = [segment.high for segment in segments]
         self._random = np.random.default_rng()
@@ -134,9 +136,9 @@ class Collector:
         self._framed, self._size = [], 0
         if not groups:
             return
-        self._names.append(f"{self._stream.key}/{uuid.uuid4()}")
-        store, buffers = self._stream.root.stores.chunks, [group.buffers for group in groups]
-        self._writing.append((groups, self._pool.submit(write_chunk, store, self._names[-1], buffers)))
+        self._names.append(f"{self._folder}/{uuid.uuid4()}")
+        buffers = [group.buffers for group in groups]
+        self._writing.append((groups, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
         if len(self._writing) > CHUNKS_AHEAD:
             self._land()
 
@@ -149,7 +151,7 @@ class Collector:
     def drop(self) -> None:
         """Delete the chunks of a task that failed."""
         self._pool.shutdown(cancel_futures=True)
-        self._stream.root.stores.chunks.delete(self._names)
+        self._store.delete(self._names)
 
 
 class _Writer:
@@ -163,14 +165,13 @@ class _Writer:
         _check_schema(schema)
         self._options = options
         self._only_events = only_events
-        open_stream(options).snapshot(refresh=False)
+        self._segments = look(options).record.current.segments  # the tasks need not look at the log
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        stream = open_stream(self._options)
-        collector = Collector(stream, stream.snapshot(refresh=False).record.current.segments)
+        collector = Collector(self._options, self._segments)
         try:
             for batch in iterator:
                 if self._only_events:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.opening import open_stream
+from pravega_spark.source.opening import look
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 
@@ -47,17 +47,17 @@ class TableReader(DataSourceReader):
         ]()
 
     def _streams(self) -> Iterator[tuple[Any, ...]]:
-        open_stream(self._options)
+        look(self._options)
         root = open_root(self._options.root, self._options.storage, self._options.wal)
         for name in sorted(Catalog(root).streams(self._options.scope)):
             yield self._options.scope, name
 
     def _stream_info(self) -> Iterator[tuple[Any, ...]]:
-        snapshot = open_stream(self._options).snapshot()
+        snapshot = look(self._options)
         yield snapshot.head_cut().as_text(), snapshot.tail_cut().as_text()
 
     def _segments(self) -> Iterator[tuple[Any, ...]]:
-        snapshot = open_stream(self._options).snapshot()
+        snapshot = look(self._options)
         for epoch in snapshot.record.epochs:
             for number, low, high in epoch.segments:
                 segment = snapshot.segment(number)

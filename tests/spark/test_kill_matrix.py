@@ -199,6 +199,29 @@ def test_a_commit_that_is_repeated_with_other_attempts(tmp_path: Path, monkeypat
     assert len(events(url, "out")) == 100
 
 
+def test_an_aborted_write_leaves_garbage_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task failed, so Spark gives up the others' messages; a task that fails deletes its chunks itself."""
+    monkeypatch.setattr(sink, "INLINE_BYTES", 0)
+    monkeypatch.setattr(sink, "CHUNK_BYTES", 100)
+    url = str(tmp_path)
+    writer = StreamWriter(options(url, "out", default_num_segments=3), EVENTS_WITH_KEYS)
+    good = attempt(writer, 0)
+    made = set(good.chunks())
+    assert made and {path.name for path in (tmp_path / "s" / "out").iterdir()} == {name.split("/")[-1] for name in made}
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield rows(100, 150)
+        raise RuntimeError("the task fails")
+
+    with pytest.raises(RuntimeError, match="the task fails"):
+        writer.write(failing())
+    assert {path.name for path in (tmp_path / "s" / "out").iterdir()} == {name.split("/")[-1] for name in made}
+    writer.abort([good, None], 0)
+    with Root.open(url) as root:
+        assert set(Catalog(root).stream("s", "out").container.refresh().garbage) == made
+    assert events(url, "out") == []
+
+
 def commit_all(url: str, ready: object, go: object, batches: int) -> None:
     """Commit all batches of the query, in a process that shares nothing with its rival."""
     writer = StreamWriter(options(url, "out"), EVENTS_WITH_KEYS)
