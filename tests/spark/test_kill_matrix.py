@@ -211,6 +211,7 @@ def test_an_aborted_write_leaves_garbage_only(tmp_path: Path, monkeypatch: pytes
 
     def failing() -> Iterator[pa.RecordBatch]:
         yield rows(100, 150)
+        yield rows(150, 200)  # by now the first rows are in a chunk
         raise RuntimeError("the task fails")
 
     with pytest.raises(RuntimeError, match="the task fails"):
