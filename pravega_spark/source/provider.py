@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
 
 READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
-METADATA_COLUMNS = ", timestamp timestamp, event_pointer string, event_number bigint"
 
 
 class PravegaDataSource(DataSource):
@@ -43,10 +42,9 @@ class PravegaDataSource(DataSource):
         from pravega_spark.source.tables import table_schema
 
         options = self._options()
-        if options.metadata is not None:
-            columns = table_schema(options.metadata)
-        else:
-            columns = READ_SCHEMA + METADATA_COLUMNS if options.include_metadata else READ_SCHEMA
+        if options.include_metadata:
+            raise ValueError("Option 'include_metadata' is not there yet: read without it, or set it to false.")
+        columns = READ_SCHEMA if options.metadata is None else table_schema(options.metadata)
         of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
         return _keeping(self.options, columns) if of_table else columns
 
