@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from chunkstore.serialization import FieldWriter, InvalidData, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.names import segment_epoch, segment_id, segment_number, validate_stored_name
-from pravega_spark.streams.serialization import FieldWriter, InvalidData, open_version, with_version
 
 NOT_REACHED = -1
 """The offset of a segment that is known but that the reader has not come to."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from chunkstore.serialization import FieldWriter, open_version, with_version
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import parse_segment_name, segment_name, validate_stored_name
-from pravega_spark.streams.serialization import FieldWriter, open_version, with_version
 
 _TEXT = re.compile(r"(?P<segment>.+):(?P<offset>[0-9]{1,19})-(?P<length>[0-9]{1,10})")
 _VERSION = 0

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chunkstore.serialization import FieldWriter, with_version
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import cuts
 from pravega_spark.streams.cuts import NOT_REACHED, UNBOUNDED, StreamCut
 from pravega_spark.streams.names import segment_id
-from pravega_spark.streams.serialization import FieldWriter, with_version
 
 JDK17_TEXT = "H4sIAAAAAAAA/zOwKk7OL0jVLy4pSk3MtTLQMdQxApJAaGVooGNkoGNsAACIdKRlIwAAAA=="
 CONNECTOR_TEXT = "H4sIAAAAAAAAADOwKk7OL0jVLy4pSk3MNbIy1DHSMdAx1jGxMtCBQiDLUsfQAkwAANe6Pt8vAAAA"

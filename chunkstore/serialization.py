@@ -1,11 +1,13 @@
-"""The original's versioned binary format: as much of it as stream cuts and event pointers need.
+"""Pravega's versioned binary format: as much of it as metadata records, stream cuts and event pointers need.
 
-A value is `00 | version | revision count | revisions`, and a revision `id | int32 length | data`. A reader skips what
-newer writers add: revisions it does not know, and data behind the fields it knows.
+A value is `00 | version | revision count | revisions`, and a revision `id | int32 length | data`. A value of one of
+several types has its type behind the 00. A reader skips what newer writers add: revisions it does not know, and data
+behind the fields it knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_UTF_BYTES = 0xFFFF
@@ -54,6 +56,20 @@ class FieldWriter:
             packed[0] |= _SIGN
         self._data += packed
 
+    def long(self, value: int) -> None:
+        """An int in [-2^63, 2^63)."""
+        if not -1 << 63 <= value < 1 << 63:
+            raise ValueError(f"{value} does not fit 8 bytes")
+        self._data += value.to_bytes(8, "big", signed=True)
+
+    def boolean(self, value: bool) -> None:
+        """A truth value."""
+        self._data.append(value)
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, which tell by themselves where they end."""
+        self._data += data
+
     def utf(self, text: str) -> None:
         """A string of at most 65535 bytes in Java's modified UTF-8."""
         encoded = _modified_utf8(text)
@@ -68,6 +84,11 @@ class FieldReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._place = 0
+
+    @property
+    def rest(self) -> int:
+        """How many bytes have not been read."""
+        return len(self._data) - self._place
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""
@@ -92,6 +113,14 @@ class FieldReader:
         value = self._compact(first & ~_SIGN, _SIGNED_FORMS)
         return -value - 1 if first & _SIGN else value
 
+    def long(self) -> int:
+        """An int in [-2^63, 2^63)."""
+        return int.from_bytes(self.take(8), "big", signed=True)
+
+    def boolean(self) -> bool:
+        """A truth value."""
+        return self.take(1) != b"\0"
+
     def utf(self) -> str:
         """A string in Java's modified UTF-8."""
         return _from_modified_utf8(self.take(int.from_bytes(self.take(2), "big")))
@@ -103,21 +132,58 @@ class FieldReader:
 
 def with_version(version: int, fields: bytes) -> bytes:
     """A whole value: `fields` as revision 0 of `version`."""
-    return bytes([0, version, 1, 0]) + len(fields).to_bytes(4, "big") + fields
+    return bytes([0]) + _with_revisions(version, (fields,))
 
 
 def open_version(data: bytes) -> tuple[int, FieldReader]:
     """The version of a value and a reader for the fields of its revision 0. Later revisions are skipped."""
-    reader = FieldReader(data)
-    form, version, revisions = reader.take(3)
+    return read_version(FieldReader(data))
+
+
+def read_version(reader: FieldReader) -> tuple[int, FieldReader]:
+    """As `open_version`, where other fields may follow the value."""
+    _check_form(reader)
+    version, revisions = _read_revisions(reader)
+    return version, revisions[0]
+
+
+def with_type(kind: int, version: int, *revisions: bytes) -> bytes:
+    """A whole value of one of several types: the fields of its revisions, from revision 0 on."""
+    return bytes([0, kind]) + _with_revisions(version, revisions)
+
+
+def read_type(reader: FieldReader) -> tuple[int, int, dict[int, FieldReader]]:
+    """The type of a value, its version, and readers for the fields of its revisions by their ids, 0 among them."""
+    _check_form(reader)
+    kind = reader.take(1)[0]
+    return kind, *_read_revisions(reader)
+
+
+def _with_revisions(version: int, revisions: Sequence[bytes]) -> bytes:
+    head = bytes([version, len(revisions)])
+    return head + b"".join(
+        bytes([number]) + len(fields).to_bytes(4, "big") + fields for number, fields in enumerate(revisions)
+    )
+
+
+def _check_form(reader: FieldReader) -> None:
+    form = reader.take(1)[0]
     if form != 0:
         raise InvalidData(f"unknown format {form}: expected 0")
-    if revisions == 0:
+
+
+def _read_revisions(reader: FieldReader) -> tuple[int, dict[int, FieldReader]]:
+    version, count = reader.take(2)
+    revisions: dict[int, FieldReader] = {}
+    for _ in range(count):
+        number = reader.take(1)[0]
+        revisions[number] = FieldReader(reader.take(int.from_bytes(reader.take(4), "big")))
+    first = next(iter(revisions), None)
+    if first is None:
         raise InvalidData("the value has no revision")
-    revision = reader.take(1)[0]
-    if revision != 0:
-        raise InvalidData(f"the first revision is {revision}: expected 0")
-    return version, FieldReader(reader.take(int.from_bytes(reader.take(4), "big")))
+    if first != 0:
+        raise InvalidData(f"the first revision is {first}: expected 0")
+    return version, revisions
 
 
 def _packed(value: int, forms: tuple[_Form, ...]) -> bytes:

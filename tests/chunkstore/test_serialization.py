@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pravega_spark.streams.serialization import FieldReader, FieldWriter, InvalidData, open_version, with_version
+from chunkstore.serialization import (
+    FieldReader,
+    FieldWriter,
+    InvalidData,
+    open_version,
+    read_type,
+    read_version,
+    with_type,
+    with_version,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +137,41 @@ def test_later_revisions_and_unread_fields_are_skipped() -> None:
 def test_what_is_not_a_versioned_value_is_refused(data: str, problem: str) -> None:
     with pytest.raises(InvalidData, match=problem):
         open_version(bytes.fromhex(data))
+
+
+@settings(deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.binary(max_size=9))
+def test_plain_fields_round_trip(number: int, truth: bool, rest: bytes) -> None:
+    fields = FieldWriter()
+    fields.long(number)
+    fields.boolean(truth)
+    fields.raw(rest)
+    reader = FieldReader(fields.getvalue())
+    assert (reader.long(), reader.boolean(), reader.rest) == (number, truth, len(rest))
+    assert reader.take(reader.rest) == rest
+
+
+@pytest.mark.parametrize("value", [-(2**63) - 1, 2**63])
+def test_a_long_that_does_not_fit_is_refused(value: int) -> None:
+    with pytest.raises(ValueError, match="does not fit 8 bytes"):
+        FieldWriter().long(value)
+
+
+def test_a_value_of_one_of_several_types() -> None:
+    data = with_type(7, 2, b"zero", b"one", b"two")
+    assert data == b"\0\7\2\3" + b"\0\0\0\0\4zero" + b"\1\0\0\0\3one" + b"\2\0\0\0\3two"
+    reader = FieldReader(data + b"what follows")
+    kind, version, revisions = read_type(reader)
+    assert (kind, version) == (7, 2)
+    found = {number: fields.take(fields.rest) for number, fields in revisions.items()}
+    assert found == {0: b"zero", 1: b"one", 2: b"two"}
+    assert reader.take(reader.rest) == b"what follows"
+
+
+def test_values_one_behind_the_other() -> None:
+    reader = FieldReader(with_version(0, b"\x05") + with_version(1, b"\x06"))
+    assert [(version, fields.compact_int()) for version, fields in (read_version(reader), read_version(reader))] == [
+        (0, 5),
+        (1, 6),
+    ]
+    assert reader.rest == 0
