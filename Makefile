@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+# Where the servers are that the backends are tested against; tests look here.
+export PRAVEGA_SERVERS ?= $(abspath .servers)
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
@@ -12,10 +14,10 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test test-long lint bench clean
+.PHONY: help venv java servers demo test test-long backend-table lint bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(STAMP) ## make the virtual environment and install this project with its pinned dependencies
 
@@ -23,13 +25,19 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,azure,gcs,dev]'
 	@touch $@
 
 java:
 	@found=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
 	  [ "$${found:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer ($(JAVA): $${found:-not found}):" \
 	    "install a JRE (Debian: openjdk-17-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one." >&2; exit 1; }
+
+servers: $(PRAVEGA_SERVERS)/.installed ## install the servers of the backend tests; without one of them its tests are skipped
+
+$(PRAVEGA_SERVERS)/.installed: tests/install-servers | $(STAMP)
+	tests/install-servers $(PRAVEGA_SERVERS) $(BIN)/python
+	@touch $@
 
 demo: java venv ## run the main job on a local root
 	$(BIN)/python -m pravega_spark.demo
@@ -40,6 +48,9 @@ test: java venv ## run the tests that take seconds
 test-long: java venv ## run all tests, the long ones included
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "long or not long"
 
+backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
+	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and not long"
+
 lint: venv ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -48,5 +59,5 @@ bench: java venv ## measure
 	$(BIN)/python -m tests.bench
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) .ci/venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) .ci/venv .servers build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

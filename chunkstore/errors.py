@@ -1,4 +1,4 @@
-"""The errors that a store raises.
+"""The errors of the storage port, of chunks, and of the metadata store.
 
 Each message names the root, the object where there is one, what went wrong, and what to do. No message ever holds a
 storage option's value, so credentials cannot reach a log through an error.
@@ -41,5 +41,47 @@ class Unsupported(StorageError):
     """The backend does not offer this operation (for these objects)."""
 
 
+class StorageFull(StorageError):
+    """There is no room left: a disk, a quota. Free some; what was to be written was not."""
+
+
+class ObjectReadOnly(StorageError):
+    """The object, or the handle through which it was to be changed, is for reading only."""
+
+
 class StorageRefused(StorageError):
     """The root cannot be used as it is: wrong URL or options, no permission, or it failed the self-test."""
+
+
+class ChunkNotFound(ObjectNotFound):
+    """The chunk does not exist (now)."""
+
+
+class ChunkAlreadyExists(StorageError):
+    """A chunk was to be made whose name is taken."""
+
+
+class ChunkStorageFull(StorageFull):
+    """There is no room left for chunks."""
+
+
+class InvalidRecord(StorageError):
+    """A metadata record that cannot be right: `field` is what contradicts the others."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.field)
+
+
+class MetadataConflict(StorageError):
+    """Somebody else changed `keys` while a transaction over them was open: nothing was changed; begin it again."""
+
+    def __init__(self, message: str, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.keys)

@@ -27,8 +27,13 @@ TOKEN = 24
 LONGEST_PATH = 900
 """Bytes (UTF-8) that a path may have; S3 allows 1,024 for root and path together."""
 
+_PAGE = 10_000
+
 Data = bytes | bytearray | memoryview
 """What can be stored: anything bytes-like and C-contiguous."""
+
+Parts = Data | Sequence[Data]
+"""Data, or several pieces of it that are stored one behind the other."""
 
 
 class Outcome(enum.Enum):
@@ -91,17 +96,33 @@ def token_of(data: Data) -> bytes:
     return bytes(view[:TOKEN])
 
 
+def pieces_of(data: Parts) -> Sequence[Data]:
+    """The pieces of `data`."""
+    return (data,) if isinstance(data, Data) else data
+
+
+def joined(data: Parts) -> Data:
+    """`data` as one piece, for a storage that takes no pieces."""
+    return data if isinstance(data, Data) else b"".join(data)
+
+
+def length_of(data: Parts) -> int:
+    """How many bytes `data` has."""
+    return sum(memoryview(piece).nbytes for piece in pieces_of(data))
+
+
 class Store(abc.ABC):
     """Objects below one root. Every method may raise StorageError or one of its subclasses (`chunkstore.errors`).
 
     `root` is a URL without credentials, for messages. `remote` tells that a request costs tens of milliseconds.
-    `can_append` and `can_concat` tell whether these two verbs are offered.
+    `can_append`, `can_concat` and `can_truncate` tell whether these verbs are offered.
     """
 
     root: str
     remote: bool
     can_append: bool
     can_concat: bool
+    can_truncate: bool = False
 
     @abc.abstractmethod
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
@@ -109,6 +130,15 @@ class Store(abc.ABC):
 
         Raises ObjectNotFound.
         """
+
+    def read_into(self, path: str, start: int, room: memoryview) -> int:
+        """Fill `room` with the bytes from `start` on and return how many there were; spares fresh memory for each read.
+
+        Raises ObjectNotFound.
+        """
+        data = self.read(path, start, start + room.nbytes)
+        room[: len(data)] = data
+        return len(data)
 
     def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
         """What `read` returns for each range, in their order, and None where the object is absent."""
@@ -121,7 +151,7 @@ class Store(abc.ABC):
         return results
 
     @abc.abstractmethod
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         """Make or overwrite an object: readers see the old bytes or the new, and it is durable on return."""
 
     @abc.abstractmethod
@@ -147,6 +177,20 @@ class Store(abc.ABC):
         """
         raise Unsupported(f"{self.root}: objects cannot be joined by the storage here; put {path!r} as a new object")
 
+    def truncate(self, path: str, length: int) -> None:
+        """Cut an object off behind `length` bytes, which it must have; durable on return, not atomic for readers.
+
+        Raises InvalidOffset if it is shorter, ObjectNotFound, and Unsupported if not `can_truncate`.
+        """
+        raise Unsupported(f"{self.root}: objects cannot be cut here; put what is to stay of {path!r} as a new object")
+
+    def set_read_only(self, path: str, read_only: bool) -> None:
+        """Let `append` and `truncate` of an object raise ObjectReadOnly from now on, or no longer.
+
+        It may be put anew and deleted all the same. Raises ObjectNotFound, and Unsupported where this cannot be done.
+        """
+        raise Unsupported(f"{self.root}: objects cannot be made read-only here, so neither can {path!r}")
+
     @abc.abstractmethod
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         """All objects below the folder `prefix` ("a/b/", "" = root) with path > `after`, sorted, at most `limit`.
@@ -161,6 +205,14 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, in any order; what is absent counts as deleted. May be repeated after an error."""
+
+    def used_space(self) -> int:
+        """Bytes that are in use where the objects lie: all of them together, or what a filesystem says of itself."""
+        used, last = 0, ""
+        while page := self.list("", after=last, limit=_PAGE):
+            used += sum(found.size for found in page)
+            last = page[-1].path
+        return used
 
     def clock(self) -> float:
         """Now, in seconds since the epoch, by the clock that stamps `ObjectInfo.modified`."""

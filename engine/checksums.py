@@ -6,37 +6,41 @@ boundary without computing anything again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-import google_crc32c
+import crc32c as library
 
 BLOCK = 1 << 20
 WIDTH = 4
 
 
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """CRC32C of `data`, continued from `crc`. The library takes bytes only, hence the copy of other buffers."""
-    return int(google_crc32c.extend(crc, data if isinstance(data, bytes) else bytes(data)))
+    """CRC32C of `data`, continued from `crc`."""
+    return library.crc32c(data, crc)
 
 
-def crc32c_of(parts: Sequence[bytes | bytearray | memoryview]) -> int:
-    """CRC32C of the concatenation of `parts`, taken a block at a time so that no large copy is made."""
+def crc32c_of(parts: Iterable[bytes | bytearray | memoryview]) -> int:
+    """CRC32C of the concatenation of `parts`."""
     crc = 0
     for part in parts:
-        view = memoryview(part)
-        for start in range(0, len(view), BLOCK):
-            crc = crc32c(view[start : start + BLOCK], crc)
+        crc = crc32c(part, crc)
     return crc
 
 
-def block_checksums(data: bytes | bytearray | memoryview) -> bytes:
-    """The checksums of the blocks of `data`, 4 bytes big-endian each."""
-    if len(data) <= BLOCK:
-        return crc32c(data).to_bytes(WIDTH, "big")
-    view = memoryview(data)
-    return b"".join(
-        crc32c(view[start : start + BLOCK]).to_bytes(WIDTH, "big") for start in range(0, len(view), BLOCK)
-    )
+def block_checksums(*parts: bytes | bytearray | memoryview) -> bytes:
+    """The checksums of the blocks of the concatenation of `parts`, 4 bytes big-endian each; of one block at least."""
+    sums, crc, room = [], 0, BLOCK
+    for part in parts:
+        view, start = memoryview(part), 0
+        while start < len(view):
+            if not room:
+                sums.append(crc)
+                crc, room = 0, BLOCK
+            piece = view[start : start + room]
+            crc = crc32c(piece, crc)
+            start += len(piece)
+            room -= len(piece)
+    return b"".join(crc.to_bytes(WIDTH, "big") for crc in [*sums, crc])
 
 
 def first_bad_block(data: memoryview, checksums: bytes) -> int | None:

@@ -10,11 +10,14 @@ from typing import Any
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Store
 
-_SUPPORTED = "a folder (a path or file:///…), memory://…, s3://bucket/… (or s3a://…)"
+_SUPPORTED = (
+    "a folder (a path or file:///…), memory://…, s3://bucket/… (or s3a://…), gs://bucket/… (or gcs://…), "
+    "abfs://container/… (or abfss://…, az://…), or a URL of another filesystem that fsspec knows"
+)
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store at `url`: a path or file:// URL of a folder, memory://, s3:// or s3a://.
+    """The store at `url`: a path or file:// URL of a folder, memory://, s3://, gs://, abfs://, or any of fsspec's.
 
     `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Nothing is requested yet,
     so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL.
@@ -32,9 +35,23 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
         from chunkstore.backends.s3 import S3Store
 
         return S3Store(place, storage_options or {})
+    if scheme in ("gs", "gcs"):
+        from chunkstore.backends.gcs import GcsStore
+
+        return GcsStore(place, storage_options or {})
+    if scheme in ("abfs", "abfss", "az"):
+        from chunkstore.backends.azure import AzureStore
+
+        return AzureStore(place, storage_options or {})
     if scheme == "tcp":
         raise StorageRefused("tcp:// names a controller, but there is no broker here: give a folder or a bucket URL")
-    raise StorageRefused(f"{scheme}:// is not supported as a root: give {_SUPPORTED}")
+    if scheme in ("sftp", "ssh"):
+        from chunkstore.backends.sftp import SftpStore
+
+        return SftpStore(f"{scheme}://{place}", storage_options or {})
+    from chunkstore.backends.generic import GenericStore
+
+    return GenericStore(f"{scheme}://{place}", storage_options or {})
 
 
 def _split(url: str) -> tuple[str, str]:

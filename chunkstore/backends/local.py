@@ -18,14 +18,17 @@ import itertools
 import os
 import stat
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from chunkstore.errors import (
     InvalidOffset,
     ObjectNotFound,
+    ObjectReadOnly,
     OutcomeUnknown,
     StorageError,
+    StorageFull,
     StorageRefused,
     StorageUnavailable,
 )
@@ -33,11 +36,13 @@ from chunkstore.port import (
     Data,
     ObjectInfo,
     Outcome,
+    Parts,
     Range,
     Store,
     check_path,
     check_prefix,
     check_range,
+    pieces_of,
     token_of,
 )
 
@@ -47,8 +52,8 @@ _ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
 _DOUBTFUL = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE)  # a file server may have made the link all the same
 _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
-    errno.ENOSPC: (StorageError, "the filesystem is full: free some space, then try again"),
-    errno.EDQUOT: (StorageError, "the disk quota is used up: free some space, then try again"),
+    errno.ENOSPC: (StorageFull, "the filesystem is full: free some space, then try again"),
+    errno.EDQUOT: (StorageFull, "the disk quota is used up: free some space, then try again"),
     errno.ENOENT: (StorageUnavailable, "its folder or its temporary file vanished during the write: try again"),
     errno.EISDIR: (StorageError, "there is a folder in its place: on a filesystem a path is an object or a folder"),
     errno.ENOTDIR: (StorageError, "an object is in its way: on a filesystem a path is an object or a folder"),
@@ -65,6 +70,8 @@ _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
     errno.EAGAIN: (StorageUnavailable, "the filesystem is busy: try again"),
 }
 
+_MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_MOST_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)  # that the kernel takes at once
 _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times changed; macOS has none
 _Result = TypeVar("_Result")
 
@@ -75,6 +82,7 @@ class LocalStore(Store):
     remote = False
     can_append = True
     can_concat = False
+    can_truncate = True
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.normpath(folder)
@@ -87,6 +95,10 @@ class LocalStore(Store):
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         return self._read_many(path, [Range(path, start, end)])[0]
 
+    def read_into(self, path: str, start: int, room: memoryview) -> int:
+        check_range(path, start, None)
+        return self._opened(path, lambda fd: _read_into(fd, start, room))
+
     def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
         results: list[bytes | None] = []
         for path, group in itertools.groupby(ranges, key=lambda wanted: wanted.path):
@@ -97,7 +109,7 @@ class LocalStore(Store):
                 results += [None] * len(wanted)
         return results
 
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         target = self._file(path)
         try:
             temporary = self._write_temporary(data)
@@ -130,15 +142,7 @@ class LocalStore(Store):
         return Outcome.MINE
 
     def append(self, path: str, offset: int, data: Data) -> None:
-        try:
-            fd = os.open(self._file(path), os.O_WRONLY)
-        except _ABSENT:
-            raise self._absent(path) from None
-        except OSError as error:
-            raise self._error(error, path) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)  # until closed: nobody else appends between the check and the write
-            size = os.fstat(fd).st_size
+        with self._open_to_change(path) as (fd, size):
             if size != offset:
                 message = f"{self.root}: {path!r} has {size} bytes, cannot append at {offset}"
                 raise InvalidOffset(message, expected=size, given=offset)
@@ -148,10 +152,22 @@ class LocalStore(Store):
             except BaseException:
                 os.ftruncate(fd, offset)  # half an append would make its repetition fail
                 raise
-        except OSError as error:
-            raise self._error(error, path) from error
-        finally:
-            os.close(fd)
+
+    def truncate(self, path: str, length: int) -> None:
+        with self._open_to_change(path) as (fd, size):
+            if size < length:
+                message = f"{self.root}: {path!r} has {size} bytes, cannot be cut at {length}"
+                raise InvalidOffset(message, expected=size, given=length)
+            os.ftruncate(fd, length)
+            _sync(fd)
+
+    def set_read_only(self, path: str, read_only: bool) -> None:
+        def change(fd: int) -> None:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            os.fchmod(fd, mode & ~_MAY_WRITE if read_only else mode | stat.S_IWUSR)
+            os.fsync(fd)
+
+        self._opened(path, change)
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -189,6 +205,16 @@ class LocalStore(Store):
             except OSError as error:
                 raise self._error(error, folder) from error
 
+    def used_space(self) -> int:
+        folder = self._folder
+        while not os.path.isdir(folder):  # nothing has been put yet
+            folder = os.path.dirname(folder)
+        try:
+            found = os.statvfs(folder)
+        except OSError as error:
+            raise self._error(error, folder) from error
+        return (found.f_blocks - found.f_bavail) * found.f_frsize
+
     def clock(self) -> float:
         try:
             fd, probe = self._open_temporary()
@@ -210,16 +236,45 @@ class LocalStore(Store):
         """Ranges of one object, which is opened once. Raises ObjectNotFound."""
         for _, start, end in ranges:
             check_range(path, start, end)
+        return self._opened(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
+
+    def _opened(self, path: str, action: Callable[[int], _Result]) -> _Result:
+        """Do something with an object's file. Raises ObjectNotFound."""
         try:
             fd = os.open(self._file(path), os.O_RDONLY)
             try:
-                return [_read_open(fd, start, end) for _, start, end in ranges]
+                return action(fd)
             finally:
                 os.close(fd)
         except _ABSENT:
             raise self._absent(path) from None
         except OSError as error:
             raise self._error(error, path) from error
+
+    @contextlib.contextmanager
+    def _open_to_change(self, path: str) -> Iterator[tuple[int, int]]:
+        """An object's file, that nobody else changes now, and its size. Raises ObjectNotFound, ObjectReadOnly."""
+        try:
+            fd = os.open(self._file(path), os.O_WRONLY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)  # until closed
+                found = os.fstat(fd)
+                if not found.st_mode & _MAY_WRITE:
+                    raise PermissionError(errno.EACCES, "read-only")  # the superuser is not stopped by open
+                yield fd, found.st_size
+            finally:
+                os.close(fd)
+        except _ABSENT:
+            raise self._absent(path) from None
+        except OSError as error:
+            if error.errno == errno.EACCES and self._is_read_only(path):
+                raise ObjectReadOnly(f"{self.root}: {path!r} is read-only: put a new object instead") from error
+            raise self._error(error, path) from error
+
+    def _is_read_only(self, path: str) -> bool:
+        with contextlib.suppress(OSError):
+            return not os.stat(self._file(path)).st_mode & _MAY_WRITE
+        return False
 
     def _link_new(self, path: str, target: str, data: Data) -> bool:
         """Write and link; False if the target exists by now. After an error but OutcomeUnknown it is not made."""
@@ -237,7 +292,7 @@ class LocalStore(Store):
         finally:
             _remove(temporary)
 
-    def _write_temporary(self, data: Data) -> str:
+    def _write_temporary(self, data: Parts) -> str:
         fd, name = self._open_temporary()
         try:
             _write(fd, data, 0)
@@ -335,6 +390,18 @@ class LocalStore(Store):
         return kind(f"{self.root}: {path!r}: {remedy}")
 
 
+def _read_into(fd: int, start: int, room: memoryview) -> int:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise IsADirectoryError
+    filled = 0
+    while filled < room.nbytes:
+        count = os.preadv(fd, [room[filled:]], start + filled)
+        if not count:
+            break
+        filled += count
+    return filled
+
+
 def _read_open(fd: int, start: int, end: int | None) -> bytes:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
@@ -350,12 +417,15 @@ def _read_open(fd: int, start: int, end: int | None) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _write(fd: int, data: Data, offset: int) -> None:
-    rest = memoryview(data).cast("B")
+def _write(fd: int, data: Parts, offset: int) -> None:
+    rest = deque(memoryview(piece).cast("B") for piece in pieces_of(data))
     while rest:
-        written = os.pwrite(fd, rest, offset)
+        written = os.pwritev(fd, list(itertools.islice(rest, _MOST_PIECES)), offset)
         offset += written
-        rest = rest[written:]
+        while rest and written >= len(rest[0]):
+            written -= len(rest.popleft())
+        if written:
+            rest[0] = rest[0][written:]
 
 
 def _sync_folder(folder: str) -> None:

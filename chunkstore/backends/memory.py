@@ -16,15 +16,17 @@ from datetime import datetime, timezone
 import fsspec
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from chunkstore.errors import InvalidOffset, ObjectNotFound
+from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly
 from chunkstore.port import (
     Data,
     ObjectInfo,
     Outcome,
+    Parts,
     Store,
     check_path,
     check_prefix,
     check_range,
+    joined,
     token_of,
 )
 
@@ -38,6 +40,7 @@ class MemoryStore(Store):
     remote = False
     can_append = True
     can_concat = False
+    can_truncate = True
 
     def __init__(self, folder: str) -> None:
         folder = folder.strip("/")
@@ -53,9 +56,9 @@ class MemoryStore(Store):
             file.seek(start)
             return bytes(file.read(-1 if end is None else end - start))
 
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
-        _files[key] = self._new_file(key, data)
+        _files[key] = self._new_file(key, joined(data))
 
     def put_if_absent(self, path: str, data: Data) -> Outcome:
         token = token_of(data)
@@ -68,13 +71,27 @@ class MemoryStore(Store):
     def append(self, path: str, offset: int, data: Data) -> None:
         file = self._file(path)
         with _contents:
-            size = file.seek(0, 2)
+            size = self._size_to_change(path, file)
             if size != offset:
                 raise InvalidOffset(
                     f"{self.root}: {path!r} has {size} bytes, cannot append at {offset}", expected=size, given=offset
                 )
             file.write(data)
             file.modified = _now()
+
+    def truncate(self, path: str, length: int) -> None:
+        file = self._file(path)
+        with _contents:
+            size = self._size_to_change(path, file)
+            if size < length:
+                raise InvalidOffset(
+                    f"{self.root}: {path!r} has {size} bytes, cannot be cut at {length}", expected=size, given=length
+                )
+            file.truncate(length)
+            file.modified = _now()
+
+    def set_read_only(self, path: str, read_only: bool) -> None:
+        self._file(path).read_only = read_only
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -110,6 +127,12 @@ class MemoryStore(Store):
             return _files[self._key(path)]
         except KeyError:
             raise ObjectNotFound(f"{self.root}: there is no object {path!r}") from None
+
+    def _size_to_change(self, path: str, file: MemoryFile) -> int:
+        if getattr(file, "read_only", False):
+            raise ObjectReadOnly(f"{self.root}: {path!r} is read-only: put a new object instead")
+        size: int = file.seek(0, 2)
+        return size
 
     @staticmethod
     def _new_file(key: str, data: Data) -> MemoryFile:

@@ -1,44 +1,22 @@
 """Objects in an S3 bucket, or in any store that speaks its protocol, through s3fs.
 
-A create is one PUT with If-None-Match. s3fs and botocore repeat requests below us, so "exists" may be said of our own
-object: in every doubt the token that the stored object begins with is read back and decides. Reads carry their range,
-which saves s3fs's request for the size; empty ranges never get to a server, as each takes them for something else.
-
-The filesystem object is made at the first request, and again after a fork. The texts of errors of libraries and servers
-are not passed on, and their exceptions are not chained: they may hold credentials.
+A create is one PUT with If-None-Match; s3fs and botocore repeat it below us. Reads carry their range, which saves
+s3fs's request for the size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
-import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
-import fsspec.asyn
-
-from chunkstore.errors import (
-    ObjectNotFound,
-    OutcomeUnknown,
-    StorageError,
-    StorageRefused,
-    StorageUnavailable,
-    Unsupported,
-)
-from chunkstore.port import (
-    Data,
-    ObjectInfo,
-    Outcome,
-    Range,
-    Store,
-    check_path,
-    check_prefix,
-    check_range,
-    token_of,
-)
+from chunkstore.backends.bucket import BucketStore, Failed
+from chunkstore.errors import StorageRefused, Unsupported
+from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _LARGEST_CREATE = 90 * 2**20  # some servers forget the condition when a multipart upload completes: one request
 _SMALLEST_PART = 5 * 2**20  # of a multipart upload, but for its last
@@ -68,56 +46,20 @@ _REFUSALS = frozenset(
     }
 )
 
-_Result = TypeVar("_Result")
+_UNSIGNED = ("NoCredentialsError", "PartialCredentialsError")
+_ELSEWHERE = "AuthorizationHeaderMalformed"  # the region is wrong
 
 
-class S3Store(Store):
+class S3Store(BucketStore):
     """Objects below s3://`place`, which is bucket or bucket/folder; `options` are those of `s3fs.S3FileSystem`."""
 
-    remote = True
-    can_append = False
+    scheme = "s3"
+    package = "s3fs"
     can_concat = True
 
-    def __init__(self, place: str, options: Mapping[str, Any]) -> None:
-        self._bucket, _, folder = place.rstrip("/").partition("/")
-        if not self._bucket or any(mark in self._bucket for mark in "@:?#"):
-            raise StorageRefused(
-                "an s3:// root is s3://bucket or s3://bucket/folder; keys and endpoints go into the storage options"
-            )
-        if folder:
-            check_path(folder)
-        self.root = f"s3://{self._bucket}/{folder}".rstrip("/")
-        self._base = f"{folder}/" if folder else ""
-        self._options = dict(options)
-        self._by_process: dict[int, Any] = {}
-
-    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        body = self.read_ranges([Range(path, start, end)])[0]
-        if body is None:
-            raise ObjectNotFound(f"{self.root}: there is no object {path!r}")
-        return body
-
-    def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
-        keys = [self._key(path) for path, _, _ in ranges]
-        for path, start, end in ranges:
-            check_range(path, start, end)
-
-        async def read_all(fs: Any) -> list[bytes | BaseException | None]:
-            requests = (self._get(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
-            return await asyncio.gather(*requests, return_exceptions=True)
-
-        bodies: list[bytes | None] = []
-        for wanted, body in zip(ranges, self._run(read_all, f"{len(ranges)} ranges"), strict=True):
-            if isinstance(body, _Failed):
-                raise self._error(body, wanted.path)
-            if isinstance(body, BaseException):
-                raise body
-            bodies.append(body)
-        return bodies
-
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
-        body = bytes(data)
+        body = bytes(joined(data))
         # In parts if it is large, and complete at once then too.
         self._run(lambda fs: fs._pipe_file(f"{self._bucket}/{key}", body), path)
 
@@ -133,7 +75,7 @@ class S3Store(Store):
             try:
                 self._send(lambda fs: self._call(fs, "put_object", Key=key, Body=body, IfNoneMatch="*"))
                 return Outcome.MINE
-            except _Failed as error:
+            except Failed as error:
                 failed = error
             if failed.status != 409:  # another create of this object is going on, and may yet fail
                 break
@@ -167,16 +109,11 @@ class S3Store(Store):
                 path = entry["Key"].removeprefix(self._base)
                 # Some servers ignore StartAfter; consoles make objects that stand for folders.
                 if path > after and not path.endswith("/"):
-                    infos.append(ObjectInfo(path, entry["Size"], entry["LastModified"].timestamp()))
+                    infos.append(ObjectInfo(path, entry["Size"], _seconds(entry["LastModified"])))
             if not page.get("IsTruncated"):
                 break
             place = {"ContinuationToken": page["NextContinuationToken"]}
         return infos
-
-    def stat(self, path: str) -> ObjectInfo:
-        key = self._key(path)
-        found = self._run(lambda fs: self._call(fs, "head_object", Key=key), path)
-        return ObjectInfo(path, found["ContentLength"], found["LastModified"].timestamp())
 
     def delete(self, paths: Sequence[str]) -> None:
         keys = [self._key(path) for path in paths]
@@ -184,32 +121,18 @@ class S3Store(Store):
             names = [{"Key": key} for key in keys[first : first + _PAGE]]
             self._delete_page(names, paths[first])
 
-    def close(self) -> None:
-        fs = self._by_process.pop(os.getpid(), None)
-        if fs is not None and fs._s3 is not None:
-            fs.close_session(fs.loop, fs._s3)
-
     def _key(self, path: str) -> str:
-        check_path(path)
         if "?versionId=" in path:
             raise ValueError(f"storage path {path!r} contains '?versionId=', which s3fs takes for a version")
-        return self._base + path
+        return super()._key(path)
 
-    async def _get(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
-        """The bytes, or None if there is no such object; raises _Failed."""
-        try:
-            if start == end:
-                await self._call(fs, "head_object", Key=key)
-                return b""
-            limits = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end else {}
-            return await self._read_body(fs, Key=key, **limits)
-        except Exception as error:
-            failed = _Failed.of(error)
-        if failed.status == 416:  # the object ends at or before the start
-            return b""
-        if failed.is_absent:
-            return None
-        raise failed
+    async def _head(self, fs: Any, key: str) -> tuple[int, float]:
+        found = await self._call(fs, "head_object", Key=key)
+        return found["ContentLength"], _seconds(found["LastModified"])
+
+    async def _get(self, fs: Any, key: str, start: int, end: int | None) -> bytes:
+        limits = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end else {}
+        return await self._read_body(fs, Key=key, **limits)
 
     async def _read_body(self, fs: Any, **arguments: Any) -> bytes:
         for tries_left in reversed(range(_BODY_TRIES)):
@@ -222,18 +145,6 @@ class S3Store(Store):
                 if not tries_left:
                     raise
         raise AssertionError("unreachable")
-
-    def _settle(self, path: str, token: bytes, failed: _Failed) -> Outcome:
-        """Tell from what is stored how a create ended that did not end well."""
-        try:
-            stored = self.read(path, 0, len(token))
-        except StorageError:
-            if failed.is_refusal:
-                raise self._error(failed, path) from None
-            raise OutcomeUnknown(
-                f"{self.root}: it is not known whether {path!r} was made ({failed.code}): put the same bytes again"
-            ) from None
-        return Outcome.MINE if stored == token else Outcome.ANOTHERS
 
     async def _copy_parts(self, fs: Any, key: str, sources: Sequence[str]) -> None:
         upload = await self._call(fs, "create_multipart_upload", Key=key)
@@ -268,100 +179,37 @@ class S3Store(Store):
         for error in answer.get("Errors", ()):
             if error["Code"] != "NoSuchKey":
                 status = 403 if error["Code"] == "AccessDenied" else 500
-                raise self._error(_Failed(error["Code"], status), error["Key"].removeprefix(self._base))
+                raise self._error(Failed(error["Code"], status), error["Key"].removeprefix(self._base))
 
     async def _call(self, fs: Any, method: str, **arguments: Any) -> Any:
         return await fs._call_s3(method, Bucket=self._bucket, **arguments)
 
-    def _run(self, request: Callable[[Any], Awaitable[_Result]], path: str) -> _Result:
-        try:
-            return self._send(request)
-        except _Failed as error:
-            failed = error
-        raise self._error(failed, path)
+    def _make_filesystem(self, options: dict[str, Any]) -> Any:
+        import s3fs
 
-    def _send(self, request: Callable[[Any], Awaitable[_Result]]) -> _Result:
-        """Carry out `request` on the filesystem's event loop; raises _Failed."""
-        try:
-            fs = self._filesystem()
-            result: _Result = fsspec.asyn.sync(fs.loop, request, fs)
-            return result
-        except StorageError:
-            raise
-        except Exception as error:
-            failed = _Failed.of(error)
-        raise failed
-
-    def _filesystem(self) -> Any:
-        process = os.getpid()
-        # Without a lock, which a fork could leave locked: the worst is a filesystem that is made twice.
-        return self._by_process.get(process) or self._by_process.setdefault(process, self._new_filesystem())
-
-    def _new_filesystem(self) -> Any:
-        try:
-            import s3fs
-        except ImportError:
-            raise StorageRefused(f"{self.root}: s3:// needs the package s3fs: pip install s3fs") from None
-        options = dict(self._options)
         options["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
-        options.update(use_listings_cache=False, skip_instance_cache=True, asynchronous=False)
         fs = s3fs.S3FileSystem(**options)
         fs.retries = 1  # botocore repeats already; both together keep a caller waiting for minutes
         return fs
 
-    def _error(self, failed: _Failed, path: str) -> StorageError:
-        kind, remedy = failed.verdict()
-        return kind(f"{self.root}: {path!r}: {remedy} ({failed.code})")
+    def _close_filesystem(self, fs: Any) -> None:
+        if fs._s3 is not None:
+            fs.close_session(fs.loop, fs._s3)
 
-
-class _Failed(Exception):
-    """What is known of a request that failed.
-
-    `code` is the server's error code, or the name of the exception here, `status` that of the HTTP response, 0 if there
-    was none. `transient`: there was no response, and there may be one next time.
-    """
-
-    def __init__(self, code: str, status: int = 0, *, transient: bool = False) -> None:
-        super().__init__(code)
-        self.code = code
-        self.status = status
-        self.transient = transient
-
-    @classmethod
-    def of(cls, error: Exception) -> _Failed:
-        if isinstance(error, cls):
-            return error
+    def _failure(self, error: Exception) -> Failed:
         response = getattr(error.__cause__ or error, "response", None)
         if isinstance(response, dict) and "ResponseMetadata" in response:
             code = str(response.get("Error", {}).get("Code", type(error).__name__))
-            return cls(code, int(response["ResponseMetadata"].get("HTTPStatusCode", 0)))
-        if isinstance(error, TypeError):  # names the option that nobody knows
-            return cls(str(error))
-        return cls(type(error).__name__, transient=_is_transient(error))
+            status = int(response["ResponseMetadata"].get("HTTPStatusCode", 0))
+            status = {_ELSEWHERE: 301, "RequestTimeout": 408}.get(code, status)
+            return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
+        code = type(error).__name__
+        return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))
 
-    @property
-    def is_absent(self) -> bool:
-        return self.status == 404 and self.code != "NoSuchBucket"
 
-    @property
-    def is_refusal(self) -> bool:
-        """Whether the request certainly had no effect, and never will have."""
-        return self.code in _REFUSALS or (self.status == 0 and not self.transient)
-
-    def verdict(self) -> tuple[type[StorageError], str]:
-        if self.is_absent:
-            return ObjectNotFound, "there is no such object"
-        if self.code == "NoSuchBucket":
-            return StorageRefused, "the bucket does not exist: make it, or correct the root"
-        if self.status in (401, 403) or self.code in ("NoCredentialsError", "PartialCredentialsError"):
-            return StorageRefused, "no permission: check the credentials in the storage options, and what they allow"
-        if self.status in (301, 307, 308) or self.code == "AuthorizationHeaderMalformed":
-            return StorageRefused, "the bucket is elsewhere: check endpoint_url and region_name in the storage options"
-        if self.transient or self.status in (408, 409, 429) or self.status >= 500 or self.code == "RequestTimeout":
-            return StorageUnavailable, "the storage did not carry out the request: check the endpoint, or try again"
-        if self.status == 0:
-            return StorageRefused, "the request could not be made: check the storage options"
-        return StorageError, "the storage refused the request: look up the code"
+def _seconds(time: datetime) -> float:
+    """Whole seconds: that is all that the headers of a response hold, and some servers list them with more."""
+    return time.replace(microsecond=0).timestamp()
 
 
 def _is_transient(error: Exception) -> bool:

@@ -4,8 +4,11 @@
     faults      FaultStore: fails or crashes at a chosen request, before or after it took effect
     latency     LatencyStore: as slow as a bucket
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
+    metadata    FlakyMetadataStore: commits that fail, reproducible by their seed
     contracts   StoreContract: what every store must do
-    s3_server   S3Server: an S3 server in a process of its own
+    chunk_contracts, metadata_contracts   the same for chunk storage and for metadata stores
+    servers     what the servers have in common: s3_server (moto), rados_gateway, gcs_server, azurite, sftp_server, each
+                in a process of its own, and faulty_proxy, which goes in front of one
 
 The wrappers go around any store and around each other.
 """
@@ -13,6 +16,7 @@ The wrappers go around any store and around each other.
 from chunkstore.testing.counting import CountingStore
 from chunkstore.testing.faults import Crashed, Fault, FaultStore, crash_at, fail_at
 from chunkstore.testing.latency import LatencyStore
+from chunkstore.testing.metadata import FlakyMetadataStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.testing.wrapping import WRITES, Request, WrappingStore
 
@@ -22,6 +26,7 @@ __all__ = [
     "Crashed",
     "Fault",
     "FaultStore",
+    "FlakyMetadataStore",
     "LatencyStore",
     "Request",
     "SimulatedExecutor",

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, Unsupported
-from chunkstore.port import LONGEST_PATH, TOKEN, Outcome, Range, Store
+from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, StorageError, Unsupported
+from chunkstore.port import LONGEST_PATH, TOKEN, Data, Outcome, Range, Store
 
 BAD_PATHS = [
     "",
@@ -71,6 +71,15 @@ class StoreContract:
         for number, data in enumerate([bytearray(given), memoryview(given), words]):
             assert store.put_if_absent(f"created/{number}", data) is Outcome.MINE
             assert store.read(f"created/{number}") == bytes(data)
+
+    def test_pieces_are_stored_one_behind_the_other(self, store: Store) -> None:
+        several: list[Data] = [BODY[:5], bytearray(BODY[5:9]), b"", memoryview(BODY)[9:]]
+        lists: list[list[Data]] = [[], [b""], [BODY], several]
+        for number, pieces in enumerate(lists):
+            store.put(f"put/{number}", pieces)
+            assert store.read(f"put/{number}") == b"".join(pieces)
+        store.put("many", [bytes([number % 256]) for number in range(3000)])
+        assert store.read("many") == bytes(number % 256 for number in range(3000))
 
     def test_what_is_stored_is_a_copy(self, store: Store) -> None:
         data = bytearray(BODY)
@@ -174,6 +183,17 @@ class StoreContract:
             refused(ValueError, store.read, "a", start, end)
             refused(ValueError, store.read_ranges, [Range("a", start, end)])
 
+    def test_reading_into_room(self, store: Store) -> None:
+        store.put("a", BODY)
+        for start in (0, 1, len(BODY) - 1, len(BODY), 10 * len(BODY)):
+            for size in (0, 1, 50, 10 * len(BODY)):
+                room = memoryview(bytearray(b"." * size))
+                found = BODY[start : start + size]
+                assert store.read_into("a", start, room) == len(found), (start, size)
+                assert room == found.ljust(size, b".")
+        refused(ValueError, store.read_into, "a", -1, memoryview(bytearray(3)))
+        refused(ObjectNotFound, store.read_into, "none", 0, memoryview(bytearray(3)))
+
     def test_many_ranges(self, store: Store) -> None:
         store.put("a", BODY)
         store.put("b", BODY[::-1])
@@ -242,6 +262,59 @@ class StoreContract:
             won = list(threads.map(append, range(4)))
         assert won.count(True) == 1
         assert store.read("a") == b"start" + bytes([won.index(True)]) * 1000
+
+    # -- cutting off and protecting
+
+    def test_truncate(self, store: Store) -> None:
+        store.put("a", BODY)
+        if not store.can_truncate:
+            refused(Unsupported, store.truncate, "a", 5)
+            assert store.read("a") == BODY
+            return
+        for length in (len(BODY), 150, 150, 7, 0):
+            store.truncate("a", length)
+            assert store.read("a") == BODY[:length]
+            assert store.stat("a").size == length
+        error = refused(InvalidOffset, store.truncate, "a", 1)
+        assert (error.expected, error.given) == (0, 1)
+        refused(ObjectNotFound, store.truncate, "none", 0)
+        if store.can_append:
+            store.append("a", 0, b"again")
+            store.truncate("a", 2)
+            store.append("a", 2, b".")
+            assert store.read("a") == b"ag."
+
+    def test_read_only(self, store: Store) -> None:
+        store.put("a", b"content")
+        try:
+            store.set_read_only("a", True)
+        except Unsupported:
+            assert store.read("a") == b"content"
+            return
+        store.set_read_only("a", True)
+        assert store.read("a") == b"content"
+        if store.can_append:
+            assert "'a'" in str(refused(ObjectReadOnly, store.append, "a", 7, b"more"))
+        if store.can_truncate:
+            assert "'a'" in str(refused(ObjectReadOnly, store.truncate, "a", 3))
+        assert store.read("a") == b"content"
+        store.set_read_only("a", False)
+        if store.can_append:
+            store.append("a", 7, b" and more")
+            assert store.read("a") == b"content and more"
+        refused(ObjectNotFound, store.set_read_only, "none", True)
+        # Neither putting nor deleting is hindered, and neither leaves the mark to the next object.
+        for change in (lambda: store.put("a", b"new"), lambda: (store.delete(["a"]), store.put("a", b"new"))):
+            store.set_read_only("a", True)
+            change()
+            if store.can_append:
+                store.append("a", 3, b"er")
+            assert store.read("a").startswith(b"new")
+
+    def test_used_space(self, store: Store) -> None:
+        store.put("a", b"x" * 2**20)
+        store.put("b/c", b"x" * 2**20)
+        assert store.used_space() >= 2**21
 
     # -- joining
 
@@ -361,6 +434,8 @@ class StoreContract:
                 refused(ValueError, verb, *arguments)
             if store.can_append:
                 refused(ValueError, store.append, path, 0, BODY)
+            if store.can_truncate:
+                refused(ValueError, store.truncate, path, 0)
             if store.can_concat:
                 refused(ValueError, store.concat, path, ["a"])
                 refused(ValueError, store.concat, "a", [path])

@@ -55,6 +55,8 @@ class CountingStore(WrappingStore):
 
 
 def _bytes_in(result: object) -> int:
+    if isinstance(result, int):  # of read_into
+        return result
     if isinstance(result, bytes):
         return len(result)
     if isinstance(result, list):

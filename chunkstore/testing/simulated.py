@@ -14,8 +14,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
 
-from chunkstore.errors import InvalidOffset, ObjectNotFound, OutcomeUnknown, StorageUnavailable
-from chunkstore.port import Data, ObjectInfo, Outcome, Store, check_path, check_prefix, check_range, token_of
+from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, OutcomeUnknown, StorageUnavailable
+from chunkstore.port import (
+    Data,
+    ObjectInfo,
+    Outcome,
+    Parts,
+    Store,
+    check_path,
+    check_prefix,
+    check_range,
+    joined,
+    token_of,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,8 +44,6 @@ class SimulatedStore(Store):
     `now` stamps `modified` and is `clock()`, in seconds. `faults` counts the faults met so far.
     """
 
-    can_concat = False
-
     def __init__(
         self,
         seed: int = 0,
@@ -44,6 +53,8 @@ class SimulatedStore(Store):
         conflict: float = 0.0,
         late: float = 0.0,
         can_append: bool = True,
+        can_concat: bool = False,
+        can_truncate: bool = True,
         remote: bool = False,
         now: float = 1_000_000_000.0,
     ) -> None:
@@ -53,12 +64,15 @@ class SimulatedStore(Store):
         self.conflict = conflict
         self.late = late
         self.can_append = can_append
+        self.can_concat = can_concat
+        self.can_truncate = can_truncate
         self.remote = remote
         self.now = now
         self.arrivals = 0.5
         self.faults = 0
         self._random = random.Random(seed)
         self._objects: dict[str, tuple[bytes, float]] = {}
+        self._read_only: set[str] = set()
         self._on_their_way: list[Callable[[], object]] = []
         self._lock = threading.RLock()
 
@@ -67,10 +81,15 @@ class SimulatedStore(Store):
         check_range(path, start, end)
         return self._request(lambda: self._found(path)[0][start:end])
 
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         check_path(path)
-        content = bytes(data)
-        self._request(lambda: self._store(path, content), may_be_late=True)
+        content = bytes(joined(data))
+
+        def attempt() -> None:
+            self._store(path, content)
+            self._read_only.discard(path)
+
+        self._request(attempt, may_be_late=True)
 
     def put_if_absent(self, path: str, data: Data) -> Outcome:
         token = token_of(data)
@@ -97,13 +116,48 @@ class SimulatedStore(Store):
         content = bytes(data)
 
         def attempt() -> None:
-            before = self._found(path)[0]
+            before = self._to_change(path)
             if len(before) != offset:
                 message = f"{self.root}: {path!r} has {len(before)} bytes, cannot append at {offset}"
                 raise InvalidOffset(message, expected=len(before), given=offset)
             self._store(path, before + content)
 
         return self._request(attempt)
+
+    def concat(self, path: str, sources: Sequence[str]) -> None:
+        if not self.can_concat:
+            return super().concat(path, sources)
+        for name in (path, *sources):
+            check_path(name)
+
+        def attempt() -> None:
+            self._store(path, b"".join(self._found(source)[0] for source in sources))
+            self._read_only.discard(path)
+
+        self._request(attempt)
+
+    def truncate(self, path: str, length: int) -> None:
+        if not self.can_truncate:
+            return super().truncate(path, length)
+        check_path(path)
+
+        def attempt() -> None:
+            before = self._to_change(path)
+            if len(before) < length:
+                message = f"{self.root}: {path!r} has {len(before)} bytes, cannot be cut at {length}"
+                raise InvalidOffset(message, expected=len(before), given=length)
+            self._store(path, before[:length])
+
+        return self._request(attempt)
+
+    def set_read_only(self, path: str, read_only: bool) -> None:
+        check_path(path)
+
+        def attempt() -> None:
+            self._found(path)
+            (self._read_only.add if read_only else self._read_only.discard)(path)
+
+        self._request(attempt)
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -125,6 +179,7 @@ class SimulatedStore(Store):
         def attempt() -> None:
             for path in paths:
                 self._objects.pop(path, None)
+                self._read_only.discard(path)
 
         self._request(attempt, may_be_late=True)
 
@@ -161,6 +216,12 @@ class SimulatedStore(Store):
 
     def _store(self, path: str, content: bytes) -> None:
         self._objects[path] = content, self.now
+
+    def _to_change(self, path: str) -> bytes:
+        content, _ = self._found(path)
+        if path in self._read_only:
+            raise ObjectReadOnly(f"{self.root}: {path!r} is read-only: put a new object instead")
+        return content
 
     def _found(self, path: str) -> tuple[bytes, float]:
         try:

@@ -7,9 +7,9 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from chunkstore.port import Data, ObjectInfo, Outcome, Range, Store
+from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
 
-WRITES = frozenset({"put", "put_if_absent", "append", "concat", "delete"})
+WRITES = frozenset({"put", "put_if_absent", "append", "concat", "truncate", "set_read_only", "delete"})
 """The verbs that change what is stored."""
 
 Result = TypeVar("Result")
@@ -32,6 +32,7 @@ class WrappingStore(Store):
         self.remote = inner.remote
         self.can_append = inner.can_append
         self.can_concat = inner.can_concat
+        self.can_truncate = inner.can_truncate
 
     @abc.abstractmethod
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
@@ -40,13 +41,15 @@ class WrappingStore(Store):
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         return self._carry_out(Request("read", (path,)), lambda: self.inner.read(path, start, end))
 
+    def read_into(self, path: str, start: int, room: memoryview) -> int:
+        return self._carry_out(Request("read_into", (path,)), lambda: self.inner.read_into(path, start, room))
+
     def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
         paths = tuple(path for path, _, _ in ranges)
         return self._carry_out(Request("read_ranges", paths), lambda: self.inner.read_ranges(ranges))
 
-    def put(self, path: str, data: Data) -> None:
-        request = Request("put", (path,), memoryview(data).nbytes)
-        return self._carry_out(request, lambda: self.inner.put(path, data))
+    def put(self, path: str, data: Parts) -> None:
+        return self._carry_out(Request("put", (path,), length_of(data)), lambda: self.inner.put(path, data))
 
     def put_if_absent(self, path: str, data: Data) -> Outcome:
         request = Request("put_if_absent", (path,), memoryview(data).nbytes)
@@ -59,6 +62,12 @@ class WrappingStore(Store):
     def concat(self, path: str, sources: Sequence[str]) -> None:
         return self._carry_out(Request("concat", (path, *sources)), lambda: self.inner.concat(path, sources))
 
+    def truncate(self, path: str, length: int) -> None:
+        return self._carry_out(Request("truncate", (path,)), lambda: self.inner.truncate(path, length))
+
+    def set_read_only(self, path: str, read_only: bool) -> None:
+        return self._carry_out(Request("set_read_only", (path,)), lambda: self.inner.set_read_only(path, read_only))
+
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         return self._carry_out(Request("list", (prefix,)), lambda: self.inner.list(prefix, after, limit))
 
@@ -67,6 +76,9 @@ class WrappingStore(Store):
 
     def delete(self, paths: Sequence[str]) -> None:
         return self._carry_out(Request("delete", tuple(paths)), lambda: self.inner.delete(paths))
+
+    def used_space(self) -> int:
+        return self._carry_out(Request("used_space", ()), self.inner.used_space)
 
     def clock(self) -> float:
         return self._carry_out(Request("clock", ()), self.inner.clock)

@@ -22,6 +22,7 @@ from chunkstore import (
     Outcome,
     OutcomeUnknown,
     StorageError,
+    StorageFull,
     StorageRefused,
     StorageUnavailable,
     Store,
@@ -33,11 +34,11 @@ WRITER = """
 import os, sys, time
 from chunkstore import open_store
 
-def slow(fd, data, offset, pwrite=os.pwrite):
+def slow(fd, data, offset, pwritev=os.pwritev):
     time.sleep(0.001)
-    return pwrite(fd, data[:1000], offset)
+    return pwritev(fd, [data[0][:1000]], offset)
 
-os.pwrite = slow
+os.pwritev = slow
 store = open_store(sys.argv[1])
 for number in range(10_000):
     data = os.urandom(20_000)
@@ -186,8 +187,8 @@ def test_an_object_is_not_older_than_its_publication(store: Store, monkeypatch: 
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (errno.ENOSPC, StorageError),
-        (errno.EDQUOT, StorageError),
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
         (errno.EACCES, StorageRefused),
         (errno.EROFS, StorageRefused),
         (errno.EMFILE, StorageUnavailable),
@@ -200,7 +201,7 @@ def test_a_write_that_cannot_be_done(
     store.put("a", b"before")
     arguments = ("a", 6, body()) if verb == "append" else ("b", body())
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", fail_with(number))
+        patched.setattr(os, "pwritev", fail_with(number))
         with pytest.raises(StorageError) as raised:
             getattr(store, verb)(*arguments)
     assert raised.type is kind
@@ -212,15 +213,15 @@ def test_a_write_that_cannot_be_done(
 
 def test_half_an_append_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("a", b"before")
-    pwrite, room = os.pwrite, [3]
+    pwritev, room = os.pwritev, [3]
 
-    def filling_up(fd: int, data: memoryview, offset: int) -> int:
+    def filling_up(fd: int, data: list[memoryview], offset: int) -> int:
         if not room:
             raise OSError(errno.ENOSPC, "full")
-        return pwrite(fd, data[: room.pop()], offset)
+        return pwritev(fd, [data[0][: room.pop()]], offset)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", filling_up)
+        patched.setattr(os, "pwritev", filling_up)
         with pytest.raises(StorageError, match="full"):
             store.append("a", 6, b"and after")
     assert store.read("a") == b"before"
@@ -230,13 +231,13 @@ def test_half_an_append_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPa
 
 def test_an_append_at_the_same_time_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("a", b"before")
-    pwrite = os.pwrite
+    pwritev = os.pwritev
 
-    def slow(fd: int, data: memoryview, offset: int) -> int:
+    def slow(fd: int, data: list[memoryview], offset: int) -> int:
         time.sleep(0.05)
-        return pwrite(fd, data, offset)
+        return pwritev(fd, data, offset)
 
-    monkeypatch.setattr(os, "pwrite", slow)
+    monkeypatch.setattr(os, "pwritev", slow)
     with ThreadPoolExecutor(2) as threads:
         appends = [threads.submit(store.append, "a", 6, end) for end in (b"x", b"y")]
         heard = [append.exception() for append in appends]

@@ -12,19 +12,25 @@ from chunkstore import (
     InvalidOffset,
     ObjectInfo,
     ObjectNotFound,
+    ObjectReadOnly,
     Outcome,
     OutcomeUnknown,
     StorageError,
+    StorageFull,
     StorageRefused,
     StorageUnavailable,
     Store,
     Unsupported,
     open_store,
 )
+from chunkstore.backends.azure import AzureStore
+from chunkstore.backends.gcs import GcsStore
+from chunkstore.backends.generic import GenericStore
 from chunkstore.backends.local import LocalStore
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.backends.s3 import S3Store
-from chunkstore.port import TOKEN, Data, check_path, check_prefix, token_of
+from chunkstore.backends.sftp import SftpStore
+from chunkstore.port import TOKEN, Data, Parts, check_path, check_prefix, joined, token_of
 from chunkstore.testing.contracts import BAD_PATHS
 
 
@@ -42,6 +48,12 @@ from chunkstore.testing.contracts import BAD_PATHS
         ("s3://bucket", S3Store, "s3://bucket"),
         ("s3://bucket/a/b/", S3Store, "s3://bucket/a/b"),
         ("s3a://bucket/a", S3Store, "s3://bucket/a"),
+        ("gs://bucket/a/", GcsStore, "gs://bucket/a"),
+        ("gcs://bucket", GcsStore, "gs://bucket"),
+        ("abfs://container/a", AzureStore, "abfs://container/a"),
+        ("az://container", AzureStore, "abfs://container"),
+        ("sftp://user@host:22/a/b/", SftpStore, "sftp://user@host:22/a/b"),
+        ("dir://a/b", GenericStore, "dir://a/b"),
     ],
 )
 def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
@@ -55,8 +67,7 @@ def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
     ("url", "reason"),
     [
         ("tcp://localhost:9090", "there is no broker"),
-        ("hdfs://secret@host/a", r"hdfs:// is not supported.*memory://.*s3://"),
-        ("http://secret/a", "http:// is not supported"),
+        ("nonsense://secret@host/a", "nonsense:// is not known"),
         ("simplecache::s3://a", "not supported"),
         ("file://host/a", "absolute path"),
         ("", "empty"),
@@ -97,7 +108,16 @@ def test_token() -> None:
 
 
 def test_kinds_of_errors() -> None:
-    kinds = {ObjectNotFound, StorageUnavailable, OutcomeUnknown, InvalidOffset, Unsupported, StorageRefused}
+    kinds = {
+        ObjectNotFound,
+        ObjectReadOnly,
+        StorageUnavailable,
+        OutcomeUnknown,
+        InvalidOffset,
+        Unsupported,
+        StorageFull,
+        StorageRefused,
+    }
     assert all(kind.__mro__[1] is StorageError for kind in kinds)
 
 
@@ -121,8 +141,8 @@ class SmallestStore(Store):
             raise ObjectNotFound(path)
         return self.objects[path][start:end]
 
-    def put(self, path: str, data: Data) -> None:
-        self.objects[path] = bytes(data)
+    def put(self, path: str, data: Parts) -> None:
+        self.objects[path] = bytes(joined(data))
 
     def put_if_absent(self, path: str, data: Data) -> Outcome:
         return Outcome.MINE if self.objects.setdefault(path, bytes(data)) == data else Outcome.ANOTHERS
@@ -147,4 +167,9 @@ def test_defaults() -> None:
         store.append("a", 0, b"")
     with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
         store.concat("a", ["b"])
+    with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
+        store.truncate("a", 0)
+    with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
+        store.set_read_only("a", True)
+    assert store.used_space() == 0
     store.close()

@@ -24,7 +24,8 @@ from chunkstore import (
 )
 from chunkstore.backends import s3
 from chunkstore.testing.contracts import body
-from chunkstore.testing.s3_server import S3Server, ServerFault
+from chunkstore.testing.s3_server import S3Server
+from chunkstore.testing.wsgi_server import ServerFault
 
 SECRETS = ("AKIAVERYSECRET", "hunter2-is-secret", "token-is-secret-too")
 NOWHERE = "http://127.0.0.1:1"

@@ -14,7 +14,6 @@ from chunkstore.backends.memory import MemoryStore
 from chunkstore.port import Data
 from chunkstore.selftest import self_test
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
-from chunkstore.testing.s3_server import S3Server
 
 
 @pytest.fixture
@@ -34,12 +33,6 @@ def test_a_folder_passes(tmp_path: Path) -> None:
 
 def test_memory_passes(folder: str) -> None:
     check(MemoryStore(folder))
-
-
-def test_s3_passes(s3_server: S3Server) -> None:
-    store = open_store(s3_server.make_bucket(), s3_server.storage_options())
-    check(store)
-    store.close()
 
 
 @pytest.mark.parametrize("can_append", [True, False])

@@ -1,20 +1,16 @@
-"""The log on every store, and what its protocol says about single requests."""
+"""The log on the simulated store (on all backends in tests/backends), and what its protocol says of single requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgpack
 import pytest
 
 from chunkstore import OutcomeUnknown as PutUnknown
-from chunkstore import StorageError, StorageUnavailable, Store, open_store
+from chunkstore import StorageError, StorageUnavailable, Store
 from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault, Plan
-from chunkstore.testing.s3_server import S3Server
 from engine import frames
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.frames import START, Kind, Position
@@ -24,30 +20,10 @@ from engine.testing.processes import ByHand
 from engine.testing.simulation import Simulation
 
 
-class TestLocal(LogContract):
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return open_store(str(tmp_path))
-
-
-class TestMemory(LogContract):
-    @pytest.fixture
-    def store(self) -> Iterator[Store]:
-        store = open_store(f"memory://{uuid4()}")
-        yield store
-        store.delete([info.path for info in store.list("")])
-
-
 class TestSimulated(LogContract):
     @pytest.fixture
     def store(self) -> Store:
         return SimulatedStore()
-
-
-class TestS3(LogContract):
-    @pytest.fixture
-    def store(self, s3_server: S3Server) -> Store:
-        return open_store(f"{s3_server.make_bucket()}/root", s3_server.storage_options())
 
 
 @pytest.fixture

@@ -1,0 +1,244 @@
+"""What all buckets have in common, whatever protocol they speak: keys, failures, and how a create in doubt is settled.
+
+Layers below us, and in doubt we ourselves, repeat requests, so "exists" may be said of our own object: whenever it is
+not plain how a create ended, the token that the stored object begins with is read back and decides.
+
+The filesystem object is made at the first request, and again after a fork. The texts of errors of libraries and servers
+are not passed on, and their exceptions are not chained: they may hold credentials.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import builtins
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import fsspec.asyn
+
+from chunkstore.errors import (
+    ObjectNotFound,
+    OutcomeUnknown,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+)
+from chunkstore.port import ObjectInfo, Outcome, Range, Store, check_path, check_range
+
+_TRIES = 5
+_FIRST_PAUSE = 0.2  # seconds; twice as long each time
+
+_Result = TypeVar("_Result")
+
+
+class Failed(Exception):
+    """What is known of a request that failed.
+
+    `code` is the server's error code, or the name of the exception here, `status` that of the HTTP response, 0 if there
+    was none. `transient`: there was no response, and there may be one next time. `doubtful`: the request may have had
+    an effect, or have one yet. `no_bucket`: it is not the object that is absent, but the bucket.
+    """
+
+    def __init__(
+        self, code: str, status: int = 0, *, transient: bool = False, doubtful: bool = False, no_bucket: bool = False
+    ) -> None:
+        super().__init__(code)
+        self.code = code
+        self.status = status
+        self.transient = transient or status in (408, 429) or status >= 500
+        self.doubtful = doubtful or self.transient
+        self.no_bucket = no_bucket
+
+    @property
+    def is_absent(self) -> bool:
+        return self.status == 404 and not self.no_bucket
+
+    def verdict(self) -> tuple[type[StorageError], str]:
+        if self.is_absent:
+            return ObjectNotFound, "there is no such object"
+        if self.no_bucket:
+            return StorageRefused, "the bucket does not exist: make it, or correct the root"
+        if self.status in (401, 403):
+            return StorageRefused, "no permission: check the credentials in the storage options, and what they allow"
+        if self.status in (301, 307, 308):
+            return StorageRefused, "the bucket is elsewhere: check endpoint_url and region_name in the storage options"
+        if self.transient or self.status == 409:
+            return StorageUnavailable, "the storage did not carry out the request: check the endpoint, or try again"
+        if self.status == 0:
+            return StorageRefused, "the request could not be made: check the storage options"
+        return StorageError, "the storage refused the request: look up the code"
+
+
+class BucketStore(Store):
+    """Objects below <scheme>://`place`, which is bucket or bucket/folder; `options` are those of the filesystem."""
+
+    remote = True
+    can_append = False
+    scheme: ClassVar[str]
+    package: ClassVar[str]
+    """What has to be installed."""
+
+    def __init__(self, place: str, options: Mapping[str, Any]) -> None:
+        self._bucket, _, folder = place.rstrip("/").partition("/")
+        if not self._bucket or any(mark in self._bucket for mark in "@:?#"):
+            raise StorageRefused(
+                f"a root of this kind is {self.scheme}://bucket or {self.scheme}://bucket/folder; "
+                "keys and endpoints go into the storage options"
+            )
+        if folder:
+            check_path(folder)
+        self.root = f"{self.scheme}://{self._bucket}/{folder}".rstrip("/")
+        self._base = f"{folder}/" if folder else ""
+        self._options = dict(options)
+        self._by_process: dict[int, Any] = {}
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        body = self.read_ranges([Range(path, start, end)])[0]
+        if body is None:
+            raise ObjectNotFound(f"{self.root}: there is no object {path!r}")
+        return body
+
+    def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
+        keys = [self._key(path) for path, _, _ in ranges]
+        for path, start, end in ranges:
+            check_range(path, start, end)
+
+        async def read_all(fs: Any) -> list[bytes | BaseException | None]:
+            requests = (self._read_one(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
+            return await asyncio.gather(*requests, return_exceptions=True)
+
+        bodies: list[bytes | None] = []
+        for wanted, body in zip(ranges, self._run(read_all, f"{len(ranges)} ranges"), strict=True):
+            if isinstance(body, Failed):
+                raise self._error(body, wanted.path)
+            if isinstance(body, BaseException):
+                raise body
+            bodies.append(body)
+        return bodies
+
+    def stat(self, path: str) -> ObjectInfo:
+        key = self._key(path)
+        size, modified = self._run(lambda fs: self._head(fs, key), path)
+        return ObjectInfo(path, size, modified)
+
+    def close(self) -> None:
+        fs = self._by_process.pop(os.getpid(), None)
+        if fs is not None:
+            self._close_filesystem(fs)
+
+    # -- what differs from protocol to protocol
+
+    @abc.abstractmethod
+    async def _get(self, fs: Any, key: str, start: int, end: int | None) -> bytes:
+        """The bytes of a range that is not empty; an HTTP status 416 says that the object ends before it."""
+
+    @abc.abstractmethod
+    async def _head(self, fs: Any, key: str) -> tuple[int, float]:
+        """Size and time of an object."""
+
+    @abc.abstractmethod
+    def _make_filesystem(self, options: dict[str, Any]) -> Any:
+        """A filesystem with these options."""
+
+    @abc.abstractmethod
+    def _close_filesystem(self, fs: Any) -> None:
+        """Give up its connections."""
+
+    @abc.abstractmethod
+    def _failure(self, error: Exception) -> Failed:
+        """What an exception of the libraries below says."""
+
+    # -- what they share
+
+    def _key(self, path: str) -> str:
+        check_path(path)
+        return self._base + path
+
+    async def _read_one(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
+        """The bytes, or None if there is no such object; raises Failed."""
+        try:
+            if start == end:  # each server takes an empty range for something else
+                await self._head(fs, key)
+                return b""
+            return await self._get(fs, key, start, end)
+        except Exception as error:
+            failed = self._failed(error)
+        if failed.status == 416:  # the object ends at or before the start
+            return b""
+        if failed.is_absent:
+            return None
+        raise failed
+
+    def _settle(self, path: str, token: bytes, failed: Failed) -> Outcome:
+        """Tell from what is stored how a create ended that did not end well."""
+        try:
+            stored = self.read(path, 0, len(token))
+        except StorageError:
+            if not failed.doubtful and failed.status not in (409, 412):
+                raise self._error(failed, path) from None
+            raise OutcomeUnknown(
+                f"{self.root}: it is not known whether {path!r} was made ({failed.code}): put the same bytes again"
+            ) from None
+        return Outcome.MINE if stored == token else Outcome.ANOTHERS
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Carry out a request, again if the failure may pass; raises Failed, doubtful if any of the attempts was."""
+        doubtful = False
+        for number in range(_TRIES):
+            try:
+                return await attempt()
+            except Exception as error:
+                failed = self._failed(error)
+            doubtful = failed.doubtful = failed.doubtful or doubtful
+            if not failed.transient:
+                break
+            if number < _TRIES - 1:
+                await asyncio.sleep(random.uniform(0.5, 1.0) * _FIRST_PAUSE * 2**number)
+        raise failed
+
+    def _run(self, request: Callable[[Any], Awaitable[_Result]], path: str) -> _Result:
+        try:
+            return self._send(request)
+        except Failed as error:
+            failed = error
+        raise self._error(failed, path)
+
+    def _send(self, request: Callable[[Any], Awaitable[_Result]]) -> _Result:
+        """Carry out `request` on the filesystem's event loop; raises Failed."""
+        try:
+            fs = self._filesystem()
+            result: _Result = fsspec.asyn.sync(fs.loop, request, fs)
+            return result
+        except StorageError:
+            raise
+        except Exception as error:
+            failed = self._failed(error)
+        raise failed
+
+    def _filesystem(self) -> Any:
+        process = os.getpid()
+        # Without a lock, which a fork could leave locked: the worst is a filesystem that is made twice.
+        return self._by_process.get(process) or self._by_process.setdefault(process, self._new_filesystem())
+
+    def _new_filesystem(self) -> Any:
+        options = {**self._options, "use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
+        try:
+            return self._make_filesystem(options)
+        except ImportError:
+            raise StorageRefused(
+                f"{self.root}: {self.scheme}:// needs the package {self.package}: pip install {self.package}"
+            ) from None
+
+    def _failed(self, error: Exception) -> Failed:
+        if isinstance(error, Failed):
+            return error
+        if isinstance(error, TypeError):  # names the option that nobody knows
+            return Failed(str(error))
+        return self._failure(error)
+
+    def _error(self, failed: Failed, path: str) -> StorageError:
+        kind, remedy = failed.verdict()
+        return kind(f"{self.root}: {path!r}: {remedy} ({failed.code})")

@@ -1,0 +1,138 @@
+"""What is run on every backend. A module per backend subclasses these, and says in BACKEND and SERVER what they run on.
+
+It has fixtures `place`, the root's URL and the options for it, and `store`, which is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from chunkstore import Store, open_store
+from chunkstore.chunks import ChunkStorage
+from chunkstore.selftest import self_test
+from chunkstore.testing.chunk_contracts import ChunkStorageContract
+from chunkstore.testing.contracts import StoreContract
+from chunkstore.testing.servers import Server
+from engine.testing.contracts import LogContract
+from tests.backends.racing import check, names_of, race_processes
+
+Place = tuple[str, Mapping[str, Any]]
+
+
+def new_place(server: Server) -> Place:
+    """A folder of a new bucket on a server."""
+    return f"{server.make_bucket()}/some/folder", server.storage_options()
+
+
+def opened(place: Place) -> Iterator[Store]:
+    """The store there, closed at the end."""
+    store = open_store(*place)
+    yield store
+    store.close()
+
+
+def empty(store: Store) -> None:
+    """Delete all objects."""
+    store.delete([info.path for info in store.list("")])
+
+
+@pytest.mark.suite("storage port")
+class Port(StoreContract):
+    """Every verb of the port, alone and in races of threads."""
+
+
+@pytest.mark.suite("chunks")
+class Chunks(ChunkStorageContract):
+    """Chunks made, appended to, joined and cut, as far as the backend can."""
+
+    @pytest.fixture
+    def storage(self, store: Store) -> ChunkStorage:
+        return ChunkStorage(store)
+
+
+@pytest.mark.suite("self-test at the first opening")
+class SelfTest:
+    """The race that decides whether a root is accepted."""
+
+    def test_it_passes_on_a_new_root(self, place: Place) -> None:
+        url, options = place
+        store = open_store(f"{url}/new", options)
+        self_test(store)
+        assert store.list("") == []
+        store.close()
+
+    def test_it_leaves_nothing(self, store: Store) -> None:
+        store.put("other", b"")
+        self_test(store)
+        assert [info.path for info in store.list("")] == ["other"]
+
+
+@pytest.mark.suite("race of processes")
+class Race:
+    """Writers and readers in processes of their own."""
+
+    names, writers, readers = 25, 3, 1
+
+    def test_a_race(self, place: Place) -> None:
+        names = names_of(self.names)
+        check(*place, names, *race_processes(*place, names, self.writers, self.readers))
+
+    @pytest.mark.long
+    @pytest.mark.timeout(300)
+    def test_a_long_race(self, place: Place) -> None:
+        names = names_of(200)
+        check(*place, names, *race_processes(*place, names, writers=8, readers=2))
+
+
+@pytest.mark.suite("write-ahead log")
+class Wal(LogContract):
+    """Frames, succession, boundaries, damage and repair."""
+
+
+@pytest.mark.suite("Spark, batch and streaming")
+class Spark:
+    """One batch and one streaming round trip, with credentials as storage options."""
+
+    @pytest.fixture
+    def options(self, place: Place) -> dict[str, Any]:
+        url, options = place
+        storage = {f"storage.{name}": _text(value) for name, value in options.items()}
+        return {"controller": f"{url}/streams", "scope": "s", "default_num_segments": 3, **storage}
+
+    @pytest.mark.timeout(300)
+    def test_batch_and_streaming(self, spark: SparkSession, options: dict[str, Any], tmp_path: Path) -> None:
+        numbered = "cast(id AS string) AS event"
+        small = spark.range(0, 100, 1, 2).selectExpr(numbered, "cast(id % 7 AS string) AS routing_key")
+        large = spark.range(100, 4_100, 1, 2).selectExpr("concat(cast(id AS string), repeat('.', 200)) AS event")
+        for frame in (small, large):
+            frame.write.format("pravega").options(stream="in", **options).mode("append").save()
+
+        def numbers(stream: str) -> list[int]:
+            frame = spark.read.format("pravega").options(stream=stream, **options).load()
+            rows = frame.selectExpr("cast(split_part(cast(event AS string), '.', 1) AS int) AS id").collect()
+            return sorted(row.id for row in rows)
+
+        assert numbers("in") == list(range(4_100))
+
+        def copy() -> list[int]:
+            source = spark.readStream.format("pravega").options(stream="in", start_stream_cut="earliest", **options)
+            sink = source.option("max_events_per_trigger", 2_500).load().selectExpr("event").writeStream
+            sink = sink.format("pravega").options(stream="out", **options)
+            sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = sink.trigger(availableNow=True).start()
+            query.awaitTermination()
+            return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+        assert copy() == [2_500, 1_600]
+        assert copy() == []
+        assert numbers("out") == list(range(4_100))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,56 @@
+"""The suites on Google Cloud Storage, on a small server of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chunkstore import Store
+from chunkstore.testing.gcs_server import GcsServer
+from tests.backends import suites
+from tests.backends.suites import Place
+
+BACKEND = "Google Cloud Storage (gcsfs)"
+SERVER = "a small one of this project"
+
+
+@pytest.fixture(scope="module")
+def place(gcs_server: GcsServer) -> Place:
+    return suites.new_place(gcs_server)
+
+
+@pytest.fixture(scope="module")
+def module_store(place: Place) -> Iterator[Store]:
+    """One for all tests: a new one takes a moment for its first request."""
+    yield from suites.opened(place)
+
+
+@pytest.fixture
+def store(module_store: Store) -> Iterator[Store]:
+    yield module_store
+    suites.empty(module_store)
+
+
+class TestPort(suites.Port):
+    pass
+
+
+class TestChunks(suites.Chunks):
+    pass
+
+
+class TestSelfTest(suites.SelfTest):
+    pass
+
+
+class TestRace(suites.Race):
+    pass
+
+
+class TestWal(suites.Wal):
+    pass
+
+
+class TestSpark(suites.Spark):
+    pass
