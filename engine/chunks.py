@@ -32,12 +32,11 @@ def check_name(segment: str) -> None:
 
 def write_chunk(store: Store, name: str, groups: Sequence[Sequence[bytes | memoryview]]) -> list[Extent]:
     """Make a chunk of the buffers of all groups, one behind the other; an extent for each group that has bytes."""
-    data = b"".join([buffer for group in groups for buffer in group])
-    store.put(name, data)
-    view, extents, position = memoryview(data), [], 0
+    store.put(name, [buffer for group in groups for buffer in group])
+    extents, position = [], 0
     for group in groups:
         length = sum(len(buffer) for buffer in group)
         if length:
-            extents.append(Extent(name, position, length, block_checksums(view[position : position + length])))
+            extents.append(Extent(name, position, length, block_checksums(*group)))
         position += length
     return extents

@@ -73,26 +73,47 @@ def _piece(extent: Extent, container: int, skip: int, taken: int) -> Piece:
     return Piece(logged, path, position, length, checksums, skip, taken)
 
 
-def fetch(stores: Stores, pieces: Sequence[Piece]) -> list[memoryview]:
+def fetch(stores: Stores, pieces: Sequence[Piece], room: bytearray | None = None) -> list[memoryview]:
     """The bytes of each piece, checked. Whole blocks are read, so that their checksums can be verified.
 
+    `room`: memory to read into, if they fit there, one behind the other; whoever reads much in turns gives the same
+    again, because fresh memory costs more than the reading. Ranges of a remote storage are better read at once.
     Raises ObjectNotFound when an object has gone (the range has to be planned again), DataCorruption (W8).
     """
     wanted = [_blocks(piece) for piece in pieces]
     ranges = _merged(pieces, wanted)
     contents: dict[tuple[bool, str, int], memoryview] = {}
+    free = memoryview(room or b"")
     for logged, store in ((True, stores.log), (False, stores.chunks)):
-        own = [(path, start, end) for where, path, start, end in ranges if where is logged]
-        if not own:
-            continue
-        for (path, start, _), data in zip(own, store.read_ranges([Range(*r) for r in own]), strict=True):
-            if data is None:
-                raise ObjectNotFound(f"{store.root}: {path} does not exist")
-            contents[logged, path, start] = memoryview(data)
+        own = [Range(path, start, end) for where, path, start, end in ranges if where is logged]
+        size = sum(end - start for where, _, start, end in ranges if where is logged)
+        if store.remote or size > len(free):
+            found = _read(store, own)
+        else:
+            found, free = _read_into(store, own, free), free[size:]
+        contents |= {(logged, path, start): data for (path, start, _), data in zip(own, found, strict=True)}
     begins = _begins(ranges)
     return [
         _checked(piece, blocks, begins, contents) for piece, blocks in zip(pieces, wanted, strict=True)
     ]
+
+
+def _read(store: Store, ranges: Sequence[Range]) -> list[memoryview]:
+    found = []
+    for wanted, data in zip(ranges, store.read_ranges(ranges) if ranges else (), strict=True):
+        if data is None:
+            raise ObjectNotFound(f"{store.root}: {wanted.path} does not exist")
+        found.append(memoryview(data))
+    return found
+
+
+def _read_into(store: Store, ranges: Sequence[Range], room: memoryview) -> list[memoryview]:
+    found = []
+    for path, start, end in ranges:
+        length = (end or start) - start
+        found.append(room[: store.read_into(path, start, room[:length])])
+        room = room[length:]
+    return found
 
 
 def _blocks(piece: Piece) -> tuple[int, int]:

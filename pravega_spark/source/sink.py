@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 INLINE_BYTES = 256 << 10
 """A task with no more than this puts its data into its commit message."""
 
-CHUNK_BYTES = 32 << 20
-"""A task writes a chunk whenever it has collected this much."""
+CHUNK_BYTES = 8 << 20
+CHUNK_BYTES_REMOTE = 32 << 20
+"""A task writes a chunk whenever it has collected this much: little, so that a disk is soon at work and little is left
+to wait for in the end; more where each request takes its time."""
 
-CHUNKS_AHEAD = 1
-"""How many chunks are being written while the next one is collected."""
+BYTES_AHEAD = 32 << 20
+"""How much is being written while the next chunk is collected."""
 
 
 class Share(NamedTuple):
@@ -88,7 +90,9 @@ class Collector:
         self._size = 0
         self._shares: list[Share] = []
         self._names: list[str] = []
-        self._pool = ThreadPoolExecutor(1, "chunks")
+        self._chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
+        self._ahead = BYTES_AHEAD // self._chunk_bytes
+        self._pool = ThreadPoolExecutor(self._ahead, "chunks")
         self._writing: deque[tuple[list[_Group], Future[list[Extent]]]] = deque()
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -99,7 +103,7 @@ class Collector:
             segments = segment_for(self._fractions(batch), self._bounds, self._random)
         self._framed.append(frame_column(events, segments, len(self._segments)))
         self._size += self._framed[-1].data.size
-        if self._size >= CHUNK_BYTES:
+        if self._size >= self._chunk_bytes:
             self._write_chunk()
 
     def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
@@ -139,7 +143,7 @@ class Collector:
         self._names.append(f"{self._folder}/{uuid.uuid4()}")
         buffers = [group.buffers for group in groups]
         self._writing.append((groups, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
-        if len(self._writing) > CHUNKS_AHEAD:
+        if len(self._writing) > self._ahead:
             self._land()
 
     def _land(self) -> None:

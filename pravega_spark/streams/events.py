@@ -75,17 +75,21 @@ def frame_column(
     lengths = _checked_lengths(column, max_event_size)
     event_bounds = np.full(count + 1, len(column))
     event_bounds[0] = 0
+    starts = _offsets(column)[:-1]
     if segments is not None:
         segments = _checked_segments(segments, len(column), count)
         np.cumsum(np.bincount(segments, minlength=count), out=event_bounds[1:])
         if not np.all(segments[1:] >= segments[:-1]):
             order = np.argsort(segments, kind="stable")
-            column, lengths = column.take(pa.array(order)), lengths[order]
+            starts, lengths = starts[order], lengths[order]
     framed_lengths = lengths + HEADER_SIZE
     ends = np.concatenate(([0], np.cumsum(framed_lengths)))
-    joined = pc.binary_join_element_wise(_headers(lengths), column, pa.scalar(b"", pa.large_binary()))
+    views = np.zeros((len(column), 2, 4), np.int32)
+    _describe_headers(views[:, 0], lengths)
+    _describe_pieces(views[:, 1], starts, lengths, column.buffers()[2])
+    framed = _gathered(views, column.buffers()[2], pa.large_binary())
     # An array of no events may have no data buffer at all.
-    data = joined.buffers()[2].slice(0, int(ends[-1])) if len(column) else pa.py_buffer(b"")
+    data = framed.buffers()[2].slice(0, int(ends[-1])) if len(column) else pa.py_buffer(b"")
     return Framed(data, framed_lengths, event_bounds, ends[event_bounds])
 
 
@@ -128,12 +132,46 @@ def _checked_segments(segments: np.ndarray, rows: int, count: int) -> np.ndarray
     return segments.astype(np.min_scalar_type(max(count - 1, 0)), copy=False)
 
 
-def _headers(lengths: np.ndarray) -> pa.Array:
-    """An event header for each payload length, as a large_binary array."""
-    fields = np.zeros((len(lengths), 2), ">i4")
-    fields[:, 1] = lengths
-    offsets = np.arange(0, HEADER_SIZE * len(lengths) + 1, HEADER_SIZE, dtype=np.int64)
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(fields)])
+def _offsets(column: pa.Array) -> np.ndarray:
+    """Where in its data buffer each value of a large_binary column begins, and where the last one ends."""
+    offsets: np.ndarray = np.frombuffer(column.buffers()[1] or bytes(8), np.int64)
+    return offsets[column.offset : column.offset + len(column) + 1]
+
+
+# Gathering. Arrow's binary views say for each value where it lies; casting an array of them to plain binary copies all
+# the pieces into one buffer, in one pass. A view has four int32: the length, then either up to 12 bytes of the value
+# itself, or its first 4 bytes (which the cast does not look at), which of the buffers it is in, and where.
+
+_INLINE = 12
+_REACH = 1 << 30  # views reach 2^31 bytes into a buffer: a larger one is given again and again, from further on
+
+
+def _describe_headers(views: np.ndarray, lengths: np.ndarray) -> None:
+    """Make the views (n, 4) those of the event headers for these payload lengths."""
+    views[:, 0] = HEADER_SIZE
+    views[:, 2] = lengths.astype(">i4").view(np.int32)
+
+
+def _describe_pieces(views: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: pa.Buffer | None) -> None:
+    """Make the views (n, 4) those of the pieces of `data` that begin at `starts`."""
+    views[:, 0] = lengths
+    views[:, 2] = starts // _REACH
+    views[:, 3] = starts % _REACH
+    short = np.flatnonzero(lengths <= _INLINE)
+    if len(short):
+        inline = np.zeros((len(short), _INLINE), np.uint8)
+        content = np.frombuffer(data or b"", np.uint8)
+        for at in range(int(lengths[short].max())):
+            reaching = np.flatnonzero(lengths[short] > at)
+            inline[reaching, at] = content[starts[short[reaching]] + at]
+        views[short, 1:] = inline.view(np.int32)
+
+
+def _gathered(views: np.ndarray, data: pa.Buffer | None, kind: pa.DataType) -> pa.Array:
+    """The pieces that the views describe, as an array of binary or large_binary."""
+    reached = [data.slice(start) for start in range(0, data.size, _REACH)] if data is not None else []
+    count = views.size // 4
+    return pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), *reached]).cast(kind)
 
 
 def decode(
@@ -213,20 +251,13 @@ def event_column(
     if len(starts) == 0:
         return pa.array([], pa.binary())
     source = pa.py_buffer(buffer)
-    # Payloads alternate with headers (and with whatever lies between the events given); every other element is taken.
-    offsets = np.empty(2 * len(starts), np.int64)
-    offsets[0::2] = starts
-    offsets[0::2] += HEADER_SIZE
-    offsets[1::2] = offsets[0::2] + lengths
-    first, end = int(offsets[0]), int(offsets[-1])
-    if first < HEADER_SIZE or end > source.size or not np.all(offsets[1:] >= offsets[:-1]):
+    begins = starts + HEADER_SIZE
+    ends = begins + lengths
+    ascending = lengths.min() >= 0 and bool(np.all(ends[:-1] <= begins[1:]))
+    if begins[0] < HEADER_SIZE or ends[-1] > source.size or not ascending:
         raise ValueError(f"the events must be in ascending order and inside the buffer of {source.size} bytes")
-    if end - first > _MAX_INT32:
-        raise ValueError(f"the events span {end - first} bytes; make columns of less than 2 GiB each")
-    offsets -= first
-    pieces = pa.Array.from_buffers(
-        pa.binary(),
-        len(offsets) - 1,
-        [None, pa.py_buffer(offsets.astype(np.int32)), source.slice(first, end - first)],
-    )
-    return pieces.take(pa.array(np.arange(0, len(offsets), 2)))
+    if ends[-1] - begins[0] > _MAX_INT32:
+        raise ValueError(f"the events span {ends[-1] - begins[0]} bytes; make columns of less than 2 GiB each")
+    views = np.zeros((len(begins), 4), np.int32)
+    _describe_pieces(views, begins, lengths, source)
+    return _gathered(views, source, pa.binary())

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from chunkstore import ObjectNotFound
+from engine.checksums import BLOCK
 from engine.errors import DataCorruption, SegmentNotFound
 from engine.reads import Piece, fetch, plan
 from engine.root import Root
@@ -62,6 +63,7 @@ class _Step(NamedTuple):
 class Events(NamedTuple):
     """Some consecutive events of a segment: their framed bytes, where each header lies in them, payload lengths.
 
+    Valid until the reader is asked for the next ones, which come to lie in the same memory.
     `offset`: the segment's offset of the first byte of `data`. `start`: where in `data` the first event begins.
     """
 
@@ -138,6 +140,21 @@ def plan_slice(snapshot: Snapshot, number: int, start: int, end: int) -> Slice:
     return Slice(number, start, end, tuple(pieces), tuple(index))
 
 
+class _Room:
+    """Memory that is used again."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def of(self, size: int) -> bytearray | None:
+        """Room for a step of `size` bytes and the blocks around it, unless it is of an unusual size."""
+        if not UNINDEXED < size <= 2 * STEP:
+            return None
+        if not self._memory:
+            self._memory = bytearray(2 * STEP + 2 * BLOCK)
+        return self._memory
+
+
 class SliceReader:
     """Reads slices of a stream in whatever process it is made.
 
@@ -174,6 +191,7 @@ class SliceReader:
         """The events of slices, step by step, and after each step what is left of them."""
         stores = self._stream.root.stores
         flying: deque[tuple[_Step, Future[list[memoryview]]]] = deque()
+        rooms = cycle([_Room() for _ in range(AHEAD + 1)])
         steps, failure = self._all_steps(slices), None
         while failure is None:
             try:
@@ -183,7 +201,8 @@ class SliceReader:
             except (ObjectNotFound, DataCorruption) as error:
                 failure = error  # of a slice behind those that fly
             else:
-                flying.append((step, pool.submit(fetch, stores, step.pieces)))
+                room = next(rooms).of(step.end - step.start)
+                flying.append((step, pool.submit(fetch, stores, step.pieces, room)))
                 if len(flying) > AHEAD:
                     yield self._decoded(*flying.popleft())
         while flying:
@@ -194,7 +213,7 @@ class SliceReader:
     def _all_steps(self, slices: list[Slice]) -> Iterator[_Step]:
         for number, part in enumerate(slices):
             boundaries = self._boundaries(part)
-            for low, high in _steps(boundaries, part.start, part.end):
+            for low, high in _steps(boundaries, _seams(part), part.start, part.end):
                 lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
                 later = [_cut(part, high, part.end)] if high < part.end else []
                 yield _Step(
@@ -231,15 +250,22 @@ class SliceReader:
         return [plan_slice(snapshot, part.segment_id, head, part.end)] if head < part.end else []
 
 
-def _steps(boundaries: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cut a slice into steps at event boundaries."""
+def _steps(boundaries: np.ndarray, seams: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut a slice into steps at event boundaries, and where it can be, where an object ends: that spares a copy."""
+    seams = np.intersect1d(boundaries, seams)
     while end - start > STEP:
-        at = int(np.searchsorted(boundaries, start + STEP))
-        if at >= len(boundaries) or boundaries[at] >= end:
+        near = seams[(seams >= start + STEP // 2) & (seams <= start + STEP * 3 // 2)]
+        cuts = near[-1:] if len(near) else boundaries[np.searchsorted(boundaries, start + STEP) :][:1]
+        if not len(cuts) or cuts[0] >= end:
             break
-        yield start, int(boundaries[at])
-        start = int(boundaries[at])
+        yield start, int(cuts[0])
+        start = int(cuts[0])
     yield start, end
+
+
+def _seams(part: Slice) -> np.ndarray:
+    """The offsets at which a piece of the slice ends."""
+    return part.start + np.cumsum([piece.taken for piece in part.pieces])
 
 
 def _cut(part: Slice, start: int, end: int) -> Slice:
@@ -254,4 +280,14 @@ def _cut(part: Slice, start: int, end: int) -> Slice:
 
 
 def _joined(parts: Sequence[memoryview]) -> memoryview:
-    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+    """The parts as one; without a copy if they lie one behind the other already."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts and all(part.obj is parts[0].obj for part in parts):
+        places = [np.frombuffer(part, np.uint8).ctypes.data for part in parts]
+        ends = [place + len(part) for place, part in zip(places, parts, strict=True)]
+        if places[1:] == ends[:-1]:
+            whole = memoryview(parts[0].obj)
+            first = places[0] - np.frombuffer(whole, np.uint8).ctypes.data
+            return whole[first : first + ends[-1] - places[0]]
+    return memoryview(b"".join(parts))

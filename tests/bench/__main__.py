@@ -144,8 +144,9 @@ def main(parts: list[str]) -> None:
         if not parts or "append" in parts:
             append(folder)
         if not parts or parts != ["append"]:
-            spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-            spark.sparkContext.setLogLevel("ERROR")
+            builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+            spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+            spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
             spark.dataSource.register(NoopSource)
             if not parts or "micro" in parts:
                 micro_batch(spark, folder)

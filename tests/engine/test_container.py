@@ -376,6 +376,11 @@ def test_a_plan_is_carried_out_by_a_process_that_knows_the_stores_only(opened: O
     pieces = pickle.loads(pickle.dumps(container.plan("s/a", 3, 25)))
     assert [piece.logged for piece in pieces] == [False, True, False]
     assert b"".join(fetch(Stores(store, store), pieces)) == b"shed and not and attac"
+    for size in (3, 1000):
+        room = bytearray(size)
+        parts = fetch(Stores(store, store), pieces, room)
+        assert b"".join(parts) == b"shed and not and attac"
+        assert [part.obj is room for part in parts] == [size == 1000] * 3, "what does not fit is read elsewhere"
 
 
 def test_appends_larger_than_a_frame(opened: Opener, store: Store) -> None:
