@@ -270,6 +270,25 @@ def test_an_unknown_outcome_is_settled_by_the_same_bytes(
     assert temporary_files(tmp_path) == []
 
 
+@pytest.mark.parametrize("verb", ["append", "truncate", "set_read_only"])
+def test_a_change_is_durable_on_return(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    local = sys.modules["chunkstore.backends.local"]
+    store.put("a", b"content")
+    events: list[str] = []
+    for module, name in ((os, "pwritev"), (os, "ftruncate"), (os, "fchmod"), (os, "fsync"), (local, "_sync")):
+        call = getattr(module, name)
+
+        def noted(*arguments: Any, name: str = name, call: Callable[..., Any] = call) -> Any:
+            events.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+    arguments: dict[str, tuple[Any, ...]] = {"append": (7, b"more"), "truncate": (3,), "set_read_only": (True,)}
+    getattr(store, verb)("a", *arguments[verb])
+    change = {"append": "pwritev", "truncate": "ftruncate", "set_read_only": "fchmod"}[verb]
+    assert events == [change, "fsync" if verb == "set_read_only" else "_sync"]
+
+
 def test_an_object_whose_folder_was_not_synced_is_in_doubt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("a/before", b"")
     mine = body()

@@ -1,0 +1,307 @@
+"""What chunk storage must do on every backend, as test methods: subclass it and give it a `storage` fixture.
+
+class TestMyStorage(ChunkStorageContract):
+    @pytest.fixture
+    def storage(self): return ChunkStorage(MyStore(…))
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage, ConcatPart
+from chunkstore.errors import (
+    ChunkAlreadyExists,
+    ChunkNotFound,
+    InvalidOffset,
+    ObjectReadOnly,
+    StorageError,
+    Unsupported,
+)
+from chunkstore.port import Data
+from chunkstore.testing.contracts import BAD_PATHS, refused
+
+CONTENT = bytes(range(250)) * 4
+SMALLEST_PART = 5 * 2**20
+"""Bytes that all parts of a concat but the last must have in some storages."""
+
+
+def new_name(segment: str = "scope/stream/0.#epoch.0") -> str:
+    """A name as segments give them."""
+    return f"{segment}.E-1-O-0.{uuid.uuid4()}"
+
+
+class ChunkStorageContract:
+    """The contract, for a storage without chunks. What it supports is taken from what it says of itself."""
+
+    # -- making, looking up and deleting
+
+    def test_a_new_chunk_is_empty(self, storage: ChunkStorage) -> None:
+        name = new_name()
+        assert not storage.exists(name)
+        handle = storage.create(name)
+        assert handle == ChunkHandle(name, read_only=False)
+        assert storage.exists(name)
+        assert storage.info(name).length == 0
+        assert storage.read(handle, 0, 10) == b""
+
+    def test_a_chunk_is_made_with_its_content(self, storage: ChunkStorage) -> None:
+        pieces: list[Data] = [CONTENT[:10], bytearray(CONTENT[10:20]), b"", memoryview(CONTENT)[20:]]
+        for data in (CONTENT, memoryview(CONTENT), pieces, b"", []):
+            expected = b"" if not data else CONTENT
+            handle = storage.create_with_content(new_name(), data)
+            assert not handle.read_only
+            assert storage.read(handle, 0, 2000) == expected
+            assert storage.info(handle.name).length == len(expected)
+
+    def test_a_name_is_taken_once(self, storage: ChunkStorage) -> None:
+        handle = storage.create_with_content(new_name(), CONTENT)
+        for taken in (
+            refused(ChunkAlreadyExists, storage.create, handle.name),
+            refused(ChunkAlreadyExists, storage.create_with_content, handle.name, b"other"),
+        ):
+            assert handle.name in str(taken)
+        assert storage.read(handle, 0, 2000) == CONTENT
+
+    def test_a_chunk_holds_nothing_but_its_bytes(self, storage: ChunkStorage) -> None:
+        name = new_name()
+        storage.create_with_content(name, CONTENT)
+        assert storage.store.read(name) == CONTENT
+
+    def test_info(self, storage: ChunkStorage) -> None:
+        before = storage.store.clock()
+        handle = storage.create_with_content(new_name(), CONTENT)
+        info = storage.info(handle.name)
+        assert info == ChunkInfo(handle.name, len(CONTENT), info.modified)
+        assert before <= info.modified <= storage.store.clock()
+
+    def test_delete(self, storage: ChunkStorage) -> None:
+        gone, stays = (storage.create_with_content(new_name(), CONTENT) for _ in range(2))
+        storage.delete(gone)
+        storage.delete(gone)
+        assert not storage.exists(gone.name)
+        assert storage.read(stays, 0, 2000) == CONTENT
+
+    def test_what_is_not_there(self, storage: ChunkStorage) -> None:
+        storage.create_with_content(new_name("other"), CONTENT)
+        name = new_name()
+        absent = ChunkHandle(name, read_only=False)
+        assert not storage.exists(name)
+        for error in (
+            refused(ChunkNotFound, storage.open_read, name),
+            refused(ChunkNotFound, storage.open_write, name),
+            refused(ChunkNotFound, storage.info, name),
+            refused(ChunkNotFound, storage.read, absent, 0, 1),
+            refused(ChunkNotFound, storage.read_into, absent, 0, memoryview(bytearray(1))),
+            refused(ChunkNotFound, storage.write, absent, 0, b"x"),
+        ):
+            assert name in str(error) and storage.store.root in str(error)
+        if storage.supports_truncation:
+            refused(ChunkNotFound, storage.truncate, absent, 0)
+        assert not storage.exists(name)
+
+    def test_bad_names_are_refused(self, storage: ChunkStorage) -> None:
+        for name in BAD_PATHS:
+            refused(ValueError, storage.exists, name)
+            refused(ValueError, storage.create, name)
+            refused(ValueError, storage.create_with_content, name, CONTENT)
+            refused(ValueError, storage.open_write, name)
+            refused(ValueError, storage.delete, ChunkHandle(name, read_only=False))
+        assert storage.list("") == []
+
+    # -- reading
+
+    def test_handles_for_reading(self, storage: ChunkStorage) -> None:
+        name = storage.create_with_content(new_name(), CONTENT).name
+        handle = storage.open_read(name)
+        assert handle == ChunkHandle(name, read_only=True)
+        assert storage.read(handle, 100, 20) == CONTENT[100:120]
+        for error in (
+            refused(ObjectReadOnly, storage.write, handle, len(CONTENT), b"more"),
+            refused(ObjectReadOnly, storage.delete, handle),
+            refused(ObjectReadOnly, storage.truncate, handle, 0),
+        ):
+            assert name in str(error)
+        assert storage.read(storage.open_write(name), 0, 2000) == CONTENT
+
+    def test_ranges(self, storage: ChunkStorage) -> None:
+        handle = storage.create_with_content(new_name(), CONTENT)
+        size = len(CONTENT)
+        for offset in (0, 1, 500, size - 1, size, size + 1, 2**41):
+            for length in (0, 1, 300, size, 10 * size):
+                expected = CONTENT[offset : offset + length]
+                assert storage.read(handle, offset, length) == expected, (offset, length)
+                room = memoryview(bytearray(b"." * length))
+                assert storage.read_into(handle, offset, room) == len(expected)
+                assert room == expected.ljust(length, b".")
+
+    def test_ranges_that_are_none(self, storage: ChunkStorage) -> None:
+        handle = storage.create_with_content(new_name(), CONTENT)
+        refused(ValueError, storage.read, handle, -1, 5)
+        refused(ValueError, storage.read, handle, 5, -1)
+        refused(ValueError, storage.read_into, handle, -1, memoryview(bytearray(5)))
+
+    # -- writing
+
+    def test_writing_at_the_end(self, storage: ChunkStorage) -> None:
+        handle = storage.create(new_name())
+        assert storage.write(handle, 0, [CONTENT[:50], CONTENT[50:100]]) == 100
+        assert storage.read(handle, 0, 2000) == CONTENT[:100]
+        if not storage.supports_append:
+            refused(Unsupported, storage.write, handle, 100, CONTENT[100:])
+            assert storage.read(handle, 0, 2000) == CONTENT[:100]
+            return
+        assert storage.write(handle, 100, b"") == 0
+        again = storage.open_write(handle.name)
+        assert storage.write(again, 100, memoryview(CONTENT)[100:]) == len(CONTENT) - 100
+        assert storage.read(handle, 0, 2000) == CONTENT
+        assert storage.info(handle.name).length == len(CONTENT)
+
+    def test_writing_elsewhere_is_refused(self, storage: ChunkStorage) -> None:
+        empty = storage.create(new_name())
+        full = storage.create_with_content(new_name(), CONTENT)
+        for handle, size, offsets in ((empty, 0, (1, 7, 2**41)), (full, len(CONTENT), (0, 1, 999, 1001, 2**41))):
+            for offset in offsets:
+                error = refused(InvalidOffset, storage.write, handle, offset, b"x")
+                assert (error.expected, error.given) == (size, offset)
+                assert handle.name in str(error)
+        refused(ValueError, storage.write, full, -1, b"x")
+        assert storage.read(empty, 0, 10) == b""
+        assert storage.read(full, 0, 2000) == CONTENT
+
+    def test_what_is_written_is_a_copy(self, storage: ChunkStorage) -> None:
+        data = bytearray(CONTENT)
+        handle = storage.create(new_name())
+        storage.write(handle, 0, data)
+        other = storage.create_with_content(new_name(), data)
+        data[:] = bytes(len(data))
+        assert storage.read(handle, 0, 2000) == storage.read(other, 0, 2000) == CONTENT
+
+    # -- joining
+
+    def test_concat(self, storage: ChunkStorage) -> None:
+        bodies = [os.urandom(SMALLEST_PART), os.urandom(SMALLEST_PART + 3), os.urandom(100)]
+        parts = [ConcatPart(storage.create_with_content(new_name(), body).name, len(body)) for body in bodies]
+        target = new_name()
+        if not storage.supports_concat:
+            assert target in str(refused(Unsupported, storage.concat, target, parts))
+            assert not storage.exists(target)
+            return
+        assert storage.concat(target, parts) == sum(map(len, bodies))
+        assert storage.read(storage.open_read(target), 0, 2**24) == b"".join(bodies)
+        assert [storage.info(part.name).length for part in parts] == [len(body) for body in bodies]
+        if storage.supports_append:
+            storage.write(storage.open_write(target), sum(map(len, bodies)), b"more")
+            assert storage.info(parts[2].name).length == 100
+
+    def test_concat_of_one_and_of_none(self, storage: ChunkStorage) -> None:
+        if not storage.supports_concat:
+            return
+        name = storage.create_with_content(new_name(), CONTENT).name
+        target = new_name()
+        assert storage.concat(target, [ConcatPart(name, len(CONTENT))]) == len(CONTENT)
+        assert storage.read(storage.open_read(target), 0, 2000) == CONTENT
+        assert storage.concat(new_name(), []) == 0
+
+    def test_concat_takes_the_lengths_exactly(self, storage: ChunkStorage) -> None:
+        if not storage.supports_concat:
+            return
+        first, last = (storage.create_with_content(new_name(), bytes(SMALLEST_PART)).name for _ in range(2))
+        target = new_name()
+        error = refused(
+            InvalidOffset,
+            storage.concat,
+            target,
+            [ConcatPart(first, SMALLEST_PART), ConcatPart(last, SMALLEST_PART + 1)],
+        )
+        assert (error.expected, error.given) == (SMALLEST_PART, SMALLEST_PART + 1)
+        for lengths in ((SMALLEST_PART - 1, SMALLEST_PART), (SMALLEST_PART, SMALLEST_PART - 1)):
+            parts = [ConcatPart(name, length) for name, length in zip((first, last), lengths, strict=True)]
+            refused(Unsupported, storage.concat, target, parts)
+        refused(ChunkNotFound, storage.concat, target, [ConcatPart(first, SMALLEST_PART), ConcatPart(new_name(), 5)])
+        assert not storage.exists(target)
+
+    def test_concat_makes_a_new_chunk(self, storage: ChunkStorage) -> None:
+        if not storage.supports_concat:
+            return
+        name, taken = (storage.create_with_content(new_name(), CONTENT).name for _ in range(2))
+        assert taken in str(refused(ChunkAlreadyExists, storage.concat, taken, [ConcatPart(name, len(CONTENT))]))
+        assert storage.read(storage.open_read(taken), 0, 2000) == CONTENT
+
+    def test_parts_that_are_too_small_are_joined_or_refused(self, storage: ChunkStorage) -> None:
+        if not storage.supports_concat:
+            return
+        parts = [
+            ConcatPart(storage.create_with_content(new_name(), CONTENT[:size]).name, size) for size in (1, 0, 300, 999)
+        ]
+        target = new_name()
+        try:
+            assert storage.concat(target, parts) == 1300
+        except Unsupported as error:
+            assert target in str(error)
+            assert not storage.exists(target)
+        else:
+            joined = CONTENT[:1] + CONTENT[:300] + CONTENT[:999]
+            assert storage.read(storage.open_read(target), 0, 2000) == joined
+
+    # -- cutting off and protecting
+
+    def test_truncate(self, storage: ChunkStorage) -> None:
+        handle = storage.create_with_content(new_name(), CONTENT)
+        if not storage.supports_truncation:
+            assert handle.name in str(refused(Unsupported, storage.truncate, handle, 5))
+            assert storage.read(handle, 0, 2000) == CONTENT
+            return
+        assert not storage.truncate(handle, len(CONTENT))
+        for length in (999, 10, 0):
+            assert storage.truncate(handle, length)
+            assert not storage.truncate(handle, length)
+            assert storage.read(handle, 0, 2000) == CONTENT[:length]
+        error = refused(InvalidOffset, storage.truncate, handle, 1)
+        assert (error.expected, error.given) == (0, 1)
+        refused(ValueError, storage.truncate, handle, -1)
+        assert storage.write(handle, 0, b"again") == 5
+        assert storage.read(handle, 0, 2000) == b"again"
+
+    def test_set_read_only(self, storage: ChunkStorage) -> None:
+        handle = storage.create_with_content(new_name(), CONTENT)
+        try:
+            storage.set_read_only(handle, True)
+        except Unsupported as error:
+            assert handle.name in str(error)
+            return
+        assert storage.read(handle, 0, 2000) == CONTENT
+        if storage.supports_append:
+            refused(ObjectReadOnly, storage.write, handle, len(CONTENT), b"more")
+        if storage.supports_truncation:
+            refused(ObjectReadOnly, storage.truncate, handle, 3)
+        assert storage.info(handle.name).length == len(CONTENT)
+        storage.set_read_only(handle, False)
+        if storage.supports_append:
+            storage.write(handle, len(CONTENT), b"more")
+            assert storage.info(handle.name).length == len(CONTENT) + 4
+        refused(ChunkNotFound, storage.set_read_only, ChunkHandle(new_name(), read_only=False), True)
+
+    # -- all chunks
+
+    def test_list(self, storage: ChunkStorage) -> None:
+        names = sorted(
+            new_name(segment) for segment in ("a/b/0.#epoch.0", "a/b/1.#epoch.0", "a/b/1.#epoch.0", "a/c/0.#epoch.0")
+        )
+        for number, name in enumerate(names):
+            storage.create_with_content(name, CONTENT[:number])
+        found = storage.list("")
+        assert [(info.name, info.length) for info in found] == [(name, number) for number, name in enumerate(names)]
+        assert found[2] == storage.info(names[2])
+        assert [info.name for info in storage.list("a/b/")] == names[:3]
+        assert [info.name for info in storage.list("", after=names[0], limit=2)] == names[1:3]
+        assert storage.list("a/d/") == storage.list("", limit=0) == []
+
+    def test_used_space(self, storage: ChunkStorage) -> None:
+        for _ in range(2):
+            storage.create_with_content(new_name(), bytes(2**20))
+        assert storage.used_space() >= 2**21
+
+    def test_errors_are_storage_errors(self, storage: ChunkStorage) -> None:
+        refused(StorageError, storage.info, new_name())

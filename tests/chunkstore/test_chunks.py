@@ -1,0 +1,271 @@
+"""Chunk storage: the contract on several stores, what each operation costs, full disks, what is measured and logged."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from chunkstore import StorageFull, StorageUnavailable, Store, open_store
+from chunkstore.chunks import ChunkHandle, ChunkStorage, ConcatPart
+from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset, Unsupported
+from chunkstore.metrics import Metrics, default_metrics
+from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
+from chunkstore.testing.chunk_contracts import CONTENT, ChunkStorageContract, new_name
+from chunkstore.testing.contracts import refused
+
+
+class TestLocal(ChunkStorageContract):
+    @pytest.fixture(params=[True, False], ids=["appends", "does not append"])
+    def storage(self, tmp_path: Path, request: pytest.FixtureRequest) -> ChunkStorage:
+        return ChunkStorage(open_store(str(tmp_path / "made" / "by the store")), appends=request.param)
+
+
+class TestMemory(ChunkStorageContract):
+    @pytest.fixture
+    def storage(self) -> Iterator[ChunkStorage]:
+        store = open_store(f"memory://{uuid.uuid4().hex}/root")
+        yield ChunkStorage(store)
+        store.delete([info.path for info in store.list("")])
+
+
+class TestSimulated(ChunkStorageContract):
+    @pytest.fixture(params=["appends", "concatenates", "truncates", "does all", "does nothing"])
+    def storage(self, request: pytest.FixtureRequest) -> ChunkStorage:
+        able = [
+            request.param == "does all" or request.param == verb for verb in ("appends", "concatenates", "truncates")
+        ]
+        return ChunkStorage(SimulatedStore(can_append=able[0], can_concat=able[1], can_truncate=able[2]))
+
+
+class TestWrapped(ChunkStorageContract):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> ChunkStorage:
+        return ChunkStorage(CountingStore(FaultStore(open_store(str(tmp_path)))))
+
+
+def test_capabilities_are_those_of_the_store(tmp_path: Path) -> None:
+    folder = ChunkStorage(open_store(str(tmp_path)))
+    assert (folder.supports_append, folder.supports_concat, folder.supports_truncation) == (True, False, True)
+    assert not ChunkStorage(folder.store, appends=False).supports_append
+    bucket = ChunkStorage(SimulatedStore(can_append=False, can_concat=True, can_truncate=False))
+    assert (bucket.supports_append, bucket.supports_concat, bucket.supports_truncation) == (False, True, False)
+
+
+# -- what it costs
+
+Operation = Callable[[ChunkStorage, ChunkHandle], object]
+COSTS: list[tuple[str, Operation, list[str]]] = [
+    ("exists", lambda storage, handle: storage.exists(handle.name), ["stat"]),
+    ("create", lambda storage, handle: storage.create(new_name()), ["stat", "put"]),
+    ("create with content", lambda storage, handle: storage.create_with_content(new_name(), CONTENT), ["stat", "put"]),
+    ("open for reading", lambda storage, handle: storage.open_read(handle.name), ["stat"]),
+    ("open for writing", lambda storage, handle: storage.open_write(handle.name), ["stat"]),
+    ("info", lambda storage, handle: storage.info(handle.name), ["stat"]),
+    ("read", lambda storage, handle: storage.read(handle, 3, 5), ["read"]),
+    ("read into", lambda storage, handle: storage.read_into(handle, 3, memoryview(bytearray(5))), ["read_into"]),
+    ("write", lambda storage, handle: storage.write(handle, len(CONTENT), CONTENT), ["append"]),
+    ("delete", lambda storage, handle: storage.delete(handle), ["delete"]),
+    ("truncate", lambda storage, handle: storage.truncate(handle, 5), ["stat", "truncate"]),
+    ("truncate nothing", lambda storage, handle: storage.truncate(handle, len(CONTENT)), ["stat"]),
+    ("set read-only", lambda storage, handle: storage.set_read_only(handle, True), ["set_read_only"]),
+    ("list", lambda storage, handle: storage.list("scope/"), ["list"]),
+    ("used space", lambda storage, handle: storage.used_space(), ["used_space"]),
+    (
+        "concat of three",
+        lambda storage, handle: storage.concat(new_name(), [ConcatPart(handle.name, len(CONTENT))] * 3),
+        ["stat", "stat", "stat", "stat", "concat", "stat"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("operation", "requests"), [cost[1:] for cost in COSTS], ids=[cost[0] for cost in COSTS])
+def test_requests_of_an_operation(operation: Operation, requests: list[str]) -> None:
+    store = CountingStore(SimulatedStore(can_concat=True))
+    storage = ChunkStorage(store)
+    handle = storage.create_with_content(new_name(), CONTENT)
+    store.reset()
+    operation(storage, handle)
+    assert [request.verb for request in store.requests] == requests
+
+
+def test_requests_of_a_write_without_append() -> None:
+    store = CountingStore(SimulatedStore(can_append=False))
+    storage = ChunkStorage(store)
+    handle = storage.create(new_name())
+    store.reset()
+    storage.write(handle, 0, CONTENT)
+    assert [request.verb for request in store.requests] == ["stat", "put"]
+
+
+def test_concat_reads_and_sends_no_bytes() -> None:
+    store = CountingStore(SimulatedStore(can_concat=True))
+    storage = ChunkStorage(store)
+    for size in (1, 2**20):
+        part = ConcatPart(storage.create_with_content(new_name(), bytes(size)).name, size)
+        store.reset()
+        storage.concat(new_name(), [part, part])
+        assert (store.bytes_read, store.bytes_written, len(store.requests)) == (0, 0, 5)
+
+
+def test_a_concat_that_cannot_be_right_is_not_sent() -> None:
+    store = CountingStore(SimulatedStore(can_concat=True))
+    storage = ChunkStorage(store)
+    name = storage.create_with_content(new_name(), CONTENT).name
+    for lengths in ((1000, 999), (999, 1000), (1000, 1001), (999, 1001), (1001, 999)):
+        parts = [ConcatPart(name, length) for length in lengths]
+        with pytest.raises((Unsupported, InvalidOffset), match=name):
+            storage.concat(new_name(), parts)
+    assert store.counts["concat"] == 0
+
+
+def test_used_space_is_the_sum_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkstore.port._PAGE", 3)
+    storage = ChunkStorage(SimulatedStore())
+    for size in range(10):
+        storage.create_with_content(new_name(), bytes(size))
+    assert storage.used_space() == 45
+
+
+def test_used_space_of_a_folder_is_what_the_filesystem_says(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    used = (found.f_blocks - found.f_bavail) * found.f_frsize
+    storage = ChunkStorage(open_store(str(tmp_path / "not" / "made yet")))
+    assert abs(storage.used_space() - used) < used / 10 + 2**30  # others write too
+
+
+# -- what goes wrong
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    storage = ChunkStorage(open_store(str(tmp_path)))
+    handle = storage.create(new_name())
+
+    def full(*arguments: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        for operation in (
+            lambda: storage.write(handle, 0, CONTENT),
+            lambda: storage.create_with_content(new_name(), CONTENT),
+        ):
+            with pytest.raises(ChunkStorageFull, match="free some space") as raised:
+                operation()
+            assert isinstance(raised.value, StorageFull)
+    assert storage.info(handle.name).length == 0
+    assert storage.write(handle, 0, CONTENT) == len(CONTENT)
+    assert len(storage.list("")) == 1
+
+
+def test_a_response_that_is_lost() -> None:
+    """The segment layer goes on under a new name, or learns from the offset that its write took place."""
+    store = FaultStore(SimulatedStore())
+    storage = ChunkStorage(store)
+    handle = storage.create(new_name())
+    store.plan = fail_at(store.passed + 1, "after")
+    with pytest.raises(StorageUnavailable):
+        storage.write(handle, 0, CONTENT)
+    error = refused(InvalidOffset, storage.write, handle, 0, CONTENT)
+    assert (error.expected, error.given) == (len(CONTENT), 0)
+
+
+class GrowingStore(WrappingStore):
+    """Somebody appends to the first source in the moment before it is joined."""
+
+    def _carry_out(self, request: Any, call: Any) -> Any:
+        if request.verb == "concat":
+            self.inner.append(request.paths[1], self.inner.stat(request.paths[1]).size, b"late")
+        return call()
+
+
+def test_a_part_that_grows_while_it_is_joined_spoils_nothing() -> None:
+    storage = ChunkStorage(GrowingStore(SimulatedStore(can_concat=True)))
+    parts = [ConcatPart(storage.create_with_content(new_name(), CONTENT).name, len(CONTENT)) for _ in range(2)]
+    target = new_name()
+    with pytest.raises(Unsupported, match="has grown"):
+        storage.concat(target, parts)
+    assert not storage.exists(target)
+
+
+# -- what is measured and logged
+
+
+def values_of(metrics: Metrics) -> dict[str, float]:
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+def measured(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"pravega_chunks_{name}", labels)
+
+
+def test_every_operation_is_measured() -> None:
+    metrics = Metrics()
+    storage = ChunkStorage(SimulatedStore(can_concat=True), metrics=metrics)
+    for _, operation, _ in COSTS:
+        operation(storage, storage.create_with_content(new_name(), CONTENT))
+    public = {name for name in vars(ChunkStorage) if not name.startswith(("_", "supports"))}
+    assert public == {sample.labels["operation"] for family in metrics.registry.collect() for sample in family.samples}
+
+
+def test_counts_bytes_times_and_failures() -> None:
+    metrics = Metrics()
+    store = SimulatedStore()
+    storage = ChunkStorage(store, metrics=metrics)
+    handle = storage.create(new_name())
+    storage.write(handle, 0, CONTENT)
+    storage.write(handle, len(CONTENT), [b"12", b"345"])
+    assert storage.read(handle, 0, 10) == storage.read(handle, 0, 10)
+    for _ in range(2):
+        with pytest.raises(InvalidOffset):
+            storage.write(handle, 3, CONTENT)
+    with pytest.raises(ChunkNotFound):
+        storage.info(new_name())
+    assert not storage.exists(new_name())
+    store.fail_before = 1.0
+    with pytest.raises(StorageUnavailable):
+        storage.read(handle, 0, 10)
+    assert measured(metrics, "seconds_count", operation="write") == 4
+    assert measured(metrics, "seconds_count", operation="read") == 3
+    assert measured(metrics, "bytes_total", operation="write") == len(CONTENT) + 5
+    assert measured(metrics, "bytes_total", operation="read") == 20
+    assert measured(metrics, "failures_total", operation="write", error="InvalidOffset") == 2
+    assert measured(metrics, "failures_total", operation="info", error="ChunkNotFound") == 1
+    assert measured(metrics, "failures_total", operation="read", error="StorageUnavailable") == 1
+    assert measured(metrics, "failures_total", operation="exists", error="ObjectNotFound") is None
+    sums = [value for name, value in values_of(metrics).items() if name.startswith("pravega_chunks_seconds_sum")]
+    assert len(sums) == 5 and all(value > 0 for value in sums)
+
+
+def test_storages_of_one_process_share_their_metrics() -> None:
+    before = default_metrics().registry.get_sample_value("pravega_chunks_seconds_count", {"operation": "create"}) or 0
+    for _ in range(2):
+        ChunkStorage(SimulatedStore()).create(new_name())
+    after = default_metrics().registry.get_sample_value("pravega_chunks_seconds_count", {"operation": "create"})
+    assert after == before + 2
+
+
+def test_every_operation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "chunkstore.chunks")
+    storage = ChunkStorage(SimulatedStore())
+    handle = storage.create_with_content("a\nb", CONTENT)
+    with pytest.raises(InvalidOffset):
+        storage.write(handle, 3, b"x")
+    texts = [record.getMessage() for record in caplog.records if record.name == "chunkstore.chunks"]
+    assert len(texts) == 2
+    assert texts[0].startswith("create_with_content 'a\\nb' at 0: done, 1000 bytes, ")
+    assert texts[1].startswith("write 'a\\nb' at 3: InvalidOffset, 0 bytes, ")
+
+
+def test_a_storage_shows_no_more_than_its_root() -> None:
+    store: Store = SimulatedStore(seed=5)
+    assert repr(ChunkStorage(store)) == "ChunkStorage(SimulatedStore('simulated://5'))"
