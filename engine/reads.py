@@ -7,6 +7,7 @@ another process reads the objects itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from mmap import mmap
 from typing import NamedTuple
 
 from chunkstore import ObjectNotFound, Range, Store
@@ -73,7 +74,7 @@ def _piece(extent: Extent, container: int, skip: int, taken: int) -> Piece:
     return Piece(logged, path, position, length, checksums, skip, taken)
 
 
-def fetch(stores: Stores, pieces: Sequence[Piece], room: bytearray | None = None) -> list[memoryview]:
+def fetch(stores: Stores, pieces: Sequence[Piece], room: bytearray | mmap | None = None) -> list[memoryview]:
     """The bytes of each piece, checked. Whole blocks are read, so that their checksums can be verified.
 
     `room`: memory to read into, if they fit there, one behind the other; whoever reads much in turns gives the same
@@ -83,7 +84,7 @@ def fetch(stores: Stores, pieces: Sequence[Piece], room: bytearray | None = None
     wanted = [_blocks(piece) for piece in pieces]
     ranges = _merged(pieces, wanted)
     contents: dict[tuple[bool, str, int], memoryview] = {}
-    free = memoryview(room or b"")
+    free = memoryview(b"" if room is None else room)
     for logged, store in ((True, stores.log), (False, stores.chunks)):
         own = [Range(path, start, end) for where, path, start, end in ranges if where is logged]
         size = sum(end - start for where, _, start, end in ranges if where is logged)

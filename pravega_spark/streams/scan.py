@@ -6,6 +6,7 @@ the log (S1). Events come out in the order of the segment; a range that has gone
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -141,17 +142,19 @@ def plan_slice(snapshot: Snapshot, number: int, start: int, end: int) -> Slice:
 
 
 class _Room:
-    """Memory that is used again."""
+    """Memory that is used again, in large pages where the system has them: fresh small ones cost more than reading."""
 
     def __init__(self) -> None:
-        self._memory = bytearray()
+        self._memory: mmap.mmap | None = None
 
-    def of(self, size: int) -> bytearray | None:
+    def of(self, size: int) -> mmap.mmap | None:
         """Room for a step of `size` bytes and the blocks around it, unless it is of an unusual size."""
         if not UNINDEXED < size <= 2 * STEP:
             return None
-        if not self._memory:
-            self._memory = bytearray(2 * STEP + 2 * BLOCK)
+        if self._memory is None:
+            self._memory = mmap.mmap(-1, 2 * STEP + 2 * BLOCK)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                self._memory.madvise(mmap.MADV_HUGEPAGE)
         return self._memory
 
 
