@@ -195,6 +195,8 @@ def _packed(value: int, forms: tuple[_Form, ...]) -> bytes:
 
 def _modified_utf8(text: str) -> bytes:
     """UTF-8 of each UTF-16 code unit by itself, with NUL as two bytes."""
+    if text.isascii() and "\0" not in text:
+        return text.encode()
     units = text.encode("utf-16-be", "surrogatepass")
     return b"".join(
         chr(high << 8 | low).encode("utf-8", "surrogatepass") if high or low else b"\xc0\x80"
@@ -203,6 +205,8 @@ def _modified_utf8(text: str) -> bytes:
 
 
 def _from_modified_utf8(encoded: bytes) -> str:
+    if encoded.isascii():
+        return encoded.decode()
     try:
         units = encoded.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         if max(units, default="") > "\uffff":

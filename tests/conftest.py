@@ -20,6 +20,7 @@ pytest.register_assert_rewrite(
     "chunkstore.testing.contracts",
     "chunkstore.testing.chunk_contracts",
     "chunkstore.testing.metadata_contracts",
+    "chunkstore.testing.segment_contracts",
     "engine.testing.contracts",
     "tests.backends.suites",
 )

@@ -6,7 +6,9 @@
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
     metadata    FlakyMetadataStore: commits that fail, reproducible by their seed
     contracts   StoreContract: what every store must do
-    chunk_contracts, metadata_contracts   the same for chunk storage and for metadata stores
+    chunk_contracts, metadata_contracts, segment_contracts
+                the same for chunk storage, metadata stores, and segments of chunks
+    segment_model   a seeded simulation of segments with failovers, zombies and faults, compared with a small model
     servers     what the servers have in common: s3_server (moto), rados_gateway, gcs_server, azurite, sftp_server, each
                 in a process of its own, and faulty_proxy, which goes in front of one
 

@@ -18,6 +18,7 @@ from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
 from chunkstore.testing.chunk_contracts import ChunkStorageContract
 from chunkstore.testing.contracts import StoreContract
+from chunkstore.testing.segment_contracts import SegmentContract, World
 from chunkstore.testing.servers import Server
 from engine.testing.contracts import LogContract
 from tests.backends.racing import check, names_of, race_processes
@@ -54,6 +55,16 @@ class Chunks(ChunkStorageContract):
     @pytest.fixture
     def storage(self, store: Store) -> ChunkStorage:
         return ChunkStorage(store)
+
+
+@pytest.mark.long
+class Segments(SegmentContract):
+    """Segments of chunks: written, read, merged, truncated, taken over, collected. On folders and in memory they are
+    tried with the chunk store's own tests."""
+
+    @pytest.fixture
+    def world(self, store: Store) -> World:
+        return World(ChunkStorage(store))
 
 
 @pytest.mark.suite("self-test at the first opening")

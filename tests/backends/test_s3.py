@@ -40,6 +40,10 @@ class TestChunks(suites.Chunks):
     pass
 
 
+class TestSegments(suites.Segments):
+    pass
+
+
 class TestSelfTest(suites.SelfTest):
     pass
 

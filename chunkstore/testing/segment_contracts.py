@@ -1,0 +1,622 @@
+"""What segments must do over any chunk storage, as test methods: subclass it and give it a `chunks` fixture.
+
+class TestMySegments(SegmentContract):
+    @pytest.fixture
+    def chunks(self): return ChunkStorage(MyStore(…))
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from chunkstore.chunk_names import new_chunk_name
+from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.garbage import GarbageCollector, StoreGarbageQueue
+from chunkstore.metadata_store import MemoryMetadataStore, MemoryTable
+from chunkstore.segment_errors import (
+    BadOffset,
+    ChunkInUse,
+    ConcurrentModification,
+    ReadOnlyHandle,
+    SegmentDamaged,
+    SegmentError,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentNotSealed,
+    SegmentSealed,
+    SegmentStorageFull,
+    SegmentTruncated,
+    SegmentUnsupported,
+    StorageNotPrimary,
+)
+from chunkstore.segment_reads import ReadConfig, SegmentReads
+from chunkstore.segments import ChunkedSegmentStorage, NewChunk, SegmentHandle, SegmentStorageConfig
+from chunkstore.testing.contracts import BAD_PATHS, refused
+
+NAME = "scope/stream/0.#epoch.0"
+OTHER = "scope/stream/1.#epoch.0"
+DATA = bytes(range(250)) * 4
+SMALL = SegmentStorageConfig(relocate_min=100, relocate_max=200, copy_buffer=7)
+
+
+@dataclass
+class World:
+    """One storage with its metadata, for several instances that take over from one another. `now` is the time."""
+
+    chunks: ChunkStorage
+    table: MemoryTable = field(default_factory=MemoryTable)
+    now: float = 1_000_000_000.0
+    metadata: MemoryMetadataStore | None = None
+
+    def open(self, epoch: int = 1, config: SegmentStorageConfig = SMALL) -> ChunkedSegmentStorage:
+        """An instance of its own, with nothing in memory."""
+        metadata = self.metadata = MemoryMetadataStore(self.table)
+        reads = SegmentReads(self.chunks, metadata, ReadConfig(part=64))
+        return ChunkedSegmentStorage(
+            self.chunks, metadata, self.queue, epoch, config, reads=reads, clock=lambda: self.now
+        )
+
+    @property
+    def queue(self) -> StoreGarbageQueue:
+        return StoreGarbageQueue(self.chunks.store, 0)
+
+    def collect(self) -> None:
+        """Collect all garbage, as the process of the last instance."""
+        self.now += 61
+        metadata = self.metadata or MemoryMetadataStore(self.table)
+        for _ in range(2):
+            report = GarbageCollector(self.chunks, metadata, self.queue).run_once(self.now)
+            assert not report.retried and not report.failed
+
+    def stored_chunks(self) -> set[str]:
+        return {info.name for info in self.chunks.list("scope/")}
+
+    def content(self, segments: ChunkedSegmentStorage, name: str) -> bytes:
+        """The segment's bytes, put together from its chunks' objects at the lengths that the metadata says."""
+        start = segments.info(name).start_offset
+        layout = list(segments.layout(name))
+        pieces = [self.chunks.read(ChunkHandle(p.chunk.name, True), 0, p.chunk.length) for p in layout]
+        return b"".join(pieces)[start - layout[0].start :] if layout else b""
+
+    def make(self, segments: ChunkedSegmentStorage, name: str, lengths: Sequence[int]) -> SegmentHandle:
+        """A segment of chunks with these lengths, with the beginning of DATA in it."""
+        handle = segments.create(name)
+        at = 0
+        for length in lengths:
+            chunk = new_chunk_name(name, 0, at)
+            self.chunks.create_with_content(chunk, DATA[at : at + length])
+            segments.attach(handle, at, [(chunk, length)])
+            at += length
+        return handle
+
+
+class SegmentContract:
+    """The contract. What the storage supports is taken from what it says of itself."""
+
+    @pytest.fixture
+    def world(self, chunks: ChunkStorage) -> World:
+        return World(chunks)
+
+    @pytest.fixture
+    def segments(self, world: World) -> ChunkedSegmentStorage:
+        return world.open()
+
+    # -- existence
+
+    def test_a_new_segment_is_empty(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        assert not segments.exists(NAME)
+        assert segments.create(NAME) == SegmentHandle(NAME, read_only=False)
+        assert segments.exists(NAME)
+        info = segments.info(NAME)
+        assert (info.name, info.length, info.start_offset, info.sealed) == (NAME, 0, 0, False)
+        assert info.last_modified == int(world.now * 1000)
+        assert segments.read(segments.open_read(NAME), 0, 0) == b""
+        assert list(segments.layout(NAME)) == []
+        assert not world.stored_chunks()
+
+    def test_a_name_is_taken_once(self, segments: ChunkedSegmentStorage) -> None:
+        segments.create(NAME)
+        assert refused(SegmentExists, segments.create, NAME).segment == NAME
+
+    def test_names_and_rolling_lengths_are_checked(self, segments: ChunkedSegmentStorage) -> None:
+        for name in BAD_PATHS:
+            refused(ValueError, segments.create, name)
+        refused(ValueError, segments.create, "a" * 880)  # its chunks' names are longer
+        refused(ValueError, segments.create, NAME, -1)
+        assert list(segments.list()) == []
+
+    def test_listing(self, segments: ChunkedSegmentStorage) -> None:
+        for name in (NAME, OTHER, "other/stream/0"):
+            segments.create(name)
+        segments.delete(segments.create("scope/gone"))
+        assert {info.name for info in segments.list()} == {NAME, OTHER, "other/stream/0"}
+        assert {info.name for info in segments.list("scope/")} == {NAME, OTHER}
+
+    def test_what_does_not_exist(self, segments: ChunkedSegmentStorage) -> None:
+        handle = SegmentHandle(NAME, read_only=False)
+        calls: list[tuple[Any, ...]] = [
+            (segments.open_read, NAME),
+            (segments.open_write, NAME),
+            (segments.info, NAME),
+            (segments.write, handle, 0, b"x"),
+            (segments.attach, handle, 0, [("chunk", 1)]),
+            (segments.read, handle, 0, 0),
+            (segments.read_into, handle, 0, memoryview(bytearray(1))),
+            (segments.seal, handle),
+            (segments.unseal, handle),
+            (segments.truncate, handle, 0),
+            (segments.delete, handle),
+            (lambda: list(segments.layout(NAME)),),
+            (lambda: list(segments.scan(handle, 0)),),
+        ]
+        for call in calls:
+            assert refused(SegmentNotFound, *call).segment == NAME
+        segments.delete(segments.create(NAME))
+        for call in calls:
+            assert refused(SegmentNotFound, *call).segment == NAME
+
+    # -- writing and reading
+
+    def test_written_bytes_are_read(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        assert segments.write(handle, 0, DATA[:100]) == 100
+        assert (
+            segments.write(handle, 100, [DATA[100:150], b"", bytearray(DATA[150:151]), memoryview(DATA)[151:]])
+            == 849 + 51
+        )
+        assert segments.write(handle, 1000, b"") == 0
+        assert segments.info(NAME).length == 1000
+        for offset, length in [(0, 1000), (0, 0), (1000, 0), (99, 2), (500, 1), (150, 700)]:
+            expected = DATA[offset : offset + length]
+            assert segments.read(handle, offset, length) == expected
+            room = bytearray(length)
+            assert segments.read_into(handle, offset, memoryview(room)) == length
+            assert bytes(room) == expected
+            assert b"".join(segments.scan(handle, offset, offset + length)) == expected
+        assert b"".join(segments.scan(handle, 1)) == DATA[1:]
+        assert world.content(segments, NAME) == DATA
+
+    def test_chunks_roll_over(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME, 64)
+        at = 0
+        for length in (1, 63, 64, 65, 10, 200, 53, 1):
+            segments.write(handle, at, DATA[at : at + length])
+            at += length
+        layout = list(segments.layout(NAME))
+        assert all(placed.chunk.length <= 64 for placed in layout)
+        assert [placed.start for placed in layout][1:] == [placed.end for placed in layout][:-1]
+        if world.chunks.supports_append:
+            assert [placed.chunk.length for placed in layout] == [64] * 7 + [9]
+        assert world.content(segments, NAME) == segments.read(handle, 0, at) == DATA[:at]
+
+    def test_one_write_is_one_chunk_without_appends(self, world: World) -> None:
+        segments = world.open(config=SegmentStorageConfig(appends=False))
+        handle = segments.create(NAME)
+        for at in range(5):
+            segments.write(handle, at, DATA[at : at + 1])
+        assert [placed.chunk.length for placed in segments.layout(NAME)] == [1] * 5
+        assert world.content(segments, NAME) == DATA[:5]
+
+    def test_bad_offsets_of_writes(self, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:10])
+        for offset in (-1, 0, 9, 11, 1 << 50):
+            for data in (b"x", b""):
+                error = refused(BadOffset, segments.write, handle, offset, data)
+                assert (error.segment, error.expected, error.given) == (NAME, 10, offset)
+                assert NAME in str(error) and str(offset) in str(error) and "10" in str(error)
+        assert segments.write(handle, 10, b"x") == 1
+
+    def test_bad_offsets_of_reads(self, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:10])
+        for offset, length in [(-1, 1), (-5, 20), (0, 11), (10, 1), (11, 0), (3, -1), (1 << 50, 1)]:
+            error = refused(BadOffset, segments.read, handle, offset, length)
+            assert error.segment == NAME and error.given in (offset, offset + length)
+            refused(BadOffset, lambda at=offset, size=length: list(segments.scan(handle, at, at + size)))
+        segments.truncate(handle, 4)
+        error = refused(SegmentTruncated, segments.read, handle, 3, 2)
+        assert (error.segment, error.offset, error.start_offset) == (NAME, 3, 4)
+        assert NAME in str(error) and "3" in str(error) and "4" in str(error)
+        assert segments.read(handle, 4, 6) == DATA[4:10]
+
+    def test_errors_survive_pickling(self, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        error = refused(BadOffset, segments.write, handle, 5, b"x")
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+    def test_a_read_only_handle_changes_nothing(self, segments: ChunkedSegmentStorage) -> None:
+        segments.create(NAME)
+        handle = segments.open_read(NAME)
+        calls: list[tuple[Any, ...]] = [
+            (segments.write, handle, 0, b"x"),
+            (segments.attach, handle, 0, []),
+            (segments.seal, handle),
+            (segments.unseal, handle),
+            (segments.concat, handle, 0, OTHER),
+            (segments.truncate, handle, 0),
+            (segments.delete, handle),
+            (segments.replace_chunks, handle, 0, ["x"], 0, NewChunk("y", math.inf), 1),
+        ]
+        for call in calls:
+            assert refused(ReadOnlyHandle, *call).segment == NAME
+        assert segments.exists(NAME)
+
+    # -- sealing
+
+    def test_a_sealed_segment_does_not_grow(self, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.create(OTHER)
+        segments.write(handle, 0, DATA[:10])
+        segments.seal(handle)
+        segments.seal(handle)
+        assert segments.info(NAME).sealed
+        calls: list[tuple[Any, ...]] = [
+            (segments.write, handle, 10, b"x"),
+            (segments.write, handle, 3, b"x"),
+            (segments.attach, handle, 10, [("chunk", 1)]),
+            (segments.concat, handle, 10, OTHER),
+        ]
+        for call in calls:
+            assert refused(SegmentSealed, *call).segment == NAME
+        segments.truncate(handle, 5)
+        assert segments.read(handle, 5, 5) == DATA[5:10]
+        segments.unseal(handle)
+        assert not segments.info(NAME).sealed
+        segments.write(handle, 10, b"x")
+        assert segments.read(handle, 9, 2) == DATA[9:10] + b"x"
+
+    # -- concat
+
+    def test_concat_moves_no_bytes(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        target, source = segments.create(NAME), segments.create(OTHER, 20)
+        segments.write(target, 0, DATA[:30])
+        segments.write(source, 0, DATA[30:100])
+        segments.seal(source)
+        stored = world.stored_chunks()
+        segments.concat(target, 30, OTHER)
+        assert world.stored_chunks() == stored
+        assert not segments.exists(OTHER)
+        assert segments.read(target, 0, 100) == DATA[:100]
+        segments.write(target, 100, DATA[100:120])
+        assert world.content(segments, NAME) == DATA[:120]
+        world.collect()
+        assert segments.read(target, 25, 90) == DATA[25:115]
+        assert segments.create(OTHER)
+
+    @pytest.mark.parametrize("lengths", [(0, 0), (0, 5), (5, 0), (5, 5)])
+    @pytest.mark.parametrize("truncated", [False, True])
+    def test_concat_of_empty_segments(
+        self, world: World, segments: ChunkedSegmentStorage, lengths: tuple[int, int], truncated: bool
+    ) -> None:
+        first, second = lengths
+        target, source = segments.create(NAME), segments.create(OTHER)
+        segments.write(target, 0, DATA[:first])
+        segments.write(source, 0, DATA[first : first + second])
+        start = first if truncated else 0
+        segments.truncate(target, start)
+        segments.seal(source)
+        segments.concat(target, first, OTHER)
+        segments.write(target, first + second, b"end")
+        assert segments.info(NAME).length == first + second + 3
+        assert segments.read(target, start, first + second + 3 - start) == DATA[start : first + second] + b"end"
+        assert world.content(segments, NAME).endswith(b"end")
+
+    def test_what_cannot_be_merged(self, segments: ChunkedSegmentStorage) -> None:
+        target, source = segments.create(NAME), segments.create(OTHER)
+        segments.write(source, 0, DATA[:10])
+        assert refused(SegmentNotSealed, segments.concat, target, 0, OTHER).segment == OTHER
+        segments.seal(source)
+        assert refused(BadOffset, segments.concat, target, 1, OTHER).expected == 0
+        assert refused(SegmentNotFound, segments.concat, target, 0, "no/segment").segment == "no/segment"
+        refused(SegmentUnsupported, segments.concat, target, 0, NAME)
+        segments.truncate(source, 1)
+        assert refused(SegmentUnsupported, segments.concat, target, 0, OTHER).segment == OTHER
+        assert segments.info(NAME).length == 0
+        assert segments.read(source, 1, 9) == DATA[1:10]
+
+    # -- attach
+
+    def test_attached_chunks_are_the_end(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:10])
+        names = [new_chunk_name(NAME, 0, 10) for _ in range(2)]
+        world.chunks.create_with_content(names[0], DATA[10:30])
+        world.chunks.create_with_content(names[1], DATA[30:60] + b"what does not count")
+        assert segments.attach(handle, 10, [(names[0], 20), (names[1], 30)]) == 50
+        segments.write(handle, 60, DATA[60:70])
+        assert segments.read(handle, 0, 70) == world.content(segments, NAME) == DATA[:70]
+        assert world.chunks.info(names[1]).length == 30 + 19  # nobody has added to it
+
+    def test_what_cannot_be_attached(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = world.make(segments, NAME, [10])
+        used = next(segments.layout(NAME)).chunk.name
+        other = segments.create(OTHER)
+        for chunks in ([(used, 10)], [("a", 1), (used, 10)], [("a", 1), ("a", 1)]):
+            assert refused(ChunkInUse, segments.attach, other, 0, chunks).segment == OTHER
+        assert refused(ChunkInUse, segments.attach, handle, 10, [(used, 10)]).chunk == used
+        refused(BadOffset, segments.attach, other, 1, [("a", 1)])
+        for chunk in [("a", 0), ("a", -1), ("../a", 1)]:
+            refused(ValueError, segments.attach, other, 0, [chunk])
+        assert segments.attach(other, 0, []) == 0
+        assert segments.info(OTHER).length == 0
+
+    # -- truncation
+
+    @pytest.mark.parametrize("sealed", [False, True])
+    def test_truncation_at_every_offset(self, world: World, segments: ChunkedSegmentStorage, sealed: bool) -> None:
+        lengths = [3, 1, 4, 1, 5]
+        total = sum(lengths)
+        for offset in range(total + 1):
+            name = f"scope/{offset}"
+            handle = world.make(segments, name, lengths)
+            if sealed:
+                segments.seal(handle)
+            segments.truncate(handle, offset)
+            assert segments.info(name).start_offset == offset
+            assert segments.read(handle, offset, total - offset) == DATA[offset:total]
+            assert world.content(segments, name) == DATA[offset:total]
+            assert all(placed.end > offset for placed in segments.layout(name))
+            for before in range(offset):
+                refused(SegmentTruncated, segments.read, handle, before, 1)
+            segments.unseal(handle)
+            segments.write(handle, total, b"end")
+            assert segments.read(handle, offset, total + 3 - offset) == DATA[offset:total] + b"end"
+        world.collect()
+        live = {placed.chunk.name for info in segments.list() for placed in segments.layout(info.name)}
+        assert world.stored_chunks() == live
+
+    def test_truncation_step_by_step(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = world.make(segments, NAME, [3, 1, 4, 1, 5])
+        for offset in range(15):
+            segments.truncate(handle, offset)
+            segments.truncate(handle, offset)
+            segments.truncate(handle, 0)
+            assert segments.read(handle, offset, 14 - offset) == DATA[offset:14]
+        for offset in (-1, 15, 1 << 50):
+            error = refused(BadOffset, segments.truncate, handle, offset)
+            assert (error.segment, error.given) == (NAME, offset)
+
+    def test_truncation_takes_out_many_chunks_in_parts(self, world: World) -> None:
+        segments = world.open(config=SegmentStorageConfig(transaction_batch=3))
+        handle = world.make(segments, NAME, [1] * 20)
+        segments.truncate(handle, 17)
+        assert [placed.start for placed in segments.layout(NAME)] == [17, 18, 19]
+        world.collect()
+        assert len(world.stored_chunks()) == 3
+
+    @pytest.mark.parametrize(
+        ("length", "offset", "relocated"),
+        [
+            (100, 90, False),  # not longer than the minimum
+            (101, 81, True),
+            (101, 80, False),  # 79 %
+            (200, 160, True),
+            (200, 159, False),
+            (200, 199, True),
+            (201, 190, False),  # longer than the maximum
+        ],
+    )
+    def test_a_mostly_dead_first_chunk_is_relocated(
+        self, world: World, segments: ChunkedSegmentStorage, length: int, offset: int, relocated: bool
+    ) -> None:
+        handle = world.make(segments, NAME, [50, length, 10])
+        segments.truncate(handle, 50 + offset)
+        first = next(segments.layout(NAME))
+        relocated = relocated and world.chunks.supports_append
+        assert (first.start, first.end) == (50 + offset if relocated else 50, 50 + length)
+        assert segments.read(handle, 50 + offset, length + 10 - offset) == DATA[50 + offset : 60 + length]
+        world.collect()
+        assert len(world.stored_chunks()) == 2
+        assert world.content(segments, NAME) == DATA[50 + offset : 60 + length]
+
+    def test_the_only_chunk_is_relocated(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:150])
+        segments.truncate(handle, 140)
+        segments.write(handle, 150, DATA[150:160])
+        world.collect()
+        assert segments.read(handle, 140, 20) == world.content(segments, NAME) == DATA[140:160]
+
+    def test_the_thresholds_are_those_of_the_original(self) -> None:
+        config = SegmentStorageConfig()
+        assert (config.relocate_min, config.relocate_max, config.relocate_percent) == (64 << 20, 1 << 30, 80)
+        assert (config.garbage_delay, config.system_rolling_length, config.copy_buffer) == (60, 128 << 20, 1 << 20)
+
+    # -- replacing chunks
+
+    def test_chunks_are_replaced_by_a_copy(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = world.make(segments, NAME, [10, 20, 30, 40])
+        names = [placed.chunk.name for placed in segments.layout(NAME)]
+        for first, last, start, end in [(1, 3, 10, 60), (0, 2, 0, 60), (0, 2, 0, 100)]:
+            new = segments.track_new_chunk(NAME, start)
+            world.chunks.create_with_content(new.name, DATA[start:end])
+            segments.replace_chunks(handle, start, names[first:last], start, new, end - start)
+            names[first:last] = [new.name]
+            assert [placed.chunk.name for placed in segments.layout(NAME)] == names
+            assert segments.read(handle, 0, 100) == world.content(segments, NAME) == DATA[:100]
+        world.collect()
+        assert world.stored_chunks() == set(names)
+        segments.write(handle, 100, DATA[100:110])
+        assert segments.read(handle, 0, 110) == DATA[:110]
+
+    def test_only_what_is_there_is_replaced(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = world.make(segments, NAME, [10, 20, 30])
+        names = [placed.chunk.name for placed in segments.layout(NAME)]
+        before = list(segments.layout(NAME))
+        new = NewChunk("new", math.inf)
+        for start, old, length in [
+            (10, [names[0]], 10),  # not there
+            (0, [names[1]], 20),
+            (0, [names[0], names[2]], 40),  # not one behind the other
+            (0, names[:2], 29),  # not their length
+            (30, [names[2], "more"], 31),
+            (0, ["other"], 10),
+            (0, [], 0),
+        ]:
+            assert refused(ConcurrentModification, segments.replace_chunks, handle, start, old, start, new, length)
+        refused(ValueError, segments.replace_chunks, handle, 0, names[:1], 3, new, 7)  # would lose three bytes
+        refused(ValueError, segments.replace_chunks, handle, 10, names[1:2], 12, new, 18)
+        assert list(segments.layout(NAME)) == before
+
+    def test_a_copy_that_may_be_collected_is_not_put_in_place(
+        self, world: World, segments: ChunkedSegmentStorage
+    ) -> None:
+        handle = world.make(segments, NAME, [10, 20])
+        names = [placed.chunk.name for placed in segments.layout(NAME)]
+        new = segments.track_new_chunk(NAME, 0)
+        world.chunks.create_with_content(new.name, DATA[:30])
+        world.now += 61  # the copy took so long
+        world.collect()
+        assert new.name not in world.stored_chunks()
+        refused(ConcurrentModification, segments.replace_chunks, handle, 0, names, 0, new, 30)
+        assert segments.read(handle, 0, 30) == DATA[:30]
+
+    # -- deletion
+
+    def test_a_deleted_segment_leaves_nothing(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = world.make(segments, NAME, [10, 20, 30])
+        old = world.stored_chunks()
+        segments.delete(handle)
+        assert not segments.exists(NAME)
+        assert world.stored_chunks() == old  # readers may still be at it
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:5])
+        world.collect()
+        assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
+        assert segments.read(handle, 0, 5) == DATA[:5]
+        segments.delete(handle)
+        world.collect()
+        assert not world.stored_chunks()
+        assert not world.table.rows
+
+    # -- failover
+
+    def test_the_first_write_of_an_epoch_begins_a_chunk(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:10])
+        successor = world.open(2)
+        assert successor.write(successor.open_write(NAME), 10, DATA[10:20]) == 10
+        assert [placed.chunk.length for placed in successor.layout(NAME)] == [10, 10]
+        assert [".E-1-O-0." in p.chunk.name or ".E-2-O-10." in p.chunk.name for p in successor.layout(NAME)] == [
+            True
+        ] * 2
+        again = world.open(2)  # restarted without a new epoch: it does not know what it has made
+        again.write(again.open_write(NAME), 20, DATA[20:30])
+        assert [placed.chunk.length for placed in again.layout(NAME)] == [10, 10, 10]
+        assert world.content(again, NAME) == DATA[:30]
+
+    @pytest.mark.parametrize("opened", [False, True], ids=["before it was opened", "after"])
+    def test_an_overtaken_instance_changes_nothing(
+        self, world: World, segments: ChunkedSegmentStorage, opened: bool
+    ) -> None:
+        handle, other = segments.create(NAME), segments.create(OTHER)
+        segments.write(handle, 0, DATA[:10])
+        segments.seal(other)
+        successor = world.open(2)
+        successor.open_write(NAME)
+        if opened:
+            successor.write(SegmentHandle(NAME, False), 10, DATA[10:20])
+        calls: list[tuple[Any, ...]] = [
+            (segments.write, handle, 10, b"of the zombie"),
+            (segments.attach, handle, 10, [("chunk", 1)]),
+            (segments.seal, handle),
+            (segments.unseal, handle),
+            (segments.concat, handle, 10, OTHER),
+            (segments.truncate, handle, 5),
+            (segments.delete, handle),
+            (segments.open_write, NAME),
+        ]
+        for call in calls:
+            error = refused(StorageNotPrimary, *call)
+            assert (error.segment, error.owner_epoch, error.epoch) == (NAME, 2, 1)
+        fresh = world.open(3)
+        fresh.write(fresh.open_write(NAME), 20 if opened else 10, b"end")
+        assert world.content(fresh, NAME) == DATA[: 20 if opened else 10] + b"end"
+        assert fresh.read(handle, 0, 10) == DATA[:10]
+
+    def test_bytes_beyond_the_recorded_length_do_not_exist(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        segments.write(handle, 0, DATA[:10])
+        (placed,) = segments.layout(NAME)
+        world.chunks.store.put(placed.chunk.name, DATA[:10] + b"arrived late")
+        segments.write(handle, 10, DATA[10:20])
+        successor = world.open(2)
+        successor.write(successor.open_write(NAME), 20, DATA[20:30])
+        assert successor.read(handle, 0, 30) == world.content(successor, NAME) == DATA[:30]
+        refused(BadOffset, successor.read, handle, 0, 31)
+
+    # -- space, damage
+
+    def test_safe_mode(self, world: World) -> None:
+        segments = world.open(config=SegmentStorageConfig(safe_size=1000))
+        handle, other = segments.create(NAME), segments.create(OTHER)
+        segments.seal(other)
+        segments.write(handle, 0, DATA)
+        system = segments.create("_system/containers/metadata_0")
+        used = segments.check_space()
+        if world.chunks.store.root.startswith("file:"):
+            segments._is_full = True  # a folder tells of its whole disk
+        else:
+            assert used >= 1000
+        assert refused(SegmentStorageFull, segments.write, handle, 1000, b"x").segment == NAME
+        refused(SegmentStorageFull, segments.attach, handle, 1000, [("chunk", 1)])
+        refused(SegmentStorageFull, segments.concat, handle, 1000, OTHER)
+        segments.write(system, 0, b"system")
+        assert segments.read(handle, 0, 1000) == DATA
+        segments.seal(segments.create("scope/new"))
+        segments.truncate(handle, 1000)
+        segments.delete(other)
+        world.collect()
+        segments._is_full = False if world.chunks.store.root.startswith("file:") else segments._is_full
+        if segments._is_full:
+            assert segments.check_space() < 1000
+        segments.write(handle, 1000, b"x")
+
+    def test_missing_and_short_chunks_are_damage(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME)
+        chunk = new_chunk_name(NAME, 0, 0)
+        world.chunks.create_with_content(chunk, DATA[:9])
+        segments.attach(handle, 0, [(chunk, 10)])
+        assert chunk in str(refused(SegmentDamaged, segments.read, handle, 0, 10))
+        assert segments.read(handle, 0, 9) == DATA[:9]
+        world.chunks.delete(ChunkHandle(chunk, False))
+        for read in (
+            lambda: segments.read(handle, 0, 10),
+            lambda: segments.read_into(handle, 0, memoryview(bytearray(10))),
+            lambda: list(segments.scan(handle, 0)),
+        ):
+            error = refused(SegmentDamaged, read)
+            assert isinstance(error, SegmentError) and chunk in str(error)
+
+    # -- all together
+
+    def test_chunks_hold_the_bytes_and_nothing_else(self, world: World, segments: ChunkedSegmentStorage) -> None:
+        handle = segments.create(NAME, 64)
+        for at in range(0, 300, 30):
+            segments.write(handle, at, DATA[at : at + 30])
+        source = segments.create(OTHER, 50)
+        segments.write(source, 0, DATA[300:500])
+        segments.seal(source)
+        segments.concat(handle, 300, OTHER)
+        successor = world.open(2)
+        handle = successor.open_write(NAME)
+        successor.write(handle, 500, DATA[500:700])
+        layout = list(successor.layout(NAME))
+        run = layout[2:-2]
+        new = successor.track_new_chunk(NAME, run[0].start)
+        world.chunks.create_with_content(new.name, DATA[run[0].start : run[-1].end])
+        successor.replace_chunks(
+            handle, run[0].start, [p.chunk.name for p in run], run[0].start, new, run[-1].end - run[0].start
+        )
+        successor.truncate(handle, 100)
+        world.collect()
+        assert world.content(successor, NAME) == successor.read(handle, 100, 600) == DATA[100:700]
+        assert world.stored_chunks() == {placed.chunk.name for placed in successor.layout(NAME)}
