@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
+from tests.bench import chunks
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -137,13 +138,27 @@ def append(folder: str) -> None:
             table(f"durable append of {size} B, median", medians, "put_if_absent", 1, "per second")
 
 
+def chunk_layer(folder: str) -> None:
+    """Sequential reading against the bare files, and a concat of much against one of little."""
+    layer = chunks.Layer(f"{folder}/chunks")
+    read = best(chunks.sequential_read(layer))
+    table("sequential read of 1 GiB in 64 chunks", read, "the files themselves", 1024, "MiB/s")
+    print("\nconcat of a sealed segment")
+    for size, chunk in ((1 << 10, 1 << 10), (1 << 30, 128 << 20), (1 << 30, 16 << 20)):
+        seconds, requests = chunks.concat(layer, size, chunk)
+        name = f"{size >> 10:,} KiB in {size // chunk} chunks"
+        print(f"  {name:24s} {seconds * 1000:12,.2f} ms {requests:10d} requests")
+
+
 def main(parts: list[str]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     folder = tempfile.mkdtemp(prefix="pravega-bench-")
     try:
         if not parts or "append" in parts:
             append(folder)
-        if not parts or parts != ["append"]:
+        if not parts or "chunks" in parts:
+            chunk_layer(folder)
+        if not parts or {"micro", "batch"} & set(parts):
             builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
             spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
             spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
