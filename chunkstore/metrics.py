@@ -1,27 +1,33 @@
 """How often something was done, how long it took, how many bytes it moved, and how often it failed, for Prometheus.
 
-A `Metrics` holds one registry; a `Layer` of it (chunks, log, cache, …) is what one part of the program measures:
+A `Metrics` has layers (chunks, log, container), each what one part of the program measures:
 
     pravega_<layer>_seconds            histogram, by operation: its count is how often, failures included
     pravega_<layer>_bytes_total        by operation
     pravega_<layer>_failures_total     by operation and error (the name of its type)
 
 `default_metrics()` is what everything in a process uses that was given no other. To be scraped, start
-`prometheus_client.start_http_server(port, registry=default_metrics().registry)`.
+`prometheus_client.start_http_server(port, registry=default_metrics().registry)`, or register `default_metrics()` with
+another registry. The numbers are kept here and handed over when they are asked for: importing the library takes longer
+than a short program has.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
+import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
 
 _BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -34,60 +40,98 @@ class Measurement:
 
 
 class Metrics:
-    """The layers that are measured into one registry: `registry`, or one of its own."""
+    """The layers that are measured together. A collector of prometheus_client: any of its registries takes it."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        # Imported here because it takes longer than the rest of this package.
-        from prometheus_client import CollectorRegistry
-
-        self.registry = CollectorRegistry() if registry is None else registry
+    def __init__(self) -> None:
         self._layers: dict[str, Layer] = {}
         self._lock = threading.Lock()
 
     def layer(self, name: str) -> Layer:
         """The layer with this name (lower-case letters and underscores), always the same one."""
         with self._lock:
-            if name not in self._layers:
-                self._layers[name] = Layer(name, self.registry)
-            return self._layers[name]
+            return self._layers.setdefault(name, Layer(name))
+
+    @functools.cached_property
+    def registry(self) -> CollectorRegistry:
+        """A registry of prometheus_client with nothing but these metrics."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus_client asks for at each scrape."""
+        with self._lock:
+            layers = list(self._layers.values())
+        for layer in layers:
+            yield from layer.collect()
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Of one operation: how many took up to each of the buckets' seconds, all seconds, bytes, failures by error."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_BUCKETS) + 1))
+    seconds: float = 0.0
+    bytes: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
 
 
 class Layer:
     """The operations of one part of the program. Made by `Metrics.layer`."""
 
-    def __init__(self, name: str, registry: CollectorRegistry) -> None:
-        from prometheus_client import Counter, Histogram
-
-        base = f"pravega_{name}"
-        self._seconds: Histogram = Histogram(
-            f"{base}_seconds", f"Time taken by {name}", ["operation"], registry=registry, buckets=_BUCKETS
-        )
-        self._bytes: Counter = Counter(f"{base}_bytes", f"Bytes moved by {name}", ["operation"], registry=registry)
-        self._failures: Counter = Counter(
-            f"{base}_failures", f"Failures of {name}", ["operation", "error"], registry=registry
-        )
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._numbers: dict[str, _Numbers] = {}
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def measure(self, operation: str) -> Iterator[Measurement]:
         """Measure what happens in the with statement; an error passes, and counts as a failure."""
         measurement = Measurement()
+        failure = None
         started = time.perf_counter()
         try:
             yield measurement
         except BaseException as error:
-            self._failures.labels(operation, type(error).__name__).inc()
+            failure = type(error).__name__
             raise
         finally:
-            self._seconds.labels(operation).observe(time.perf_counter() - started)
-            if measurement.bytes:
-                self._bytes.labels(operation).inc(measurement.bytes)
+            self._add(operation, time.perf_counter() - started, measurement.bytes, failure)
+
+    def _add(self, operation: str, seconds: float, moved: int, failure: str | None) -> None:
+        with self._lock:
+            numbers = self._numbers.setdefault(operation, _Numbers())
+            numbers.counts[bisect.bisect_left(_BUCKETS, seconds)] += 1
+            numbers.seconds += seconds
+            numbers.bytes += moved
+            if failure is not None:
+                numbers.failures[failure] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of this layer, as prometheus_client has them."""
+        from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily
+
+        base = f"pravega_{self._name}"
+        taken = HistogramMetricFamily(f"{base}_seconds", f"Time taken by {self._name}", labels=["operation"])
+        moved = CounterMetricFamily(f"{base}_bytes", f"Bytes moved by {self._name}", labels=["operation"])
+        failed = CounterMetricFamily(f"{base}_failures", f"Failures of {self._name}", labels=["operation", "error"])
+        bounds = [*map(str, _BUCKETS), "+Inf"]
+        with self._lock:
+            for operation, numbers in sorted(self._numbers.items()):
+                buckets = list(zip(bounds, itertools.accumulate(numbers.counts), strict=True))
+                taken.add_metric([operation], buckets, numbers.seconds)
+                if numbers.bytes:
+                    moved.add_metric([operation], numbers.bytes)
+                for error, count in sorted(numbers.failures.items()):
+                    failed.add_metric([operation, error], count)
+        yield from (taken, moved, failed)
+
+
+_default = Metrics()
 
 
 def default_metrics() -> Metrics:
     """The metrics of this process."""
-    with _making:  # two threads must not get two of them
-        return _made_once()
-
-
-_making = threading.Lock()
-_made_once = functools.cache(Metrics)
+    return _default

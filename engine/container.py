@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkstore import ObjectNotFound, StorageError
+from chunkstore.metrics import default_metrics
 from engine import checkpoints
 from engine.chunks import check_name, chunk_name, write_chunk
 from engine.errors import DataCorruption, EngineError, FrameDamaged
@@ -45,6 +46,8 @@ from engine.state import State
 from engine.truncation import collect_garbage, truncate_log
 
 logger = logging.getLogger(__name__)
+
+_METRICS = default_metrics().layer("container")
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,11 @@ class Container:
 
         Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
         """
-        return self.submit(operations).result()
+        with _METRICS.measure("commit") as measurement:
+            receipt = self.submit(operations).result()
+            payloads = (op.content for op in operations if isinstance(op, Append))
+            measurement.bytes = sum(len(content) for content in payloads if isinstance(content, Payload))
+            return receipt
 
     def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = ()) -> None:
         """Make an empty segment. Raises SegmentExists."""
@@ -258,7 +265,9 @@ class Container:
         while True:
             pieces = self.plan(segment, start, end)
             try:
-                parts = fetch(self.stores, pieces)
+                with _METRICS.measure("read") as measurement:
+                    parts = fetch(self.stores, pieces)
+                    measurement.bytes = sum(map(len, parts))
                 return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
             except (ObjectNotFound, DataCorruption) as error:
                 self.refresh()
@@ -278,7 +287,9 @@ class Container:
 
     def flush(self) -> int:
         """Write everything that lies only in the log to chunks. Returns the number of bytes that were moved."""
-        return flush(self)
+        with _METRICS.measure("flush") as measurement:
+            measurement.bytes = flush(self)
+            return measurement.bytes
 
     def checkpoint(self) -> None:
         """Make a checkpoint of the present state, so that opening starts here and the log before it can be truncated.

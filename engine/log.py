@@ -23,11 +23,14 @@ import msgpack
 
 from chunkstore import ObjectNotFound, Outcome, Range, StorageError, StorageUnavailable, Store
 from chunkstore import OutcomeUnknown as PutUnknown
+from chunkstore.metrics import default_metrics
 from engine import frames
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.frames import Frame, Kind, Position
 
 T = TypeVar("T")
+
+_METRICS = default_metrics().layer("log")
 
 FOLLOW_BYTES = 32 << 10
 """How much of a frame is read by who follows the log: enough for the metadata of nearly all frames."""
@@ -205,7 +208,10 @@ class Log:
         return dropped
 
     def _put(self, address: int, data: bytes) -> Outcome:
-        return self.store.put_if_absent(frame_path(self.container, address), data)
+        with _METRICS.measure("put_frame") as measurement:
+            outcome = self.store.put_if_absent(frame_path(self.container, address), data)
+            measurement.bytes = len(data)
+            return outcome
 
     def _outcome(self, flight: Flight) -> Outcome:
         """Mine or another's. What is unknown is settled by the same bytes at the same address, again and again (W2)."""
@@ -276,7 +282,10 @@ class Log:
     def _look(self, window: int) -> tuple[list[Frame | FrameDamaged], bool]:
         """The frames at the next addresses, at most `window`, and whether one was absent, which ends the log."""
         found: list[Frame | FrameDamaged] = []
-        for address, prefix in enumerate(self._read_prefixes(self.next, window), self.next):
+        with _METRICS.measure("follow") as measurement:
+            prefixes = self._read_prefixes(self.next, window)
+            measurement.bytes = sum(len(prefix or b"") for prefix in prefixes)
+        for address, prefix in enumerate(prefixes, self.next):
             frame = self._parse(address, prefix) if prefix is not None else None
             if frame is None:
                 return found, True

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from chunkstore import ObjectNotFound, StorageError, Store, open_store
+from chunkstore.metrics import default_metrics
 from chunkstore.testing import (
     CountingStore,
     Crashed,
@@ -978,3 +979,28 @@ def test_on_bad_storage_every_append_is_there_once_or_was_reported(seed: int) ->
     for container in containers:
         assert content(container, "s/a") == data
         audit(container.state)
+
+
+def test_what_a_container_does_is_measured(opened: Opener) -> None:
+    def measured() -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for family in default_metrics().registry.collect():
+            for sample in family.samples:
+                if sample.name.endswith(("seconds_count", "bytes_total", "failures_total")):
+                    found[sample.name.removeprefix("pravega_"), sample.labels["operation"]] += int(sample.value)
+        return found
+
+    container = opened()
+    container.create_segment("s/a")
+    before = measured()
+    container.append("s/a", b"123")
+    container.flush()
+    assert container.read("s/a", 0, 3) == b"123"
+    with pytest.raises(Rejected):
+        container.append("s/b", b"123")
+    gained = measured() - before
+    assert gained["container_bytes_total", "commit"] == gained["container_bytes_total", "flush"] == 3
+    assert gained["container_bytes_total", "read"] == 3
+    assert gained["container_failures_total", "commit"] == 1
+    assert gained["log_seconds_count", "put_frame"] >= 2
+    assert gained["log_bytes_total", "put_frame"] > 200
