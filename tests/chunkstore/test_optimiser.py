@@ -488,6 +488,7 @@ def test_defragmentation_while_others_read_and_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # 10,000 objects are made and deleted, each of which is synced
 def test_defragmentation_of_ten_thousand_chunks(tmp_path: Path) -> None:
     took = defragment(open_store(str(tmp_path)), 10_000, KIB, 512 * KIB)
     assert took["merges"] == 20
