@@ -726,7 +726,7 @@ class Container(NamedTuple):
     collector: GarbageCollector
 
     @classmethod
-    def booted(cls, store: Store, epoch: int, rolling: int = 1000) -> Container:
+    def booted(cls, store: Store, epoch: int, rolling: int = 20) -> Container:
         chunks, metadata, garbage = ChunkStorage(store), MemoryMetadataStore(), StoreGarbageQueue(store, CONTAINER)
         journal = SystemJournal(store, CONTAINER, epoch, garbage, QUICK._replace(rolling_length=rolling))
         journal.boot(metadata)
@@ -765,7 +765,7 @@ def write_and_truncate(container: Container, contents: Contents, attempted: Cont
 def test_system_segments_hold_what_was_written(store: SimulatedStore) -> None:
     contents: Contents = {}
     for epoch in range(1, 5):
-        container = Container.booted(store, epoch, rolling=25)
+        container = Container.booted(store, epoch)
         for segment, content in contents.items():
             assert container.content(segment) == content
         write_and_truncate(container, contents, {})
