@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from chunkstore.chunk_list import ChunkList
+from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.chunks import ChunkStorage
 from chunkstore.errors import InvalidRecord, MetadataConflict, ObjectNotFound, StorageError
 from chunkstore.journal_records import SegmentSnapshot, read_segment_snapshot, segment_snapshot_fields
@@ -249,7 +249,7 @@ def _restore_segment(metadata: MetadataStore, snapshot: SegmentSnapshot) -> None
             blocks=(),
         )
         chunks = ChunkList(transaction, empty)
-        chunks.extend([(chunk.name, chunk.length) for chunk in snapshot.chunks])
+        chunks.extend([WrittenChunk(chunk.name, chunk.length, chunk.checksums) for chunk in snapshot.chunks])
         chunks.record = chunks.record._replace(start_offset=segment.start_offset)
         chunks.save()
         transaction.commit()

@@ -36,6 +36,14 @@ class PlacedChunk(NamedTuple):
         return self.start + self.chunk.length
 
 
+class WrittenChunk(NamedTuple):
+    """A chunk that is added to a segment: its name, its length in bytes, and its checksums if they are known."""
+
+    name: str
+    length: int
+    checksums: bytes = b""
+
+
 class ChunkList:
     """The chunks of the segment `record`. Every change replaces `record`; `save` notes it in the transaction.
 
@@ -92,18 +100,18 @@ class ChunkList:
 
     # -- changing
 
-    def extend(self, chunks: Sequence[tuple[str, int]]) -> None:
-        """Add chunks, by name and length, at the end."""
+    def extend(self, chunks: Sequence[WrittenChunk]) -> None:
+        """Add chunks at the end."""
         if not chunks:
             return
         record = self.record
         if record.last_chunk is not None:
-            self._put(self.chunk(record.last_chunk)._replace(next_chunk=chunks[0][0]))
-        names = [name for name, _ in chunks]
+            self._put(self.chunk(record.last_chunk)._replace(next_chunk=chunks[0].name))
+        names = [chunk.name for chunk in chunks]
         placed = []
         end = record.length
-        for (name, length), following in zip(chunks, [*names[1:], None], strict=True):
-            self._put(ChunkRecord(name, length, following))
+        for (name, length, checksums), following in zip(chunks, [*names[1:], None], strict=True):
+            self._put(ChunkRecord(name, length, following, checksums=checksums))
             placed.append((end, name))
             end += length
         self.record = record._replace(
@@ -115,13 +123,13 @@ class ChunkList:
             last_chunk_start=placed[-1][0],
         )
         if not self._pinned:
-            self._index([(start, name) for (start, name), (_, length) in zip(placed, chunks, strict=True) if length])
+            self._index([place for place, chunk in zip(placed, chunks, strict=True) if chunk.length])
 
-    def grow(self, length: int) -> None:
-        """The last chunk got `length` more bytes."""
+    def grow(self, length: int, checksums: bytes = b"") -> None:
+        """The last chunk got `length` more bytes, and has these checksums now, if they are known."""
         assert self.record.last_chunk is not None
         last = self.chunk(self.record.last_chunk)
-        self._put(last._replace(length=last.length + length))
+        self._put(last._replace(length=last.length + length, checksums=checksums))
         self.record = self.record._replace(length=self.record.length + length)
 
     def cut(self, limit: int) -> list[str]:
@@ -169,7 +177,9 @@ class ChunkList:
         )
         self._join_blocks([(record.length + start, key) for start, key in source.blocks])
 
-    def replace(self, start: int, old: Sequence[str], new_start: int, new: str, length: int) -> None:
+    def replace(
+        self, start: int, old: Sequence[str], new_start: int, new: str, length: int, checksums: bytes = b""
+    ) -> None:
         """Put one chunk in the place of the consecutive chunks `old`, of which the first begins at `start`.
 
         The new chunk of `length` bytes begins at `new_start`, beyond `start` only where everything before is truncated,
@@ -185,7 +195,7 @@ class ChunkList:
         following = run[-1].chunk.next_chunk
         for placed in run:
             self._transaction.delete(placed.chunk.key)
-        self._put(ChunkRecord(new, length, following))
+        self._put(ChunkRecord(new, length, following, checksums=checksums))
         if not is_first:
             self._put(self._before(run[0])._replace(next_chunk=new))
         self.record = record._replace(

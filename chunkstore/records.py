@@ -145,12 +145,16 @@ _NOT_NEGATIVE = (
 
 
 class ChunkRecord(NamedTuple):
-    """A chunk: the object `name`, of which the first `length` bytes count. `next_chunk` is None for the last."""
+    """A chunk: the object `name`, of which the first `length` bytes count. `next_chunk` is None for the last.
+
+    `checksums` of its blocks (see `chunkstore.checksums`) are ours; empty for a chunk of which they are not known.
+    """
 
     name: str
     length: int
     next_chunk: str | None = None
     status: Status = Status.ACTIVE
+    checksums: bytes = b""
 
     @property
     def key(self) -> str:
@@ -203,7 +207,8 @@ def encode(record: Record) -> bytes:
         case SegmentRecord():
             revisions = (_segment_fields(record), _block_list(record)) if record.blocks else (_segment_fields(record),)
         case ChunkRecord():
-            revisions = (_chunk_fields(record),)
+            own = (record.checksums,) if record.checksums else ()
+            revisions = (_chunk_fields(record), *own)
         case IndexBlockRecord():
             revisions = (_block_fields(record),)
         case ReadIndexBlock():
@@ -302,7 +307,10 @@ def _chunk_fields(record: ChunkRecord) -> bytes:
 
 def _read_chunk(revisions: dict[int, FieldReader]) -> ChunkRecord:
     fields = revisions[0]
-    return ChunkRecord(fields.utf(), fields.compact_long(), fields.utf() or None, Status(fields.compact_int()))
+    checksums = revisions[1].take(revisions[1].rest) if 1 in revisions else b""
+    return ChunkRecord(
+        fields.utf(), fields.compact_long(), fields.utf() or None, Status(fields.compact_int()), checksums
+    )
 
 
 def _block_fields(record: IndexBlockRecord) -> bytes:

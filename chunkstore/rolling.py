@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chunkstore.chunk_list import ChunkList
+from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage
 from chunkstore.errors import (
     ChunkNotFound,
@@ -191,12 +191,12 @@ class AdoptionReport:
 
 
 class _Found(NamedTuple):
-    """What old code left of a segment, which begins at `start`: `chunks` are names and lengths of those with bytes."""
+    """What old code left of a segment, which begins at `start`: `chunks` are those with bytes."""
 
     max_length: int
     sealed: bool
     start: int
-    chunks: list[tuple[str, int]]
+    chunks: list[WrittenChunk]
 
 
 class LegacySegments:
@@ -309,13 +309,13 @@ class LegacySegments:
             info = self._info(segment)
             if info is None:
                 return None
-            only = [(segment, info.length)] if info.length else []
+            only = [WrittenChunk(segment, info.length)] if info.length else []
             return _Found(NO_ROLLING, self._is_sealed(segment), 0, only)
         placed = self._existing(segment, header)
         if header.chunks and not placed:
             return None  # its deletion failed before the header was gone
-        chunks = [(chunk.name, length) for chunk, length in placed if length]
-        if len({name for name, _ in chunks}) < len(chunks):
+        chunks = [WrittenChunk(chunk.name, length) for chunk, length in placed if length]
+        if len({chunk.name for chunk in chunks}) < len(chunks):
             raise InvalidHeader(f"segment {segment!r}: its header has a chunk twice")
         return _Found(header.max_length, self._is_sealed(name), placed[0][0].start if placed else 0, chunks)
 

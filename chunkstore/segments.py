@@ -24,7 +24,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from chunkstore.chunk_list import ChunkList, PlacedChunk
+from chunkstore.checksums import block_checksums, continued
+from chunkstore.chunk_list import ChunkList, PlacedChunk, WrittenChunk
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.errors import InvalidOffset, MetadataConflict, StorageError, StorageFull
@@ -152,8 +153,11 @@ class ChunkedSegmentStorage:
 
     # -- existence
 
-    def create(self, segment: str, rolling_length: int = 0) -> SegmentHandle:
-        """Make an empty segment, whose chunks are full at `rolling_length` bytes (0: never). Raises SegmentExists."""
+    def create(self, segment: str, rolling_length: int = 0, start_offset: int = 0) -> SegmentHandle:
+        """Make an empty segment, whose chunks are full at `rolling_length` bytes (0: never). Raises SegmentExists.
+
+        It begins at `start_offset`, as if what was before it had been written and truncated.
+        """
         check_path(segment)
         check_path(new_chunk_name(segment, self.epoch, NO_ROLLING))
         if rolling_length < 0:
@@ -170,6 +174,10 @@ class ChunkedSegmentStorage:
                 segment,
                 status=status,
                 max_rolling_length=rolling_length or default,
+                length=start_offset,
+                start_offset=start_offset,
+                first_chunk_start=start_offset,
+                last_chunk_start=start_offset,
                 owner_epoch=self.epoch,
                 last_modified=self._now(),
             )
@@ -249,15 +257,15 @@ class ChunkedSegmentStorage:
                 self._remember_open_chunk(segment, chunks.record.last_chunk)
         return length
 
-    def attach(self, handle: SegmentHandle, offset: int, chunks: Sequence[tuple[str, int]]) -> int:
-        """Make existing chunks, by name and length in bytes, the end of the segment, which is at `offset` (S3).
+    def attach(self, handle: SegmentHandle, offset: int, chunks: Sequence[WrittenChunk]) -> int:
+        """Make existing chunks the end of the segment, which is at `offset` (S3).
 
         They were written by others under names that are used nowhere else, and nothing may be added to them any more.
         Returns their length together. Raises as `write`, and ChunkInUse.
         """
         segment = self._writable(handle)
-        names = [name for name, _ in chunks]
-        for name, length in chunks:
+        names = [chunk.name for chunk in chunks]
+        for name, length, _ in chunks:
             check_path(name)
             if length <= 0:
                 raise ValueError(f"segment {segment!r}: chunk {name!r} has {length} bytes: leave it out")
@@ -274,7 +282,7 @@ class ChunkedSegmentStorage:
                 self._open_chunks.pop(segment, None)
                 layout.extend(chunks)
                 self._commit(transaction, layout)
-        return sum(length for _, length in chunks)
+        return sum(chunk.length for chunk in chunks)
 
     def seal(self, handle: SegmentHandle) -> None:
         """Let nothing be added to the segment any more. Nothing happens if it is sealed."""
@@ -467,15 +475,16 @@ class ChunkedSegmentStorage:
             if piece and self._append(last.name, last.length, piece):
                 rest.skip(piece)
                 changes.appended(last.name, last.length, sum(map(len, piece)))
-                chunks.grow(sum(map(len, piece)))
+                known = last.checksums or not last.length
+                chunks.grow(sum(map(len, piece)), continued(last.checksums, last.length, *piece) if known else b"")
         offsets = range(chunks.record.length, chunks.record.length + rest.length, rolling)
         added = []
         for name in self._track_new_chunks(segment, offsets):
             piece = rest.ahead(rolling)
             self._chunks.create_with_content(name, piece)
             rest.skip(piece)
-            added.append((name, sum(map(len, piece))))
-        changes.added(added)
+            added.append(WrittenChunk(name, sum(map(len, piece)), block_checksums(*piece)))
+        changes.added([(chunk.name, chunk.length) for chunk in added])
         chunks.extend(added)
         if added:
             chunks.record = chunks.record._replace(status=chunks.record.status & ~Status.OWNERSHIP_CHANGED)

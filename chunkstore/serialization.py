@@ -130,9 +130,9 @@ class FieldReader:
         return int.from_bytes(bytes([first - form.marker]) + self.take(form.size - 1), "big")
 
 
-def with_version(version: int, fields: bytes) -> bytes:
-    """A whole value: `fields` as revision 0 of `version`."""
-    return bytes([0]) + _with_revisions(version, (fields,))
+def with_version(version: int, *revisions: bytes) -> bytes:
+    """A whole value: the fields of the revisions of `version`, from revision 0 on."""
+    return bytes([0]) + _with_revisions(version, revisions)
 
 
 def open_version(data: bytes) -> tuple[int, FieldReader]:
@@ -142,9 +142,14 @@ def open_version(data: bytes) -> tuple[int, FieldReader]:
 
 def read_version(reader: FieldReader) -> tuple[int, FieldReader]:
     """As `open_version`, where other fields may follow the value."""
-    _check_form(reader)
-    version, revisions = _read_revisions(reader)
+    version, revisions = read_revisions(reader)
     return version, revisions[0]
+
+
+def read_revisions(reader: FieldReader) -> tuple[int, dict[int, FieldReader]]:
+    """The version of a value, and readers for the fields of its revisions by their ids, 0 among them."""
+    _check_form(reader)
+    return _read_revisions(reader)
 
 
 def with_type(kind: int, version: int, *revisions: bytes) -> bytes:

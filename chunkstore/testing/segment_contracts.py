@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from chunkstore.chunk_list import WrittenChunk
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.garbage import GarbageCollector, StoreGarbageQueue
@@ -91,7 +92,7 @@ class World:
         for length in lengths:
             chunk = new_chunk_name(name, 0, at)
             self.chunks.create_with_content(chunk, DATA[at : at + length])
-            segments.attach(handle, at, [(chunk, length)])
+            segments.attach(handle, at, [WrittenChunk(chunk, length)])
             at += length
         return handle
 
@@ -330,7 +331,7 @@ class SegmentContract:
         names = [new_chunk_name(NAME, 0, 10) for _ in range(2)]
         world.chunks.create_with_content(names[0], DATA[10:30])
         world.chunks.create_with_content(names[1], DATA[30:60] + b"what does not count")
-        assert segments.attach(handle, 10, [(names[0], 20), (names[1], 30)]) == 50
+        assert segments.attach(handle, 10, [WrittenChunk(names[0], 20), WrittenChunk(names[1], 30)]) == 50
         segments.write(handle, 60, DATA[60:70])
         assert segments.read(handle, 0, 70) == world.content(segments, NAME) == DATA[:70]
         assert world.chunks.info(names[1]).length == 30 + 19  # nobody has added to it
@@ -584,7 +585,7 @@ class SegmentContract:
         handle = segments.create(NAME)
         chunk = new_chunk_name(NAME, 0, 0)
         world.chunks.create_with_content(chunk, DATA[:9])
-        segments.attach(handle, 0, [(chunk, 10)])
+        segments.attach(handle, 0, [WrittenChunk(chunk, 10)])
         assert chunk in str(refused(SegmentDamaged, segments.read, handle, 0, 10))
         assert segments.read(handle, 0, 9) == DATA[:9]
         world.chunks.delete(ChunkHandle(chunk, False))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from unittest import mock
 
-from chunkstore.chunk_list import ChunkList
+from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.chunk_names import made_for
 from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.errors import StorageError
@@ -269,7 +269,7 @@ class SegmentSimulation:
         for content in contents:
             chunk = f"{name}.E-0-O-0.{self.random.getrandbits(128):032x}"
             self.store._store(chunk, content + b"more than counts")
-            chunks.append((chunk, len(content)))
+            chunks.append(WrittenChunk(chunk, len(content)))
 
         def apply(state: State) -> None:
             self.growing(state, name, offset).content += b"".join(contents)

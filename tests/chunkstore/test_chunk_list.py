@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chunkstore import chunk_list
-from chunkstore.chunk_list import ChunkList
+from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.errors import MetadataConflict
 from chunkstore.metadata_store import MemoryMetadataStore, MemoryTable
 from chunkstore.records import Record, SegmentRecord, Status, segment_key
@@ -68,7 +68,7 @@ class Chunks:
         chunks = []
         for _ in range(self.random.randint(1, most)):
             length = self.random.randint(1, 9)
-            chunks.append((self.new(end, end + length), length))
+            chunks.append(WrittenChunk(self.new(end, end + length), length))
             end += length
         return chunks
 
@@ -76,7 +76,7 @@ class Chunks:
         end = layout.record.length
         chunks = self.some(end)
         layout.extend(chunks)
-        for name, length in chunks:
+        for name, length, _ in chunks:
             self.plain.append((name, end, end + length))
             end += length
 
@@ -100,7 +100,7 @@ class Chunks:
         for _ in range(self.random.randint(0, 3)):
             chunks = self.some(end)
             source.extend(chunks)
-            for name, length in chunks:
+            for name, length, _ in chunks:
                 self.plain.append((name, end, end + length))
                 end += length
         layout.join(source.record)
@@ -218,7 +218,7 @@ def test_empty_chunks_do_no_harm() -> None:
     chunks = Chunks(0)
     with chunks.metadata.begin(segment_key(NAME)) as transaction:
         layout = ChunkList(transaction, chunks.record())
-        layout.extend([("a", 0), ("b", 5), ("c", 0), ("d", 0), ("e", 5), ("f", 0)])
+        layout.extend([WrittenChunk(*c) for c in [("a", 0), ("b", 5), ("c", 0), ("d", 0), ("e", 5), ("f", 0)]])
         layout.save()
         layout.record.check_invariants()
         assert [layout.find(offset).chunk.name for offset in range(10)] == ["b"] * 5 + ["e"] * 5
@@ -232,6 +232,6 @@ def test_empty_chunks_do_no_harm() -> None:
         layout.record = layout.record._replace(start_offset=10)
         assert layout.cut(10) == ["c", "d", "x"]
         layout.record.check_invariants()
-        layout.extend([("y", 3)])
+        layout.extend([WrittenChunk("y", 3)])
         assert layout.find(10).chunk.name == "y"
         layout.record.check_invariants()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from chunkstore import StorageError, StorageUnavailable, Store, open_store
+from chunkstore.chunk_list import WrittenChunk
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.chunks import ChunkStorage
 from chunkstore.errors import MetadataConflict
@@ -478,7 +479,7 @@ def test_a_chunk_that_comes_alive_during_the_sweep_stays(world: World) -> None:
     world.chunks.create_with_content(name, DATA)
     report = sweep(world).run(world.now + DAY + 1, plausible_share=1.0)
     assert report.orphans == (name,)
-    segments.attach(handle, 0, [(name, 1000)])
+    segments.attach(handle, 0, [WrittenChunk(name, 1000)])
     assert collector(world).run_once(world.now + DAY + 1) == GarbageReport(alive=1)
     assert segments.read(handle, 0, 1000) == DATA
 

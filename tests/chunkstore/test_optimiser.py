@@ -15,6 +15,7 @@ import pytest
 
 from chunkstore import InvalidOffset, Store, Unsupported, open_store
 from chunkstore.backup import verify
+from chunkstore.chunk_list import WrittenChunk
 from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.garbage import GarbageCollector, StoreGarbageQueue
 from chunkstore.journal import SystemJournal, system_segments
@@ -429,8 +430,8 @@ def defragment(store: Store, count: int, size: int, target: int) -> dict[str, in
     counting = CountingStore(store)
     rig = Rig.over(counting, OptimiserConfig(target=target))
     handle = rig.storage.create(S)
-    names = [(f"attached/{number}", size) for number in range(count)]
-    for number, (name, _) in enumerate(names):
+    names = [WrittenChunk(f"attached/{number}", size) for number in range(count)]
+    for number, (name, _, _) in enumerate(names):
         store.put(name, numbered(number, size))
     rig.storage.attach(handle, 0, names)
     appended = count

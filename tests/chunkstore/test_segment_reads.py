@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
+from chunkstore.chunk_list import WrittenChunk
 from chunkstore.chunks import ChunkStorage
 from chunkstore.metadata_store import MemoryMetadataStore
 from chunkstore.segment_errors import SegmentDamaged, SegmentTruncated
@@ -262,7 +263,7 @@ def test_a_sequential_read_is_nearly_as_fast_as_the_files(tmp_path: Path) -> Non
     for number in range(count):
         name = f"scope/stream/chunk{number:03d}"
         store.put(name, content)
-        chunks.append((name, size))
+        chunks.append(WrittenChunk(name, size))
     segments.attach(handle, 0, chunks)
     config = ReadConfig()
     reads = SegmentReads(world.chunks, MemoryMetadataStore(world.table), config)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chunkstore import StorageUnavailable, chunk_list, open_store
-from chunkstore.chunk_list import ChunkList
+from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.chunk_names import made_for, new_chunk_name
 from chunkstore.chunks import ChunkStorage
 from chunkstore.errors import InvalidOffset, OutcomeUnknown, StorageFull
@@ -89,8 +89,8 @@ def pattern(start: int, end: int) -> bytes:
     return bytes(at % 251 for at in range(start, end))
 
 
-def sparse(size: int) -> tuple[str, int]:
-    return f"sparse/{size}/{uuid.uuid4()}", size
+def sparse(size: int) -> WrittenChunk:
+    return WrittenChunk(f"sparse/{size}/{uuid.uuid4()}", size)
 
 
 @pytest.mark.parametrize("appends", [True, False])

@@ -29,7 +29,12 @@ def crc32c_of(parts: Iterable[bytes | bytearray | memoryview]) -> int:
 
 def block_checksums(*parts: bytes | bytearray | memoryview) -> bytes:
     """The checksums of the blocks of the concatenation of `parts`, 4 bytes big-endian each; of one block at least."""
-    sums, crc, room = [], 0, BLOCK
+    return _block_checksums(0, BLOCK, parts)
+
+
+def _block_checksums(crc: int, room: int, parts: Iterable[bytes | bytearray | memoryview]) -> bytes:
+    """The same, of parts that continue a block: its checksum so far, and how many bytes it still takes."""
+    sums = []
     for part in parts:
         view, start = memoryview(part), 0
         while start < len(view):
@@ -41,6 +46,16 @@ def block_checksums(*parts: bytes | bytearray | memoryview) -> bytes:
             start += len(piece)
             room -= len(piece)
     return b"".join(crc.to_bytes(WIDTH, "big") for crc in [*sums, crc])
+
+
+def continued(checksums: bytes, length: int, *parts: bytes | bytearray | memoryview) -> bytes:
+    """The checksums of `length` bytes that have `checksums`, with `parts` behind them."""
+    if not length:
+        return block_checksums(*parts)
+    kept, crc, room = checksums, 0, BLOCK
+    if length % BLOCK:
+        kept, crc, room = checksums[:-WIDTH], int.from_bytes(checksums[-WIDTH:], "big"), BLOCK - length % BLOCK
+    return kept + _block_checksums(crc, room, parts)
 
 
 def first_bad_block(data: memoryview, checksums: bytes) -> int | None:
