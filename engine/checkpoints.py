@@ -15,17 +15,21 @@ import immutables
 import msgpack
 
 from chunkstore import ObjectNotFound, Store
-from engine.checksums import crc32c
+from chunkstore.checksums import crc32c
 from engine.errors import DataCorruption
 from engine.frames import START, Position
 from engine.log import checkpoint_path, folder
 from engine.operations import decode_extents, encode_extents
-from engine.segments import Extents, FrameRef, Segment
-from engine.state import EMPTY, Entry, State
+from engine.segment_map import SegmentMap
+from engine.segments import Extents, Segment
+from engine.state import EMPTY, Cycle, Garbage, State, layout_of
+from engine.tables import Entry, Table
 
 MAGIC = b"PSCP"
 VERSION = 1
 _HEADER = struct.Struct(">24s4sBIqI")
+HEADER = _HEADER.size
+"""Bytes before the state in the object."""
 
 
 class Opening(NamedTuple):
@@ -43,8 +47,8 @@ def encode(container: int, head: Position, state: State) -> bytes:
     return bytes(prefix + crc32c(body, crc32c(prefix)).to_bytes(4, "big") + body)
 
 
-def decode(data: bytes, path: str, container: int, address: int) -> Opening:
-    """The inverse of `encode`; DataCorruption when a check fails."""
+def decode(data: bytes, path: str, container: int, address: int | None) -> Opening:
+    """The inverse of `encode`, of the frame at `address` if that is known. Raises DataCorruption when a check fails."""
     if len(data) < _HEADER.size:
         raise _damaged(path, f"it has only {len(data)} bytes")
     _, magic, version, number, own, crc = _HEADER.unpack_from(data)
@@ -52,7 +56,7 @@ def decode(data: bytes, path: str, container: int, address: int) -> Opening:
         raise _damaged(path, f"it is not a checkpoint of format {VERSION}")
     if crc != crc32c(data[_HEADER.size :], crc32c(data[: _HEADER.size - 4])):
         raise _damaged(path, "its checksum does not match")
-    if number != container or own != address:
+    if number != container or address not in (own, None):
         raise _damaged(path, f"it holds checkpoint {own} of container {number}")
     head, plain = msgpack.unpackb(data[_HEADER.size :], strict_map_key=False)
     return Opening(Position(*head), _state(plain))
@@ -91,50 +95,60 @@ def _plain(state: State) -> list[Any]:
         state.sequence,
         state.checkpoint,
         state.flushed,
-        [[*segment[:7], dict(segment.attributes), _extents(segment.extents)] for segment in state.segments.values()],
-        {
-            name: {key: list(entry) for key, entry in entries.items()}  #
-            for name, entries in state.tables.items()
-        },
-        dict(state.garbage),
+        state.logged_bytes,
+        state.segments.packed(_plain_segment),
+        list(state.unsaved),
+        {name: _plain_table(table) for name, table in state.tables.items()},
+        dict(state.chunks.items()),
+        dict(state.garbage.items()),
+        list(state.dropped),
+        list(state.cycle),
     ]
 
 
-def _extents(extents: Extents) -> list[Any]:
+def _plain_segment(segment: Segment) -> list[Any]:
+    return [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
+
+
+def _plain_table(table: Table) -> list[Any]:
+    recent = {key: list(entry) for key, entry in table.recent.items()}
+    return [recent, *table[1:4], list(table.layout), _plain_extents(table.entries), _plain_extents(table.pages)]
+
+
+def _plain_extents(extents: Extents) -> list[Any]:
     pairs = list(extents)
-    return [pairs[0][0] if pairs else 0, encode_extents([extent for _, extent in pairs])]
+    return [pairs[0][0], encode_extents([extent for _, extent in pairs])] if pairs else []
 
 
 def _state(plain: list[Any]) -> State:
-    sequence, checkpoint, flushed, segments, tables, garbage = plain
-    found: dict[str, Segment] = {}
-    chunks: dict[str, int] = {}
-    frames: dict[FrameRef, FrameRef] = {}
-    for name, number, start, length, sealed, modified, logged, attributes, (offset, extents) in segments:
-        items = [
-            extent if extent.flushed else extent._replace(source=frames.setdefault(extent.source, extent.source))  # type: ignore[arg-type]
-            for extent in decode_extents(extents)
-        ]
-        for extent in items:
-            if isinstance(extent.source, str):
-                chunks[extent.source] = chunks.get(extent.source, 0) + 1
-        content = Extents().appended(offset, items)
-        found[name] = Segment(
-            name, number, start, length, sealed, modified, logged, immutables.Map(attributes), content
-        )
+    sequence, checkpoint, flushed, logged, segments, unsaved, tables, chunks, garbage, dropped, cycle = plain
     return State(
         sequence,
         checkpoint,
         flushed,
-        sum(segment.logged for segment in found.values()),
-        immutables.Map({name: True for name, segment in found.items() if segment.logged}),
-        immutables.Map(found),
-        immutables.Map(
-            {
-                name: immutables.Map({key: Entry(*entry) for key, entry in entries.items()})
-                for name, entries in tables.items()
-            }
-        ),
+        logged,
+        immutables.Map(dict.fromkeys(unsaved, True)),
+        SegmentMap(segments, _segment),
+        immutables.Map({name: _table(fields) for name, fields in tables.items()}),
         immutables.Map(chunks),
-        immutables.Map(garbage),
+        immutables.Map({name: Garbage(*fields) for name, fields in garbage.items()}),
+        immutables.Map(dict.fromkeys(dropped, True)),
+        Cycle(*cycle),
     )
+
+
+def _segment(fields: list[Any]) -> Segment:
+    return Segment._make([*fields[:7], immutables.Map(fields[7]), _extents(fields[8]), *fields[9:]])
+
+
+def _table(fields: list[Any]) -> Table:
+    recent, size, flushed, dropped, layout, entries, pages = fields
+    known = immutables.Map({key: Entry(*entry) for key, entry in recent.items()})
+    return Table(known, size, flushed, dropped, layout_of(layout), _extents(entries), _extents(pages))
+
+
+def _extents(plain: list[Any]) -> Extents:
+    if not plain:
+        return Extents()
+    offset, extents = plain
+    return Extents().appended(offset, decode_extents(extents))

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Sequence
 
 from chunkstore import Store
+from chunkstore.checksums import block_checksums
 from chunkstore.port import check_path
-from engine.checksums import block_checksums
 from engine.segments import Extent
 
 MAX_CHUNK = 64 << 20

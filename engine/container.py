@@ -13,41 +13,55 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from chunkstore import ObjectNotFound, StorageError
 from chunkstore.metrics import default_metrics
 from engine import checkpoints
+from engine.backups import lost_log
+from engine.cache import Cache
 from engine.chunks import check_name, chunk_name, write_chunk
-from engine.errors import DataCorruption, EngineError, FrameDamaged
-from engine.flush import flush
-from engine.frames import Position
+from engine.errors import DataCorruption, EngineError, FrameDamaged, SegmentNotFound
+from engine.frames import START, Position
 from engine.log import Executor, InlineExecutor, Log, boot_time
 from engine.operations import (
     Append,
     AttributeUpdate,
+    CheckEntry,
     Checkpoint,
     CreateSegment,
     DeleteSegment,
     MergeSegment,
     Operation,
     Payload,
+    PutEntry,
     SealSegment,
     TruncateSegment,
     UpdateAttributes,
 )
-from engine.processor import Pending, Processor, Receipt
-from engine.reads import Piece, Stores, fetch, plan
+from engine.pending import Pending, Receipt, payload_size
+from engine.processor import Processor
+from engine.read_index import ReadEntry, ReadIndex
+from engine.reads import Piece, Stores, fetch_through, plan
+from engine.segment_records import decode_segment
 from engine.segments import Extent, Segment
 from engine.state import State
+from engine.storage_metadata import ContainerRecords
+from engine.storage_writer import StorageWriter
+from engine.table_content import check_entry
+from engine.tables import ATTRIBUTES, METADATA, Entry, Known, attribute_key
+from engine.throttle import Throttle
+from engine.tier_two import Changes, TierTwo
 from engine.truncation import collect_garbage, truncate_log
 
 logger = logging.getLogger(__name__)
 
 _METRICS = default_metrics().layer("container")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,12 @@ class Settings:
     garbage_delay: seconds for which chunks outlive the operation that let them go (G1); likewise.
     checkpoint_frames: a checkpoint is due after this many frames, unless checkpoints would take too much of the time.
     flush_bytes, flush_frames: the append that brings the log to so many unflushed bytes, or to so many frames since the
-    oldest unflushed one, flushes.
+    last flush cycle began, flushes.
+    flush_seconds: the first append after so much time since the last flush cycle flushes too.
+    backlog_bytes, outstanding_bytes: see Throttle.
+    active_segments: how many segments are kept in memory at most (Pravega: segment.active.count.max).
+    cache_bytes: the size of the cache of what was read. poll: seconds between two looks at the log of who waits for
+    others' appends.
     flights, linger: see Processor. patience: see Log. upkeep: whether appends set off upkeep at all.
     threaded: requests in flight and upkeep are carried out by threads; otherwise all is done in the caller's thread.
     """
@@ -68,6 +87,12 @@ class Settings:
     checkpoint_frames: int = 8
     flush_bytes: int = 32 << 20
     flush_frames: int = 1000
+    flush_seconds: float = 300.0
+    backlog_bytes: int = 1 << 30
+    outstanding_bytes: int = 128 << 20
+    active_segments: int = 25_000
+    cache_bytes: int = 64 << 20
+    poll: float = 0.1
     flights: int = 4
     linger: float = 0.005
     patience: float = 60.0
@@ -100,8 +125,8 @@ class Container:
         self.stores = stores
         self.number = number
         self.settings = settings or Settings()
-        self._clock = clock
-        self._now = now
+        self.clock = clock
+        self.now = now
         self._sleep = sleep
         self._pool: ThreadPoolExecutor | None = None
         self._executor = executor or self._make_executor()
@@ -110,12 +135,27 @@ class Container:
         self._deferred: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._working = False
         self._truncated = clock()
+        self._trouble = ""
+        self._throttle = Throttle(
+            self.settings.outstanding_bytes,
+            self.settings.backlog_bytes,
+            self.settings.patience,
+            relieve=self._relieve,
+            clock=clock,
+            sleep=sleep,
+        )
         self._next_checkpoint = -math.inf
+        self.cache = Cache(self.settings.cache_bytes)
+        self.tier_two = TierTwo(stores, number, self.cache)
+        self.records = ContainerRecords(self)
+        self.read_index = ReadIndex(self)
+        self._writer = StorageWriter(self)
         log, state = self._open()
         self._processor = Processor(
             log,
             state,
             reopen=self._open,
+            look_up=self._look_up,
             spill=self._spill,
             forget=self._forget,
             committed=self._committed,
@@ -125,11 +165,15 @@ class Container:
             threaded=self.settings.threaded,
             now=now,
         )
-        if repair is not None:
-            self._give_up(repair)
-        self._processor.refresh()
-        if exclusive:
-            self._processor.claim()
+        try:
+            if repair is not None:
+                self._give_up(repair)
+            self._processor.refresh()
+            if exclusive:
+                self._processor.claim()
+        except BaseException:
+            self.close()
+            raise
 
     def _give_up(self, address: int) -> None:
         with contextlib.suppress(FrameDamaged):
@@ -144,8 +188,12 @@ class Container:
 
     def _open(self) -> tuple[Log, State]:
         """Log and state from the newest checkpoint (W6). The time before the listing is the first proof of the head."""
-        proof = self._clock()
+        proof = self.clock()
         head, state = checkpoints.read_newest(self.stores.log, self.number)
+        if head == START and (lost := lost_log(self.stores, self.number)) is not None:
+            head, state = checkpoints.read_newest(self.stores.log, self.number)
+            if head == START:  # and was so before and after the look at the log's first frame
+                raise lost
         log = Log(
             self.stores.log,
             self.number,
@@ -154,7 +202,7 @@ class Container:
             grace=self.settings.grace,
             executor=self._executor,
             patience=self.settings.patience,
-            clock=self._clock,
+            clock=self.clock,
             sleep=self._sleep,
         )
         return log, state
@@ -164,12 +212,20 @@ class Container:
     def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
         """Queue operations that take effect together or not at all. The future fails as `commit` does.
 
-        Raises ValueError for the name of a new segment that chunks cannot be named after, ContainerOffline.
+        Raises ValueError for the name of a new segment that chunks cannot be named after, Throttled, ContainerOffline.
         """
         for operation in operations:
-            if isinstance(operation, CreateSegment):
-                check_name(operation.segment)
-        future = self._processor.submit(operations)
+            check(operation)
+        size = payload_size(operations)
+        if size:
+            self._throttle.admit(size, lambda: self.state.logged_bytes)
+        try:
+            future = self._processor.submit(operations)
+        except BaseException:
+            self._throttle.release(size)
+            raise
+        if size:
+            future.add_done_callback(lambda _: self._throttle.release(size))
         if not self.settings.threaded:
             self._do_deferred()
         return future
@@ -203,22 +259,31 @@ class Container:
         offset_given: int = self.commit([Append(segment, Payload(data), offset, tuple(updates))]).results[0]
         return offset_given
 
+    def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Receipt]:
+        """Append without waiting; the future fails as `append` does."""
+        return self.submit([Append(segment, Payload(data))])
+
     def seal(self, segment: str) -> None:
         """Let the segment take no more data. Raises SegmentNotFound."""
         self.commit([SealSegment(segment)])
 
-    def merge(self, target: str, source: str) -> int:
-        """Append all of a sealed segment to another, moving no data, and delete it. Returns its offset there."""
-        offset: int = self.commit([MergeSegment(target, source)]).results[0]
+    def merge(self, target: str, source: str, header: bytes | bytearray | memoryview = b"") -> int:
+        """Append all of a sealed segment to another, moving no data, and delete it. Returns where that begins there.
+
+        `header` goes before it in the same step (PDP-43). Raises SegmentNotFound, SegmentSealed, SegmentNotSealed,
+        BadOffset for a source that was truncated.
+        """
+        operation = MergeSegment(target, source, Payload(header) if len(header) else ())
+        offset: int = self.commit([operation]).results[0]
         return offset
 
     def truncate(self, segment: str, offset: int) -> None:
         """Forget what lies before `offset`. Raises SegmentNotFound, BadOffset."""
         self.commit([TruncateSegment(segment, offset)])
 
-    def delete(self, segment: str) -> None:
-        """Delete a segment. Raises SegmentNotFound."""
-        self.commit([DeleteSegment(segment)])
+    def delete(self, *segments: str) -> None:
+        """Delete segments, all or none. Raises SegmentNotFound."""
+        self.commit([DeleteSegment(segment) for segment in segments])
 
     def update_attributes(self, segment: str, updates: Sequence[AttributeUpdate]) -> None:
         """Update attributes, all or none. Raises SegmentNotFound, BadAttributeUpdate."""
@@ -237,6 +302,20 @@ class Container:
         return self._processor.failure is not None
 
     @property
+    def outstanding(self) -> int:
+        """Bytes of payload that were submitted and are not durable yet."""
+        return self._throttle.outstanding
+
+    def fail(self, cause: BaseException) -> None:
+        """Take the container offline, as one in whose state something is wrong."""
+        self._processor.fail(cause)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What took the container offline."""
+        return self._processor.failure
+
+    @property
     def head(self) -> Position:
         """Position of the last frame in `state`."""
         return self._processor.log.head
@@ -247,11 +326,148 @@ class Container:
 
     def info(self, segment: str) -> Segment:
         """The properties of a segment, up to date. Raises SegmentNotFound."""
-        return self.refresh().segment(segment)
+        found = self.infos([segment])[segment]
+        if found is None:
+            raise SegmentNotFound(segment)
+        return found
+
+    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
+        """The properties of many segments, up to date, None for those that do not exist."""
+        return self.activated(segments, self.refresh())
+
+    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
+        """Segments by name as `state` has them, or this process knows them; those not active are looked up."""
+        return self._looked_up(lambda state: self._found(segments, state), state)
+
+    def _found(self, segments: Collection[str], state: State) -> dict[str, Segment | None]:
+        found: dict[str, Segment | None] = {}
+        idle = []
+        for name in segments:
+            found[name] = state.segments.get(name)
+            if found[name] is None:
+                idle.append(name)
+        for name, entry in self.tier_two.entries(state, METADATA, idle).items() if idle else ():
+            if entry is not None and entry.value is not None:
+                found[name] = decode_segment(entry.value, entry.version)
+        return found
+
+    def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """Attributes of a segment, up to date: those of the given ones that it has, or all. Raises SegmentNotFound."""
+        self.refresh()
+        return self.known_attributes(segment, attributes)
+
+    def known_attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """The same, as this process knows them."""
+        info = self.activated([segment])[segment]
+        if info is None:
+            raise SegmentNotFound(segment)
+        found = dict(info.attributes)
+        if info.spilled:
+            found = self._spilled(info, attributes) | found
+        return found if attributes is None else {key: found[key] for key in attributes if key in found}
+
+    def _spilled(self, segment: Segment, attributes: Collection[bytes] | None) -> dict[bytes, int]:
+        """What the table of attributes has of a segment."""
+        prefix = attribute_key(segment.id, b"")
+        entries: Iterable[tuple[str, Entry | None]] = (
+            self.scan_entries(ATTRIBUTES, prefix)
+            if attributes is None
+            else self.entries(ATTRIBUTES, [attribute_key(segment.id, key) for key in attributes]).items()
+        )
+        return {
+            bytes.fromhex(key[len(prefix) :]): int.from_bytes(entry.value, "big", signed=True)
+            for key, entry in entries
+            if entry is not None and entry.value is not None
+        }
+
+    # --- tables ------------------------------------------------------------------------------------------------
+
+    def put_entries(
+        self, table: str, entries: Mapping[str, bytes | None], expected: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Put entries of a table, or remove those whose value is None, all or none. Returns their new versions.
+
+        expected: versions that entries must have, -1 for those that must be absent, by their keys. Raises
+        BadKeyVersion, ValueError for keys and values that are too long.
+        """
+        wanted = expected or {}
+        operations: list[Operation] = [PutEntry(table, key, value, wanted.get(key)) for key, value in entries.items()]
+        operations += [CheckEntry(table, key, version) for key, version in wanted.items() if key not in entries]
+        return dict(zip(entries, self.commit(operations).results, strict=False))
+
+    def entry(self, table: str, key: str) -> Entry | None:
+        """An entry of a table, as this process knows it, None if there is none."""
+        return self.entries(table, [key])[key]
+
+    def entries(
+        self, table: str, keys: Collection[str], state: State | None = None
+    ) -> dict[str, Entry | None]:
+        """Entries of a table as `state` has them, or this process knows them, None where there is none."""
+        return self._looked_up(lambda state: self.tier_two.entries(state, table, keys), state)
+
+    def scan_entries(self, table: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+        """All entries of a table whose keys begin with `prefix`, as this process knows them, in no order.
+
+        What changes meanwhile may be met or not, and nothing is met twice.
+        """
+        known, met = self.state, set()
+        while True:
+            try:
+                for key, entry in self.tier_two.scan(known, table, prefix):
+                    if key not in met:
+                        met.add(key)
+                        yield key, entry
+                return
+            except ObjectNotFound as error:
+                known = self._newer(known, error)
+
+    def changed_entries(self, table: str, position: int = 0) -> Changes:
+        """What was put into a table, or removed, since an earlier call, as this process knows it (Pravega:
+        TableStore.entryDeltaIterator).
+
+        `position` is that of the earlier call's result, 0 for all; what was not flushed by then may come again. Raises
+        ChangesLost where compaction has passed it: begin at 0.
+        """
+        return self._looked_up(lambda state: self.tier_two.changes(state, table, position))
+
+    def _looked_up(self, find: Callable[[State], T], state: State | None = None) -> T:
+        """What `find` finds in a state; in a newer one, if what it names in tier 2 is gone."""
+        known = state or self.state
+        while True:
+            try:
+                return find(known)
+            except ObjectNotFound as error:
+                known = self._newer(known, error)
+
+    def _newer(self, known: State, error: ObjectNotFound) -> State:
+        """A newer state, where what an older one names in tier 2 is gone. DataCorruption if there is none."""
+        newer = self.refresh()
+        if newer.tables == known.tables and newer.segments == known.segments:
+            raise DataCorruption(
+                f"{error}, though the container's state names it; restore the object from a copy"
+            ) from error
+        return newer
+
+    def _look_up(self, state: State, table: str, keys: Sequence[str]) -> dict[tuple[str, str], Known]:
+        root = state.tables[table].layout.root if table in state.tables else None
+        found = self.tier_two.entries(state, table, keys)
+        return {(table, key): Known(root, entry) for key, entry in found.items()}
+
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def plan(self, segment: str, start: int, end: int) -> list[Piece]:
         """Where the bytes `[start, end)` lie, by the state as known (see reads.plan)."""
-        return plan(self.state.segment(segment), self.number, start, end)
+        found = self.activated([segment])[segment]
+        if found is None:
+            raise SegmentNotFound(segment)
+        return self.plan_of(found, start, end)
+
+    def plan_of(self, segment: Segment, start: int, end: int) -> list[Piece]:
+        """Where the bytes `[start, end)` of a segment lie, as it is given."""
+        return plan(segment, self.number, start, end, self._stored)
+
+    def _stored(self, storage: str, start: int, end: int) -> list[Piece]:
+        return self._looked_up(lambda state: self.tier_two.pieces(state, storage, start, end))
 
     def read(self, segment: str, start: int, end: int) -> bytes:
         """The bytes `[start, end)` of a segment.
@@ -266,7 +482,7 @@ class Container:
             pieces = self.plan(segment, start, end)
             try:
                 with _METRICS.measure("read") as measurement:
-                    parts = fetch(self.stores, pieces)
+                    parts = fetch_through(self.stores, pieces, self.cache)
                     measurement.bytes = sum(map(len, parts))
                 return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
             except (ObjectNotFound, DataCorruption) as error:
@@ -283,12 +499,31 @@ class Container:
             "restore the object from a copy"
         )
 
+    def follow(self, segment: str, offset: int, length: int, timeout: float) -> Iterator[ReadEntry]:
+        """Read from `offset` on, and wait at the end for what comes; see ReadIndex.read."""
+        return self.read_index.read(segment, offset, length, timeout)
+
+    def wait_for_news(self, timeout: float) -> None:
+        """Wait until this process learns of a new state, at most `timeout` seconds."""
+        if self.settings.threaded:
+            self._processor.wait_for_news(timeout)
+        else:
+            self._sleep(timeout)
+
+    def in_background(self, work: Callable[..., Any], *args: Any) -> None:
+        """Do something that nobody waits for, if there are threads for it."""
+        if self._pool is not None:
+            self._pool.submit(work, *args)
+
     # --- upkeep ------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Write everything that lies only in the log to chunks. Returns the number of bytes that were moved."""
-        with _METRICS.measure("flush") as measurement:
-            measurement.bytes = flush(self)
+        """Run a flush cycle: bring everything that lies only in the log to tier 2. Returns how many bytes were moved.
+
+        Raises StorageError, DataCorruption.
+        """
+        with self._taking_care(), _METRICS.measure("flush") as measurement:
+            measurement.bytes = self._writer.run()
             return measurement.bytes
 
     def checkpoint(self) -> None:
@@ -303,12 +538,13 @@ class Container:
 
     def truncate_log(self) -> int:
         """Delete frames that nothing needs any more, once their boundary is older than the grace period (W7)."""
-        self._truncated = self._clock()
+        self._truncated = self.clock()
         return truncate_log(self.stores.log, self.number, self.refresh, self.settings.grace)
 
     def collect_garbage(self) -> int:
         """Delete chunks that have been garbage for the delay (G1). Returns their number."""
-        return collect_garbage(self, int((self._now() - self.settings.garbage_delay) * 1000))
+        with self._taking_care():
+            return collect_garbage(self, int((self.now() - self.settings.garbage_delay) * 1000))
 
     def repair(self, address: int) -> None:
         """Give up the damaged frame that stops the log, and whatever hangs on it. An operator's decision (W8).
@@ -343,8 +579,8 @@ class Container:
             self._start(self._write_checkpoint, position, state)
         if self.settings.upkeep and self._flush_due(position, state):
             self._start(self._flush_once)
-        if self.settings.upkeep and self._clock() - self._truncated > self.settings.grace / 2:
-            self._truncated = self._clock()
+        if self.settings.upkeep and self.clock() - self._truncated > self.settings.grace / 2:
+            self._truncated = self.clock()
             self._start(self._clean)
 
     def _start(self, work: Callable[..., Any], *args: Any) -> None:
@@ -357,10 +593,19 @@ class Container:
 
     def _do_deferred(self) -> None:
         """Without threads, upkeep is done after the operation that set it off."""
-        if self._working:
+        if not self._working:
+            with self._taking_care():
+                pass
+
+    @contextlib.contextmanager
+    def _taking_care(self) -> Iterator[None]:
+        """Upkeep that the operations of other upkeep set off is done after that."""
+        if self.settings.threaded or self._working:
+            yield
             return
         self._working = True
         try:
+            yield
             while self._deferred:
                 work, args = self._deferred.popleft()
                 self._guarded(work, *args)
@@ -376,28 +621,44 @@ class Container:
     def _checkpoint_due(self, frames: int) -> bool:
         """Every few frames, so that opening costs the same however many came before and however large the state is."""
         settings = self.settings
-        return settings.upkeep and frames >= settings.checkpoint_frames and self._clock() >= self._next_checkpoint
+        return settings.upkeep and frames >= settings.checkpoint_frames and self.clock() >= self._next_checkpoint
 
     def _write_checkpoint(self, position: Position, state: State) -> None:
-        begun = self._clock()
+        begun = self.clock()
         try:
             checkpoints.write(self.stores.log, self.number, position, state)
         finally:
             # Who commits without a pause spends no more than a tenth of the time on checkpoints.
-            self._next_checkpoint = self._clock() + 9 * (self._clock() - begun)
+            self._next_checkpoint = self.clock() + 9 * (self.clock() - begun)
 
     def _flush_due(self, position: Position, state: State) -> bool:
-        if not state.logged_bytes:
-            return False
-        frames = position.address - state.flushed
-        return state.logged_bytes >= self.settings.flush_bytes or frames >= self.settings.flush_frames
+        cycle, settings = state.cycle, self.settings
+        if not cycle.complete and self.now() * 1000 - cycle.time < 1000 * settings.patience:
+            return False  # it is being done
+        frames = position.address - max(state.flushed, 0)
+        seconds = self.now() - cycle.time / 1000 if cycle.number else 0.0
+        return state.logged_bytes >= settings.flush_bytes or (
+            bool(state.unsaved) and (frames >= settings.flush_frames or seconds >= settings.flush_seconds)
+        )
 
     def _flush_once(self) -> None:
         if self._upkeep_lock.acquire(blocking=False):
             try:
                 self.flush()
+                self._trouble = ""
+            except (EngineError, StorageError) as error:
+                self._trouble = str(error)
+                raise
             finally:
                 self._upkeep_lock.release()
+
+    def _relieve(self) -> str:
+        """Set off a flush, as appends wait for it; what went wrong with the last one."""
+        if self.settings.upkeep and not self._upkeep_lock.locked():
+            self._start(self._flush_once)
+            if not self.settings.threaded:
+                self._do_deferred()
+        return self._trouble
 
     def _clean(self) -> None:
         self.truncate_log()
@@ -409,6 +670,16 @@ class Container:
         name = chunk_name(appends[0].segment, epoch, 0)
         return name, write_chunk(self.stores.chunks, name, [[op.content.data] for op in appends])  # type: ignore[union-attr]
 
+
     def _forget(self, chunk: str) -> None:
         with contextlib.suppress(StorageError):  # nothing names it, so it does no harm
             self.stores.chunks.delete([chunk])
+
+
+def check(operation: Operation) -> None:
+    """Raise ValueError for what could not be kept: names that no chunk can have, keys and values that are too long."""
+    if isinstance(operation, CreateSegment):
+        check_name(operation.segment)
+    elif isinstance(operation, PutEntry):
+        operation.table.encode()
+        check_entry(operation.key.encode(), operation.value)

@@ -23,6 +23,18 @@ class FrameDamaged(DataCorruption):
         self.address = address
 
 
+class LogLost(EngineError):
+    """The write-ahead log of a container is gone. Tier 2 holds what it held at the end of its last flush cycle."""
+
+    def __init__(self, container: int, log: str, cycle: int) -> None:
+        super().__init__(
+            f"container {container}: its write-ahead log below {log} is gone, and its chunks are not. Make the log "
+            f"available again; if it is lost, recover what flush cycle {cycle} brought to tier 2: "
+            f"Root.recover({container}), or `container recover`"
+        )
+        self.container = container
+
+
 class LogMoved(EngineError):
     """The address that was touched lies behind a newer boundary, so what was seen there proves nothing (W7)."""
 
@@ -33,6 +45,17 @@ class Overtaken(EngineError):
 
 class OutcomeUnknown(EngineError):
     """The process gave up before it learned whether the operation is in the log. Read the segment to find out."""
+
+
+class Throttled(EngineError):
+    """So much waits to be written to tier 2, or to the log, that nothing more is taken. Nothing was appended."""
+
+    def __init__(self, backlog: int, outstanding: int, trouble: str) -> None:
+        why = f"; flushing fails: {trouble}" if trouble else ""
+        super().__init__(
+            f"{backlog} bytes in the log wait for tier 2, and {outstanding} for the log: as much as may be{why}. "
+            "Nothing was appended; try again when the storage takes writes again"
+        )
 
 
 class ContainerOffline(EngineError):
@@ -122,9 +145,21 @@ class BadKeyVersion(Rejected):
         self.actual = actual
 
 
-class ExtentsChanged(Rejected):
-    """The range that was flushed is not in the log any more: somebody else flushed, truncated or deleted it."""
+class FlushOvertaken(Rejected):
+    """The flush cycle is not the present one any more, or the segment is not as it was when the cycle began."""
 
-    def __init__(self, segment: str, offset: int) -> None:
-        super().__init__(f"segment {segment!r}: the range at offset {offset} is not the unflushed range that was read")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}; another process flushes, or a segment was truncated or deleted meanwhile")
+
+
+class Unresolved(Rejected):
+    """What tier 2 holds has to be looked up before the operation can be judged. Callers never see it.
+
+    `keys` of `table` are to be looked up; `segment` is the one whose attributes they are.
+    """
+
+    def __init__(self, table: str, keys: tuple[str, ...], segment: str = "") -> None:
+        super().__init__(f"table {table!r}: {keys} are to be looked up in tier 2")
+        self.table = table
+        self.keys = keys
         self.segment = segment

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.checksums import crc32c, crc32c_of
+from chunkstore.checksums import crc32c, crc32c_of
 from engine.errors import FrameDamaged
 
 MAGIC = b"PSWL"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.checksums import BLOCK, WIDTH
-from engine.operations import Append, Content, Derived, Operation, Payload
+from chunkstore.checksums import BLOCK, WIDTH
+from engine.operations import Append, Content, Derived, MergeSegment, Operation, Payload
 from engine.segments import Extent, FrameRef, Segment
 
 MAX_PAYLOAD = 8 << 20
@@ -39,6 +39,8 @@ class Layout:
         """The operation with its content laid out as extents."""
         if isinstance(operation, Append) and not isinstance(operation.content, tuple):
             return operation._replace(content=self._extents(operation.content, lookup))
+        if isinstance(operation, MergeSegment) and not isinstance(operation.header, tuple):
+            return operation._replace(header=self._extents(operation.header, lookup))
         return operation
 
     def _extents(self, content: Content, lookup: Callable[[str], Segment]) -> tuple[Extent, ...]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgpack
 
-from engine.checksums import block_checksums
-from engine.segments import Extent, FrameRef
+from chunkstore.checksums import block_checksums
+from engine.segments import Extent, FrameRef, StoredRef
 
 if TYPE_CHECKING:
     from engine.segments import Segment
@@ -97,10 +97,14 @@ class SealSegment(NamedTuple):
 
 
 class MergeSegment(NamedTuple):
-    """Append a sealed segment's content to another one, as metadata only, and delete it. Event counts are added."""
+    """Append a sealed segment's content to another one, as metadata only, and delete it. Event counts are added.
+
+    `header` goes before that content, in the same step (PDP-43).
+    """
 
     target: str
     source: str
+    header: Content = ()
 
 
 class TruncateSegment(NamedTuple):
@@ -136,12 +140,129 @@ class Checkpoint(NamedTuple):
     """Marks a frame after which an object with the container's whole state is made (W6)."""
 
 
-class Flushed(NamedTuple):
-    """The bytes from `offset` on are in tier 2 now: these extents replace the ones in the log."""
+class CheckEntry(NamedTuple):
+    """Refuse the transaction unless a table's entry has this version; -1: unless it is absent."""
+
+    table: str
+    key: str
+    expected: int
+
+
+class MapSegment(NamedTuple):
+    """Bring a segment that is not active back from the metadata table (Pravega: StreamSegmentMapOperation).
+
+    `record` is its entry there, of this version. Nothing happens if the segment is active already.
+    """
 
     segment: str
+    record: bytes
+    version: int
+
+
+class EvictSegments(NamedTuple):
+    """Let segments be active no more. Those that changed since they were saved in the metadata table stay."""
+
+    segments: tuple[str, ...]
+
+
+class SaveSegments(NamedTuple):
+    """Put segments into the metadata table as they were at operation `sequence`: names, ids and records.
+
+    That is also the entries' version. What was deleted since is left out.
+    """
+
+    cycle: int
+    sequence: int
+    records: tuple[tuple[str, int, bytes], ...]
+
+
+class SpillAttributes(NamedTuple):
+    """Move a segment's extended attributes to the table of attributes."""
+
+    segment: str
+
+
+class LoadAttributes(NamedTuple):
+    """Bring attributes of a segment back from the table of attributes; nothing happens to those that are here."""
+
+    segment: str
+    values: tuple[tuple[bytes, int], ...]
+
+
+class BeginCycle(NamedTuple):
+    """Begin a flush cycle, the number of which must be the next one. The one before ends, if it has not."""
+
+    number: int
+
+
+class EndCycle(NamedTuple):
+    """The flush cycle is complete: tier 2 alone holds what the container held at its beginning (F3)."""
+
+    number: int
+
+
+class Flushed(NamedTuple):
+    """The bytes `[offset, end)` are in tier 2 now, in the segment `storage` (Pravega: StorageMetadataCheckpoint).
+
+    `moved`: chunks that were attached to the segment and belong to tier 2 now.
+    """
+
+    cycle: int
+    segment: str
+    storage: str
     offset: int
-    extents: tuple[Extent, ...]
+    end: int
+    moved: tuple[str, ...] = ()
+
+
+class Stored(NamedTuple):
+    """Tier 2 knows that the segment begins at `start_offset`, and whether it is sealed."""
+
+    cycle: int
+    segment: str
+    storage: str
+    start_offset: int
+    sealed: bool
+
+
+class Forgotten(NamedTuple):
+    """Tier 2 has deleted, or marked as deleted, these segments (by their names there)."""
+
+    cycle: int
+    storages: tuple[str, ...]
+
+
+class FlushedTable(NamedTuple):
+    """What a flush did to one table: see TablesFlushed.
+
+    upto: entries with versions up to it are in tier 2. layout: the fields of the TableLayout after it. entries, pages:
+    extents that were appended to both byte spaces. merged_entries, merged_pages: an offset each, and the extents that
+    take the place of smaller ones from there.
+    """
+
+    table: str
+    upto: int
+    layout: tuple[Any, ...]
+    entries: tuple[Extent, ...]
+    pages: tuple[Extent, ...]
+    merged_entries: tuple[int, tuple[Extent, ...]] = (0, ())
+    merged_pages: tuple[int, tuple[Extent, ...]] = (0, ())
+
+
+class TablesFlushed(NamedTuple):
+    """Entries of tables are in tier 2 now, and their index."""
+
+    cycle: int
+    tables: tuple[FlushedTable, ...]
+
+
+class QueueGarbage(NamedTuple):
+    """Chunks, or records of deleted segments, that are garbage if no metadata names them: name, kind and segment.
+
+    Kinds are those of `chunkstore.garbage`.
+    """
+
+    tasks: tuple[tuple[str, int, str], ...]
 
 
 class Discard(NamedTuple):
@@ -154,7 +275,7 @@ class Discard(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """These garbage chunks are deleted (G1)."""
+    """This garbage is dealt with: deleted, or found to be in use (G1)."""
 
     chunks: tuple[str, ...]
 
@@ -168,27 +289,56 @@ Operation: TypeAlias = (
     | DeleteSegment
     | UpdateAttributes
     | PutEntry
+    | CheckEntry
+    | MapSegment
+    | EvictSegments
+    | SaveSegments
+    | SpillAttributes
+    | LoadAttributes
     | Checkpoint
+    | BeginCycle
+    | EndCycle
     | Flushed
+    | Stored
+    | Forgotten
+    | TablesFlushed
+    | QueueGarbage
     | Discard
     | Collected
 )
 
-_CODES: dict[type[Any], int] = {
-    Append: 1,
-    SealSegment: 2,
-    MergeSegment: 3,
-    CreateSegment: 4,
-    PutEntry: 5,
-    UpdateAttributes: 6,
-    TruncateSegment: 7,
-    Checkpoint: 8,
-    Flushed: 9,
-    DeleteSegment: 10,
-    Collected: 11,
-    Discard: 12,
-}
-_TYPES = {code: kind for kind, code in _CODES.items()}
+_TYPES: dict[int, type[Any]] = dict(
+    enumerate(
+        (
+            Append,
+            SealSegment,
+            MergeSegment,
+            CreateSegment,
+            PutEntry,
+            UpdateAttributes,
+            TruncateSegment,
+            Checkpoint,
+            Flushed,
+            DeleteSegment,
+            Collected,
+            Discard,
+            CheckEntry,
+            MapSegment,
+            EvictSegments,
+            SaveSegments,
+            SpillAttributes,
+            LoadAttributes,
+            BeginCycle,
+            EndCycle,
+            Stored,
+            Forgotten,
+            TablesFlushed,
+            QueueGarbage,
+        ),
+        start=1,
+    )
+)
+_CODES = {kind: code for code, kind in _TYPES.items()}
 
 
 class Transaction(NamedTuple):
@@ -220,9 +370,30 @@ def _plain(operation: Operation, own: FrameRef) -> list[Any]:
     if isinstance(operation, Append):
         extents = encode_extents(operation.content, own)  # type: ignore[arg-type]
         return [operation.segment, extents, operation.offset, operation.updates]
-    if isinstance(operation, Flushed):
-        return [operation.segment, operation.offset, encode_extents(operation.extents, own)]
+    if isinstance(operation, MergeSegment):
+        return [operation.target, operation.source, encode_extents(operation.header, own)]  # type: ignore[arg-type]
+    if isinstance(operation, TablesFlushed):
+        return [operation.cycle, [_plain_table(table) for table in operation.tables]]
     return list(operation)
+
+
+def _plain_table(flushed: FlushedTable) -> list[Any]:
+    table, upto, layout, entries, index, (entries_at, merged_entries), (index_at, merged_index) = flushed
+    merged = [entries_at, encode_extents(merged_entries), index_at, encode_extents(merged_index)]
+    return [table, upto, layout, encode_extents(entries), encode_extents(index), *merged]
+
+
+def _table(fields: list[Any]) -> FlushedTable:
+    table, upto, layout, entries, index, entries_at, merged_entries, index_at, merged_index = fields
+    return FlushedTable(
+        table,
+        upto,
+        _tuples(layout),
+        decode_extents(entries),
+        decode_extents(index),
+        (entries_at, decode_extents(merged_entries)),
+        (index_at, decode_extents(merged_index)),
+    )
 
 
 def _operation(fields: list[Any], own: FrameRef) -> Operation:
@@ -230,14 +401,18 @@ def _operation(fields: list[Any], own: FrameRef) -> Operation:
     if kind is Append:
         _, segment, extents, offset, updates = fields
         return Append(segment, decode_extents(extents, own), offset, _updates(updates))
-    if kind is Flushed:
-        _, segment, offset, extents = fields
-        return Flushed(segment, offset, decode_extents(extents, own))
+    if kind is MergeSegment:
+        return MergeSegment(fields[1], fields[2], decode_extents(fields[3], own))
     if kind in (CreateSegment, UpdateAttributes):
         return kind(fields[1], _updates(fields[2]))  # type: ignore[no-any-return]
-    if kind in (Collected, Discard):
-        return kind(tuple(fields[1]))  # type: ignore[no-any-return]
-    return kind(*fields[1:])  # type: ignore[no-any-return]
+    if kind is TablesFlushed:
+        return TablesFlushed(fields[1], tuple(map(_table, fields[2])))
+    return kind(*map(_tuples, fields[1:]))  # type: ignore[no-any-return]
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, which msgpack makes of tuples, as tuples again."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _updates(fields: list[Any]) -> tuple[AttributeUpdate, ...]:
@@ -247,14 +422,18 @@ def _updates(fields: list[Any]) -> tuple[AttributeUpdate, ...]:
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:
-    """Extents as msgpack values: the object is a chunk's name, [address, start] of a frame, or nil for frame `own`."""
+    """Extents as msgpack values.
+
+    The object is a chunk's name, [address, start] of a frame, [name] of a merged segment, or nil for frame `own`.
+    """
     plain: list[list[Any]] = []
     for source, position, length, checksums in extents:
+        where: Any = source
         if isinstance(source, FrameRef):
             where = None if source is own else [source.address, source.start]
-            plain.append([where, position, length, checksums])
-        else:
-            plain.append([source, position, length, checksums])
+        elif isinstance(source, StoredRef):
+            where = [source.storage]
+        plain.append([where, position, length, checksums])
     return plain
 
 
@@ -263,12 +442,14 @@ def decode_extents(plain: Sequence[Sequence[Any]], own: FrameRef | None = None) 
     others: dict[int, FrameRef] = {}
     extents = []
     for where, position, length, checksums in plain:
-        source: FrameRef | str
+        source: FrameRef | StoredRef | str
         if where is None:
             assert own is not None
             source = own
         elif isinstance(where, str):
             source = where
+        elif len(where) == 1:
+            source = StoredRef(where[0])
         else:
             source = others.setdefault(where[0], FrameRef(*where))
         extents.append(Extent(source, position, length, checksums))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from chunkstore import StorageError
+from chunkstore import ObjectNotFound, StorageError
 from engine.errors import (
     ContainerOffline,
     DataCorruption,
@@ -27,6 +27,7 @@ from engine.errors import (
     OutcomeUnknown,
     Overtaken,
     Rejected,
+    Unresolved,
 )
 from engine.frames import HEADER, Frame, Position
 from engine.layout import MAX_PAYLOAD, Layout
@@ -40,57 +41,20 @@ from engine.operations import (
     decode_transactions,
     encode_transactions,
 )
+from engine.pending import Pending, Receipt, load_of, payload_size, place, priority_of
 from engine.segments import Extent, FrameRef
 from engine.state import Change, State
+from engine.tables import Known
 
 logger = logging.getLogger(__name__)
 
 MAX_TRANSACTIONS = 4096
 """The most transactions of one frame."""
 
+_CLAIMS = 3
+
 SPILL_BYTES = 1 << 20
 """A transaction with more payload than this goes to a chunk once it has lost a race (design 3, group commit)."""
-
-
-class Receipt(NamedTuple):
-    """What became of a transaction: its frame's address and each operation's result (see State.apply).
-
-    `tries` is the number of frames that were sent for it: one more than the races it lost.
-    """
-
-    address: int
-    results: list[Any]
-    tries: int
-
-
-class Pending:
-    """A transaction on its way.
-
-    number: its place in the order of submission. tries: frames sent for it. checked: the state was brought up to the
-    log's head after it was submitted, so that a refusal is final. spill: its payload shall go to a chunk; chunk: the
-    chunk where it is.
-    """
-
-    __slots__ = ("checked", "chunk", "future", "number", "operations", "queued", "size", "spill", "tries")
-
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self.number = -1
-        self.operations = tuple(operations)
-        self.size = sum(
-            len(op.content) for op in operations if isinstance(op, Append) and not isinstance(op.content, tuple)
-        )
-        self.future: Future[Receipt] = Future()
-        self.future.set_running_or_notify_cancel()  # what was submitted cannot be cancelled
-        self.checked = False
-        self.queued = time.monotonic()
-        self.spill = False
-        self.chunk: str | None = None
-        self.tries = 0
-
-    def payload(self) -> int:
-        """How many bytes could go to a chunk: those that do not depend on the state."""
-        contents = [op.content for op in self.operations if isinstance(op, Append)]
-        return sum(len(content) for content in contents if isinstance(content, Payload))
 
 
 class Body(NamedTuple):
@@ -108,6 +72,7 @@ class Processor:
     Args:
         log, state: as opened, the state being the one after the log's head.
         reopen: opens both again from the newest checkpoint, when W7 says so.
+        look_up: looks keys of a table up in tier 2, as a state has it; ObjectNotFound if that state is too old.
         spill: writes payload to a chunk and returns its extents; forget: deletes such a chunk again.
         committed: told the position and state after each own frame, and whether it holds a Checkpoint.
         checkpoint_due: tells, from the number of frames since the last Checkpoint, whether the next frame carries one.
@@ -121,6 +86,7 @@ class Processor:
         state: State,
         *,
         reopen: Callable[[], tuple[Log, State]],
+        look_up: Callable[[State, str, Sequence[str]], dict[tuple[str, str], Known]],
         spill: Callable[[Pending, int], tuple[str, list[Extent]]],
         forget: Callable[[str], None],
         committed: Callable[[Position, State, bool], None],
@@ -135,6 +101,7 @@ class Processor:
         self.failure: BaseException | None = None
         self._ahead = state
         self._reopen = reopen
+        self._look_up = look_up
         self._spill = spill
         self._forget = forget
         self._committed = committed
@@ -150,6 +117,8 @@ class Processor:
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._news = threading.Condition()
+        self._waiting = 0
 
     # --- for callers -------------------------------------------------------------------------------------------
 
@@ -160,7 +129,10 @@ class Processor:
             if self._closing or self.failure is not None:
                 raise ContainerOffline("the container is closed; open it again") from self.failure
             pending.number = next(self._numbers)
+            pending.priority = priority_of(pending.operations, self._queue)
             self._queue.append(pending)
+            if len(self._queue) > 1 and pending.priority < self._queue[-2].priority:
+                self._queue = deque(sorted(self._queue, key=place))
             if self._threaded and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
                 self._thread.start()
@@ -181,9 +153,28 @@ class Processor:
                 self._notify(None)
             return self.state
 
+    def wait_for_news(self, timeout: float) -> None:
+        """Wait until this process learns of a new state, at most `timeout` seconds."""
+        with self._news:
+            self._waiting += 1
+            self._news.wait(timeout)
+            self._waiting -= 1
+
+    def _know(self, state: State) -> None:
+        self.state = state
+        if self._waiting:
+            with self._news:
+                self._news.notify_all()
+
     def claim(self) -> None:
         """Hold the log exclusively: from our next frame on, go offline with NotPrimary when another process appends."""
-        self.submit([]).result()
+        for left in reversed(range(_CLAIMS)):
+            try:
+                self.submit([]).result()
+                break
+            except OutcomeUnknown:  # the process was stopped for too long; there was nothing in it
+                if not left:
+                    raise
         with self._turn:
             self._exclusive = True
 
@@ -212,7 +203,7 @@ class Processor:
         except ContainerOffline:
             pass  # every pending operation has been told
         except BaseException as error:  # the thread must not die and leave callers waiting
-            self._fail(error)
+            self.fail(error)
 
     def _drain(self) -> None:
         """Do all that is to be done, in the caller's thread."""
@@ -223,7 +214,7 @@ class Processor:
             except ContainerOffline:
                 pass  # every pending operation has been told
             except EngineError as error:
-                self._fail(error)
+                self.fail(error)
 
     def _steps(self, wait: bool = False) -> None:
         """Do what can be done without waiting; with `wait`, then settle the first frame in flight.
@@ -329,19 +320,24 @@ class Processor:
         state = self._ahead
         accepted: list[tuple[Pending, list[Any]]] = []
         rejected: list[tuple[Pending, Rejected]] = []
+        unresolved: list[tuple[Pending, Unresolved]] = []
         transactions: list[Transaction] = []
         for pending in batch:
-            if pending.size > MAX_PAYLOAD and pending.chunk is None:
-                self._dry_run(pending, state, time_ms, rejected)
-                if rejected:
-                    continue
             mark = layout.mark()
             try:
-                change = Change(state, time_ms, layout.frame.address)
-                bound, results = [], []
+                if pending.size > MAX_PAYLOAD and pending.chunk is None:
+                    self._dry_run(pending, state, time_ms)
+                change = Change(state, time_ms, layout.frame.address, pending.known)
+                bound, results = list(pending.loads.values()), []
+                for operation in bound:
+                    change.apply(operation)
                 for operation in pending.operations:
                     bound.append(layout.bind(operation, change.segment))
                     results.append(change.apply(bound[-1]))
+            except Unresolved as error:
+                layout.rewind(mark)
+                unresolved.append((pending, error))
+                continue
             except Rejected as error:
                 layout.rewind(mark)
                 rejected.append((pending, error))
@@ -349,19 +345,46 @@ class Processor:
             state = change.state()
             transactions.append(Transaction(time_ms, tuple(bound)))
             accepted.append((pending, results))
-        if not transactions:
+        if transactions:
+            address = layout.frame.address
+            if self._checkpoint_due(address - state.checkpoint):
+                transactions.append(Transaction(time_ms, (Checkpoint(),)))
+                state, _ = state.apply(transactions[-1], address)
+            meta = encode_transactions(transactions, layout.frame)
+            layout.frame.start = HEADER + len(meta)
+            for pending, _ in accepted:
+                pending.tries += 1
+            self._ahead = state
+            self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))
+        else:
             self._refuse(rejected)
-            return
-        address = layout.frame.address
-        if self._checkpoint_due(address - state.checkpoint):
-            transactions.append(Transaction(time_ms, (Checkpoint(),)))
-            state, _ = state.apply(transactions[-1], address)
-        meta = encode_transactions(transactions, layout.frame)
-        layout.frame.start = HEADER + len(meta)
-        for pending, _ in accepted:
-            pending.tries += 1
-        self._ahead = state
-        self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))
+        if unresolved:
+            self._resolve(unresolved)
+
+    def _resolve(self, unresolved: Sequence[tuple[Pending, Unresolved]]) -> None:
+        """Look up in tier 2 what operations depend on, and queue them again."""
+        state = self._ahead
+        for pending, error in unresolved:
+            try:
+                found = self._look_up(state, error.table, error.keys)
+            except ObjectNotFound:  # the state is out of date, and what it names collected
+                self._catch_up_with_tier_two()
+                found = {}
+            except (StorageError, DataCorruption) as failure:
+                self._deliver_failure([pending], failure)
+                continue
+            pending.known |= found
+            for key, known in found.items():
+                load = load_of(*key, known.entry, error.segment)
+                pending.loads.pop(key, None)
+                if load is not None:
+                    pending.loads[key] = load
+        self._requeue([pending for pending, _ in unresolved])
+
+    def _catch_up_with_tier_two(self) -> None:
+        while self.log.flights:
+            self._settle()
+        self._follow()
 
     def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
         flight = self.log.send(meta, layout.buffers, body)
@@ -376,16 +399,11 @@ class Processor:
         self._launch(b"", layout, Body(self._ahead, [], [], False))
         return self.log.upcoming().address
 
-    def _dry_run(
-        self, pending: Pending, state: State, time_ms: int, rejected: list[tuple[Pending, Rejected]]
-    ) -> None:
-        """See whether a spanning transaction is acceptable before its pieces are sent."""
-        try:
-            layout, change = Layout(0), Change(state, time_ms, 0)
-            for operation in pending.operations:
-                change.apply(layout.bind(operation, change.segment))
-        except Rejected as error:
-            rejected.append((pending, error))
+    def _dry_run(self, pending: Pending, state: State, time_ms: int) -> None:
+        """See whether a spanning transaction is acceptable before its pieces are sent. Raises Rejected if not."""
+        layout, change = Layout(0), Change(state, time_ms, 0, pending.known)
+        for operation in (*pending.loads.values(), *pending.operations):
+            change.apply(layout.bind(operation, change.segment))
 
     def _spilled(self, batch: Sequence[Pending]) -> bool:
         """Write what has to go to chunks first. False when the storage refused, and the batch has been told."""
@@ -408,9 +426,7 @@ class Processor:
             else:
                 bound.append(operation)
         pending.operations = tuple(bound)
-        pending.size = sum(
-            len(op.content) for op in bound if isinstance(op, Append) and not isinstance(op.content, tuple)
-        )
+        pending.size = payload_size(bound)
 
     def _refuse(self, rejected: list[tuple[Pending, Rejected]]) -> None:
         """Tell why transactions were refused, once the state they were held against is known to be the log's (W5)."""
@@ -442,10 +458,10 @@ class Processor:
     def _settle_or_raise(self) -> None:
         flight = self.log.settle()
         body: Body = flight.body
-        self.state = body.after
+        self._know(body.after)
         self._committed(flight.position, body.after, body.checkpoint)  # first: who waits may wait for upkeep next
         for pending, results in body.accepted:
-            pending.future.set_result(Receipt(flight.position.address, results, pending.tries))
+            pending.future.set_result(Receipt(flight.position.address, results, pending.tries, body.after))
         self._deliver(body.rejected)
 
     def _deliver(self, rejected: list[tuple[Pending, Rejected]]) -> None:
@@ -489,7 +505,7 @@ class Processor:
     def _requeue(self, batch: Sequence[Pending]) -> None:
         with self._wake:
             waiting = {*self._queue, *(pending for pending in batch if not pending.future.done())}
-            self._queue = deque(sorted(waiting, key=lambda pending: pending.number))  # in the order of submission
+            self._queue = deque(sorted(waiting, key=place))
 
     def _abandon(self, error: Exception) -> None:
         """The storage does not answer or refuses: tell whoever waits, and go on as another writer."""
@@ -523,22 +539,24 @@ class Processor:
         state = self.state
         for frame in live:
             state = apply_frame(state, frame)
-        self.state = self._ahead = state
+        self._ahead = state
+        self._know(state)
         if self._exclusive:
-            self._fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
+            self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
             self._check_online()
 
     def _start_over(self) -> None:
         """What was seen may have been deleted behind our back: open again from the newest checkpoint (W7)."""
-        self.log, self.state = self._reopen()
-        self._ahead = self.state
+        self.log, state = self._reopen()
+        self._ahead = state
+        self._know(state)
         if self._exclusive:
-            self._fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
+            self.fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
             self._check_online()
 
     # --- failing -----------------------------------------------------------------------------------------------
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Take the container offline and tell all who wait."""
         if not isinstance(error, EngineError | StorageError):
             logger.error("the operation processor stopped: %r", error)

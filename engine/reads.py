@@ -6,15 +6,16 @@ another process reads the objects itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from chunkstore import ObjectNotFound, Range, Store
-from engine.checksums import BLOCK, WIDTH, first_bad_block
+from chunkstore.checksums import BLOCK, WIDTH, first_bad_block
+from engine.cache import BlockKey, Cache
 from engine.errors import BadOffset, DataCorruption, SegmentTruncated
 from engine.log import frame_path
-from engine.segments import Extent, FrameRef, Segment
+from engine.segments import Extent, Extents, FrameRef, Segment, StoredRef
 
 GAP = 64 << 10
 """Ranges of one object that are no further apart than this are read by one request."""
@@ -24,7 +25,8 @@ class Piece(NamedTuple):
     """Bytes of a segment and where they lie. Plain values: may be pickled and sent to another process.
 
     logged: the object is a frame below the log's root, not a chunk. `position`, `length` and `checksums` are those of
-    the whole extent in the object; the piece is its part `[skip, skip + taken)`.
+    the whole extent in the object; the piece is its part `[skip, skip + taken)`. `checksums` are empty for a chunk that
+    was not made here.
     """
 
     logged: bool
@@ -36,6 +38,10 @@ class Piece(NamedTuple):
     taken: int
 
 
+Stored: TypeAlias = Callable[[str, int, int], list[Piece]]
+"""Finds the pieces of a range of what tier 2 holds of a segment, by the segment's name there."""
+
+
 class Stores(NamedTuple):
     """The two roots of a store: where the write-ahead log lies, and where the chunks lie."""
 
@@ -43,8 +49,8 @@ class Stores(NamedTuple):
     chunks: Store
 
 
-def plan(segment: Segment, container: int, start: int, end: int) -> list[Piece]:
-    """The pieces of `[start, end)` of a segment, in order.
+def plan(segment: Segment, container: int, start: int, end: int, stored: Stored) -> list[Piece]:
+    """The pieces of `[start, end)` of a segment, in order; `stored` finds those in tier 2.
 
     Raises SegmentTruncated or BadOffset when the segment does not hold all of the range.
     """
@@ -53,25 +59,62 @@ def plan(segment: Segment, container: int, start: int, end: int) -> list[Piece]:
     if not start <= end <= segment.length:
         raise BadOffset(segment.name, f"a range within {segment.start_offset} to {segment.length}", end)
     pieces = []
-    for offset, extent in segment.extents.between(start, end):
+    if start < min(end, segment.storage_length):
+        pieces += stored(segment.storage, start, min(end, segment.storage_length))
+    return pieces + plan_extents(segment.extents, container, max(start, segment.storage_length), end, stored)
+
+
+def plan_extents(extents: Extents, container: int, start: int, end: int, stored: Stored | None = None) -> list[Piece]:
+    """The pieces of `[start, end)` of a list of extents, in order."""
+    pieces = []
+    for offset, extent in extents.between(start, end):
         skip = max(start - offset, 0)
-        pieces.append(_piece(extent, container, skip, min(end - offset, extent.length) - skip))
+        taken = min(end - offset, extent.length) - skip
+        if isinstance(extent.source, StoredRef):
+            assert stored is not None
+            pieces += stored(extent.source.storage, skip, skip + taken)
+        else:
+            pieces.append(_piece(extent, container, skip, taken))
     return pieces
-
-
-def plan_extents(extents: Sequence[Extent], container: int) -> list[Piece]:
-    """The pieces that are these extents, whole."""
-    return [_piece(extent, container, 0, extent.length) for extent in extents]
 
 
 def _piece(extent: Extent, container: int, skip: int, taken: int) -> Piece:
     source, position, length, checksums = extent
     if isinstance(source, FrameRef):
-        path, logged = frame_path(container, source.address), True
-        position += source.start
-    else:
-        path, logged = source, False
-    return Piece(logged, path, position, length, checksums, skip, taken)
+        path = frame_path(container, source.address)
+        return Piece(True, path, position + source.start, length, checksums, skip, taken)
+    return Piece(False, str(source), position, length, checksums, skip, taken)
+
+
+def fetch_through(stores: Stores, pieces: Sequence[Piece], cache: Cache) -> list[bytes | memoryview]:
+    """As `fetch`, but of whole blocks that are kept in `cache`: for small reads of what is read again."""
+    wanted: dict[BlockKey, Piece] = {}
+    for piece in pieces:
+        for number in _block_numbers(piece):
+            start = number * BLOCK
+            key = BlockKey(piece.logged, piece.path, piece.position + start, piece.checksums[number * WIDTH :][:WIDTH])
+            wanted[key] = piece._replace(skip=start, taken=min(BLOCK, piece.length - start))
+    blocks = cache.find(wanted)
+    missing = {key: piece for key, piece in wanted.items() if key not in blocks}
+    if missing:
+        for key, data in zip(missing, fetch(stores, list(missing.values())), strict=True):
+            blocks[key] = bytes(data)
+        cache.put({key: blocks[key] for key in missing})
+    return [_assembled(piece, blocks) for piece in pieces]
+
+
+def _block_numbers(piece: Piece) -> range:
+    return range(piece.skip // BLOCK, -(-(piece.skip + piece.taken) // BLOCK))
+
+
+def _assembled(piece: Piece, blocks: Mapping[BlockKey, bytes]) -> bytes | memoryview:
+    parts = []
+    for number in _block_numbers(piece):
+        start = number * BLOCK
+        key = BlockKey(piece.logged, piece.path, piece.position + start, piece.checksums[number * WIDTH :][:WIDTH])
+        data = memoryview(blocks[key])
+        parts.append(data[max(piece.skip - start, 0) : piece.skip + piece.taken - start])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def fetch(stores: Stores, pieces: Sequence[Piece], room: bytearray | mmap | None = None) -> list[memoryview]:
@@ -119,6 +162,8 @@ def _read_into(store: Store, ranges: Sequence[Range], room: memoryview) -> list[
 
 def _blocks(piece: Piece) -> tuple[int, int]:
     """The part of the extent, in whole blocks, that holds the piece."""
+    if not piece.checksums:
+        return piece.skip, piece.skip + piece.taken
     first = piece.skip // BLOCK * BLOCK
     last = min(-(-(piece.skip + piece.taken) // BLOCK) * BLOCK, piece.length)
     return first, last
@@ -156,7 +201,7 @@ def _checked(
     start = next(start for start, end in begins[piece.logged, piece.path] if start <= first and last <= end)
     data = contents[piece.logged, piece.path, start][first - start : last - start]
     sums = piece.checksums[blocks[0] // BLOCK * WIDTH : -(-blocks[1] // BLOCK) * WIDTH]
-    if len(data) != last - first or first_bad_block(data, sums) is not None:
+    if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):
         raise DataCorruption(
             f"{piece.path}: bytes {first} to {last} are not what was written there. Restore the object from a copy; "
             "the data in it cannot be read otherwise"

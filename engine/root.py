@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
+from chunkstore.checksums import crc32c
 from chunkstore.selftest import self_test
-from engine.checksums import crc32c
 from engine.container import Container, Settings
+from engine.manager import ContainerManager
 from engine.reads import Stores
+from engine.recovery import Recovery, recover
 
 CONFIG = "pravega.json"
 FORMAT = 1
@@ -81,7 +83,7 @@ class Root:
         )
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._containers: dict[int, Container] = {}
+        self._manager = ContainerManager(self._start)
 
     @classmethod
     def open(
@@ -91,6 +93,7 @@ class Root:
         *,
         wal: str | None = None,
         create: bool = True,
+        new_log: bool = False,
         settings: Settings | None = None,
         **agreed: Any,
     ) -> Root:
@@ -98,6 +101,7 @@ class Root:
 
         Args:
             url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
+            new_log: the log's root is lost, and an empty one takes its place; `recover` each container then.
             agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds).
 
         Raises StorageRefused when the storage is not fit, or not this root's.
@@ -108,22 +112,40 @@ class Root:
             if not create:
                 raise StorageRefused(f"{store.root} holds no streams: there is no {CONFIG}")
             config = _create(url, store, wal, storage_options, agreed)
-        log = _log_store(url, store, config, wal, storage_options)
+        log = _log_store(url, store, config, wal, storage_options, new_log)
         if settings is None:
             settings = Settings(linger=0.05 if log.remote else 0.005)
         return cls(Stores(log, store), config, settings)
 
-    def container(self, number: int) -> Container:
-        """The container of that number, opened if need be."""
+    @property
+    def containers(self) -> ContainerManager:
+        """The containers of this process."""
         with self._lock:
             if self._pid != os.getpid():  # threads and connections did not survive the fork
-                self._containers, self._pid = {}, os.getpid()
-            container = self._containers.get(number)
-            if container is None or container.offline:
-                if not 0 <= number < self.config.containers:
-                    raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
-                container = self._containers[number] = Container(self.stores, number, self.settings)
-            return container
+                self._manager, self._pid = ContainerManager(self._start), os.getpid()
+            return self._manager
+
+    def _start(self, number: int) -> Container:
+        return Container(self.stores, number, self.settings)
+
+    def container(self, number: int) -> Container:
+        """The container of that number, opened if need be. Raises ContainerOffline if it failed to open too often."""
+        if not 0 <= number < self.config.containers:
+            raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
+        return self.containers.container(number)
+
+    def restart(self, number: int) -> Container:
+        """Open a container that failed to open too often, after what was wrong is mended."""
+        return self.containers.restart(number)
+
+    def recover(self, container: int, *, force: bool = False) -> Recovery:
+        """Begin a new log for a container whose log is gone (F3).
+
+        An operator's decision: stop all other processes first. `force`: do so although there is a log. Raises
+        NothingToRecover, DataCorruption, StorageError.
+        """
+        self.containers.stop(container)
+        return recover(self.stores, container, force=force)
 
     def repair(self, container: int, address: int) -> None:
         """Give up the damaged frame that stops a container's log, and whatever hangs on it (W8).
@@ -134,11 +156,8 @@ class Root:
 
     def close(self) -> None:
         """Close all containers that are open here."""
-        with self._lock:
-            if self._pid == os.getpid():
-                for container in self._containers.values():
-                    container.close()
-            self._containers = {}
+        if self._pid == os.getpid():
+            self._manager.close()
 
     def __enter__(self) -> Root:
         return self
@@ -174,8 +193,7 @@ def _create(
 
 def _begin_log(log: Store, store: Store, root_id: str) -> str:
     """Mark a new log's root as that of `store`, which is not made yet. Returns the id that the mark gives to it."""
-    marker = {"log_of": root_id, "root": store.root, "format": FORMAT}
-    log.put_if_absent(CONFIG, json.dumps(marker).encode())
+    log.put_if_absent(CONFIG, _marker(root_id, store.root))
     found = _read_marker(log)
     used = bool(log.list("containers/", limit=1)) and _read_config(store) is None
     if found is None or found.get("root") != store.root or used:
@@ -183,8 +201,13 @@ def _begin_log(log: Store, store: Store, root_id: str) -> str:
     return str(found["log_of"])
 
 
+def _marker(root_id: str, root: str) -> bytes:
+    """What says in a log's root whose log it is."""
+    return json.dumps({"log_of": root_id, "root": root, "format": FORMAT}).encode()
+
+
 def _log_store(
-    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None
+    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None, new: bool
 ) -> Store:
     """The root of the log, which must be the one that belongs to this root."""
     where = wal or config.wal
@@ -194,10 +217,14 @@ def _log_store(
             raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
         return store
     found = _read_marker(log)
+    if found is None and new:
+        log.put_if_absent(CONFIG, _marker(config.id, store.root))
+        found = _read_marker(log)
     if found is None:
         raise StorageRefused(
             f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {CONFIG}; "
-            "make the storage available, or say where the log is now"
+            "make the storage available, or say where the log is now; if it is lost, open the root with new_log and "
+            "recover its containers"
         )
     if found.get("log_of") != config.id:
         raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")

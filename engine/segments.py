@@ -46,18 +46,22 @@ class FrameRef:
         return f"FrameRef({self.address}, {self.start})"
 
 
-class Extent(NamedTuple):
-    """A byte range of an object. `position` counts from the payload's start in a frame, from 0 in a chunk."""
+class StoredRef(NamedTuple):
+    """All that tier 2 holds of a segment that was merged into another one: `storage` is its name there."""
 
-    source: FrameRef | str
+    storage: str
+
+
+class Extent(NamedTuple):
+    """A byte range of an object. `position` counts from the payload's start in a frame, from 0 elsewhere.
+
+    The object is a frame, a chunk by its name, or the stored part of a merged segment.
+    """
+
+    source: FrameRef | StoredRef | str
     position: int
     length: int
     checksums: bytes
-
-    @property
-    def flushed(self) -> bool:
-        """True when the bytes are in tier 2."""
-        return isinstance(self.source, str)
 
 
 class Extents:
@@ -148,9 +152,16 @@ class Extents:
 
 
 class Segment(NamedTuple):
-    """A segment's properties (Pravega: SegmentProperties). Offsets in bytes, times in milliseconds since the epoch.
+    """A segment's properties (Pravega: SegmentMetadata). Offsets in bytes, times in milliseconds since the epoch.
 
-    `logged` is the number of bytes that lie in the write-ahead log and not in tier 2.
+    id: the sequence number of the operation that made it; no other segment ever has it.
+    storage_length: everything before it is in tier 2, where the segment is called `storage` (empty: it is not there).
+    stored_start, stored_sealed: what tier 2 knows of truncation and sealing.
+    extents: the content from `storage_length` on, which is never before `start_offset`.
+    logged: the number of bytes that lie in the write-ahead log.
+    touched, saved: sequence numbers of the last operation that changed it, and of the state that was last saved in the
+    container's metadata table.
+    attributes: core attributes, and extended ones; more of those are in the table of attributes if `spilled`.
     """
 
     name: str
@@ -162,10 +173,21 @@ class Segment(NamedTuple):
     logged: int
     attributes: immutables.Map[bytes, int]
     extents: Extents
+    storage_length: int = 0
+    storage: str = ""
+    stored_start: int = 0
+    stored_sealed: bool = False
+    touched: int = 0
+    saved: int = -1
+    spilled: bool = False
 
-    @property
-    def storage_length(self) -> int:
-        """Everything before this offset is in tier 2."""
-        if not self.logged:
-            return self.length
-        return next(offset for offset, extent in self.extents if not extent.flushed)
+
+def storage_name(segment: str, number: int, start: int) -> str:
+    """What the segment with this id is called in tier 2, if what is kept there begins at `start`. Never used twice."""
+    return f"{segment}.{number}.{start}" if start else f"{segment}.{number}"
+
+
+def is_core(attribute: bytes) -> bool:
+    """Whether an attribute is a core one, which is kept with the segment for ever (Pravega:
+    Attributes.isCoreAttribute)."""
+    return attribute[:8] == CREATION_TIME[:8]

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chunkstore import Store
+from chunkstore.chunks import ChunkStorage
+from chunkstore.garbage import GarbageCollector
 from engine.log import address_of, folder
 from engine.operations import Collected
 from engine.segments import FrameRef
-from engine.state import State
+from engine.state import ATTRIBUTES_GARBAGE, State
+from engine.storage_metadata import LogGarbage
+from engine.tables import ATTRIBUTES
 
 if TYPE_CHECKING:
     from engine.container import Container
@@ -58,15 +62,23 @@ def truncate_log(store: Store, container: int, refresh: Callable[[], State], gra
 
 
 def collect_garbage(container: Container, before: int) -> int:
-    """Delete the chunks that became garbage before `before` (ms since the epoch). Returns their number.
+    """Deal with what became garbage before `before` (ms since the epoch), and before the last complete flush cycle
+    began (F2): chunks are deleted if no metadata names them (G1). Returns how many were.
 
-    That no extent names them is part of the state that is looked at here, and a chunk that became garbage is never
-    attached again; so deleting needs no lock, and doing it twice does no harm.
+    Doing it twice, or in several processes, does no harm.
     """
-    garbage = container.refresh().garbage
-    due = sorted(chunk for chunk, since in garbage.items() if since < before)
-    for start in range(0, len(due), BATCH):
-        batch = due[start : start + BATCH]
-        container.stores.chunks.delete(batch)
-        container.commit([Collected(tuple(batch))])
-    return len(due)
+    container.refresh()
+    _collect_attributes(container, before)
+    queue = LogGarbage(container, container.records, before=before)
+    collector = GarbageCollector(ChunkStorage(container.stores.chunks), container.records, queue)
+    return collector.run_once(container.now()).deleted
+
+
+def _collect_attributes(container: Container, before: int) -> None:
+    """Remove what deleted segments left in the table of attributes."""
+    for prefix, garbage in container.state.garbage.items():
+        if garbage.kind == ATTRIBUTES_GARBAGE and garbage.since < before:
+            keys = [key for key, _ in container.scan_entries(ATTRIBUTES, prefix)]
+            for start in range(0, len(keys), BATCH):
+                container.put_entries(ATTRIBUTES, dict.fromkeys(keys[start : start + BATCH]))
+            container.commit([Collected((prefix,))])

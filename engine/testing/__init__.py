@@ -1,1 +1,1 @@
-"""What proves the engine: a model of segments, a simulated root, and the contracts of its parts."""
+"""What proves the engine: a model of segments, a checker of histories, a simulated root, the contracts of its parts."""

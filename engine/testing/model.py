@@ -24,10 +24,10 @@ from engine.errors import (
 )
 from engine.operations import AttributeUpdate, Derived, Operation, Payload, UpdateKind
 from engine.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE, Extents, Segment
+from engine.tables import METADATA, METADATA_TABLES
 
 if TYPE_CHECKING:
     from engine.container import Container
-    from engine.state import State
 
 
 _NOT_KNOWN = -2
@@ -105,16 +105,16 @@ class Model:
         self.segments, self.tables = after.segments, after.tables
         return results
 
-    def adopt(self, state: State) -> None:
+    def adopt(self, container: Container) -> None:
         """Take over the versions that the container gave to the entries that were put since the last time."""
         newest = self._newest_version
         for table, entries in self.tables.items():
             for key, entry in entries.items():
-                found = state.entry(table, key)
+                found = container.entry(table, key)
                 assert found is not None and found.value == entry.value
                 if entry.version == _NOT_KNOWN:
                     assert found.version > self._newest_version, "a version was given twice"
-                    entries[key] = ModelEntry(*found)
+                    entries[key] = ModelEntry(entry.value, found.version)
                     newest = max(newest, found.version)
                 else:
                     assert entry.version == found.version, "a version changed by itself"
@@ -166,6 +166,7 @@ class Model:
 
     def _merge(self, op: ops.MergeSegment) -> int:
         target, source = self._find(op.target), self._find(op.source)
+        header = bytes(op.header.data) if isinstance(op.header, Payload) else b""
         if op.target == op.source:
             raise Rejected("a segment cannot be merged into itself")
         if target.sealed:
@@ -177,7 +178,7 @@ class Model:
         attributes = dict(target.attributes)
         if events := source.attributes.get(EVENT_COUNT):
             attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) + events
-        self.segments[op.target] = target._replace(data=target.data + source.data, attributes=attributes)
+        self.segments[op.target] = target._replace(data=target.data + header + source.data, attributes=attributes)
         del self.segments[op.source]
         return len(target.data)
 
@@ -256,10 +257,20 @@ def known_to(container: Container) -> Contents:
             segment.start_offset,
             segment.length,
             segment.sealed,
-            {attribute: value for attribute, value in segment.attributes.items() if attribute != CREATION_TIME},
+            {key: value for key, value in container.known_attributes(name).items() if key != CREATION_TIME},
             container.read(name, segment.start_offset, segment.length),
         )
-        for name, segment in container.state.segments.items()
+        for name, segment in container.activated(names_of(container)).items()
+        if segment is not None
     }
-    tables = container.state.tables
-    return segments, {name: {key: e.value for key, e in table.items()} for name, table in tables.items() if table}
+    tables = {
+        name: {key: entry.value for key, entry in container.scan_entries(name) if entry.value is not None}
+        for name in container.state.tables
+        if name not in METADATA_TABLES
+    }
+    return segments, {name: entries for name, entries in tables.items() if entries}
+
+
+def names_of(container: Container) -> set[str]:
+    """The names of all segments, active or not."""
+    return {*container.state.segments, *(name for name, _ in container.scan_entries(METADATA))}

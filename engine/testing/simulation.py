@@ -5,19 +5,18 @@ Nothing here sleeps or starts a thread: time passes when a test says so, or when
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from chunkstore import Store
+from chunkstore import Store, checksums
 from chunkstore.testing import SimulatedStore
-from engine import checksums, flush, layout, log, processor, reads
+from engine import layout, log, processor, reads, storage_writer, table_writer, tables
+from engine.checks.accounts import state_problems
 from engine.container import Container, Settings
 from engine.log import Executor
 from engine.reads import Stores
-from engine.segments import FrameRef
 from engine.state import State
 
 BLOCK, MAX_PAYLOAD = 64, 256
@@ -53,6 +52,11 @@ class Simulation:
             sleep=self.advance,
         )
 
+    @property
+    def stores(self) -> Stores:
+        """The root's storage, twice."""
+        return Stores(self.store, self.store)
+
     def advance(self, seconds: float) -> None:
         """Let time pass, for the storage and for all processes."""
         self.store.now += seconds
@@ -75,7 +79,10 @@ def small_sizes() -> Iterator[None]:
             (layout.Layout.__init__, "__defaults__", (None, MAX_PAYLOAD)),
             (processor, "MAX_PAYLOAD", MAX_PAYLOAD),
             (processor, "SPILL_BYTES", 2 * BLOCK),
-            (flush, "MAX_CHUNK", 2 * MAX_PAYLOAD),
+            (storage_writer, "MAX_CHUNK", 2 * MAX_PAYLOAD),
+            (storage_writer, "CACHED_ATTRIBUTES", 0),
+            (tables, "RESIDENT_BYTES", 40),
+            (table_writer, "FEW_EXTENTS", 2),
             (log, "FOLLOW_BYTES", 300),
         ):
             patches.enter_context(mock.patch.object(owner, name, value))
@@ -83,26 +90,6 @@ def small_sizes() -> Iterator[None]:
 
 
 def audit(state: State) -> None:
-    """Check a state's accounts against the segments that they are about."""
-    references: Counter[str] = Counter()
-    logged = {}
-    for name, segment in state.segments.items():
-        extents = list(segment.extents)
-        assert segment.name == name
-        assert 0 <= segment.start_offset <= segment.length
-        end = extents[0][0] if extents else segment.length
-        assert end <= segment.start_offset
-        for offset, extent in extents:
-            assert offset == end and extent.length > 0, f"{name}: a gap or an overlap at {offset}"
-            assert offset + extent.length > segment.start_offset, f"{name}: an extent that nobody can read"
-            end = offset + extent.length
-        assert end == segment.length
-        references.update(str(extent.source) for _, extent in extents if extent.flushed)
-        logged[name] = sum(extent.length for _, extent in extents if isinstance(extent.source, FrameRef))
-        assert segment.logged == logged[name]
-        first = next((offset for offset, extent in extents if not extent.flushed), segment.length)
-        assert segment.storage_length == first
-    assert state.logged_bytes == sum(logged.values())
-    assert set(state.unflushed) == {name for name, count in logged.items() if count}
-    assert dict(state.chunks) == references
-    assert not set(state.garbage) & set(references), "a chunk is garbage and in use"
+    """Check a state's accounts against the segments and tables that they are about."""
+    problems = [f"{problem.object}: {problem.problem}" for problem in state_problems(state)]
+    assert not problems, problems

@@ -42,6 +42,12 @@ CHUNK_BYTES_REMOTE = 32 << 20
 """A task writes a chunk whenever it has collected this much: little, so that a disk is soon at work and little is left
 to wait for in the end; more where each request takes its time."""
 
+COLLECTED_CHUNKS = 4
+"""How many chunks are collected at a time where there are so many segments."""
+
+OWN_CHUNK_BYTES = 2 << 20
+"""With this much a segment gets a chunk of its own; what shares a chunk is copied by the next flush."""
+
 BYTES_AHEAD = 32 << 20
 """How much is being written while the next chunk is collected."""
 
@@ -62,6 +68,10 @@ class _Group(NamedTuple):
     buffers: list[memoryview]
     records: np.ndarray
     events: int
+
+    def size(self) -> int:
+        """Bytes of the framed events."""
+        return sum(map(len, self.buffers))
 
 
 class TaskMessage(WriterCommitMessage):
@@ -90,8 +100,9 @@ class Collector:
         self._size = 0
         self._shares: list[Share] = []
         self._names: list[str] = []
-        self._chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
-        self._ahead = BYTES_AHEAD // self._chunk_bytes
+        chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
+        self._collected_bytes = chunk_bytes * min(len(segments), COLLECTED_CHUNKS)
+        self._ahead = BYTES_AHEAD // chunk_bytes
         self._pool = ThreadPoolExecutor(self._ahead, "chunks")
         self._writing: deque[tuple[list[_Group], Future[list[Extent]]]] = deque()
 
@@ -103,8 +114,8 @@ class Collector:
             segments = segment_for(self._fractions(batch), self._bounds, self._random)
         self._framed.append(frame_column(events, segments, len(self._segments)))
         self._size += self._framed[-1].data.size
-        if self._size >= self._chunk_bytes:
-            self._write_chunk()
+        if self._size >= self._collected_bytes:
+            self._write_chunks()
 
     def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
         if "routing_key" in batch.schema.names:
@@ -114,7 +125,7 @@ class Collector:
     def finish(self) -> list[Share]:
         """The shares of all rows, durable unless they are inline."""
         if self._names or self._size > INLINE_BYTES:
-            self._write_chunk()
+            self._write_chunks()
         else:
             for group in self._by_segment():
                 self._shares.append(Share(group.segment_id, b"".join(group.buffers), group.records, group.events))
@@ -134,17 +145,21 @@ class Collector:
                 groups.append(_Group(segment.id, buffers, records, events))
         return groups
 
-    def _write_chunk(self) -> None:
-        """Start to write all that was collected to one chunk, one extent for each segment."""
+    def _write_chunks(self) -> None:
+        """Start to write all that was collected.
+
+        A segment with much of it gets a chunk of its own, which a flush takes over as it is; the others share one.
+        """
         groups = self._by_segment()
         self._framed, self._size = [], 0
-        if not groups:
-            return
-        self._names.append(f"{self._folder}/{uuid.uuid4()}")
-        buffers = [group.buffers for group in groups]
-        self._writing.append((groups, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
-        if len(self._writing) > self._ahead:
-            self._land()
+        large = [group for group in groups if group.size() >= OWN_CHUNK_BYTES]
+        small = [group for group in groups if group.size() < OWN_CHUNK_BYTES]
+        for together in [*([group] for group in large), *([small] if small else [])]:
+            self._names.append(f"{self._folder}/{uuid.uuid4()}")
+            buffers = [group.buffers for group in together]
+            self._writing.append((together, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
+            if len(self._writing) > self._ahead:
+                self._land()
 
     def _land(self) -> None:
         """Wait until the oldest chunk under way is written."""

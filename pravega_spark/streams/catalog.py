@@ -14,6 +14,7 @@ from engine.errors import BadKeyVersion
 from engine.operations import PutEntry
 from engine.root import Root
 from engine.state import NOT_EXISTS
+from engine.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
@@ -33,7 +34,11 @@ class Catalog:
 
     def scope_exists(self, scope: str) -> bool:
         """Whether the scope exists now."""
-        return self._container(scope).refresh().entry(SCOPES, scope) is not None
+        return self._entry(scope) is not None
+
+    def _entry(self, scope: str) -> Entry | None:
+        container = self._container(scope)
+        return container.entries(SCOPES, [scope], container.refresh())[scope]
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope. False when it exists already."""
@@ -47,7 +52,7 @@ class Catalog:
         """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty."""
         if next(self.streams(scope), None) is not None:
             raise ScopeNotEmpty(scope)
-        entry = self._container(scope).refresh().entry(SCOPES, scope)
+        entry = self._entry(scope)
         if entry is None:
             return False
         try:
@@ -58,15 +63,14 @@ class Catalog:
 
     def scopes(self) -> list[str]:
         """The names of all scopes, sorted."""
-        return sorted(key for container in self._containers() for key in container.refresh().tables.get(SCOPES, {}))
+        return sorted(key for container in self._containers() for key in _keys(container, SCOPES))
 
     def streams(self, scope: str) -> Iterator[str]:
         """The names of a scope's streams, in order within each container."""
         prefix = f"{scope}/"
         for container in self._containers():
-            for key in sorted(container.refresh().tables.get(STREAMS, {})):
-                if key.startswith(prefix):
-                    yield key.removeprefix(prefix)
+            for key in sorted(_keys(container, STREAMS, prefix)):
+                yield key.removeprefix(prefix)
 
     def _containers(self) -> Iterator[Container]:
         return (self.root.container(number) for number in range(self.root.config.containers))
@@ -111,3 +115,9 @@ class Catalog:
             raise StreamNotFound(stream.key)
         stream.create(scaling, retention)
         return stream
+
+
+def _keys(container: Container, table: str, prefix: str = "") -> Iterator[str]:
+    """The keys of a table, up to date."""
+    container.refresh()
+    return (key for key, _ in container.scan_entries(table, prefix))

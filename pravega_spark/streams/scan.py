@@ -16,15 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from chunkstore import ObjectNotFound
-from engine.checksums import BLOCK
+from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, SegmentNotFound
-from engine.reads import Piece, fetch, plan
+from engine.reads import Piece, fetch
 from engine.root import Root
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import decode
 from pravega_spark.streams.index import RECORD_SIZE, decode_records
-from pravega_spark.streams.names import index_segment_name
 from pravega_spark.streams.stream import Snapshot, Stream
 
 STEP = 8 << 20
@@ -130,14 +129,14 @@ def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes:
 
 def plan_slice(snapshot: Snapshot, number: int, start: int, end: int) -> Slice:
     """One slice. Raises SegmentTruncated when it is gone."""
-    segment, container = snapshot.segment(number), snapshot.stream.number
-    pieces = plan(segment, container, start, end)
+    container = snapshot.stream.container
+    pieces = container.plan_of(snapshot.segment(number), start, end)
     index: list[Piece] = []
     if end - start > UNINDEXED:
-        records = snapshot.state.segment(index_segment_name(segment.name))
+        records = snapshot.index_segment(number)
         first = max(snapshot.index_position(number, start) * RECORD_SIZE, records.start_offset)
         last = snapshot.index_position(number, end) * RECORD_SIZE
-        index = plan(records, container, first, last)
+        index = container.plan_of(records, first, last)
     return Slice(number, start, end, tuple(pieces), tuple(index))
 
 

@@ -40,7 +40,7 @@ from engine.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.processor import Receipt
+from engine.pending import Receipt
 from engine.root import Root
 from engine.segments import EVENT_COUNT, Extent, Segment
 from engine.state import NOT_EXISTS, State
@@ -127,8 +127,8 @@ class Stream:
         return self._record(container.state) is not None or self._record(container.refresh()) is not None
 
     def _record(self, state: State) -> StreamRecord | None:
-        entry = state.entry(STREAMS, self.key)
-        return StreamRecord.decode(entry.value, entry.version) if entry is not None else None
+        entry = self.container.entries(STREAMS, [self.key], state)[self.key]
+        return StreamRecord.decode(entry.value, entry.version) if entry is not None and entry.value else None
 
     def create(
         self,
@@ -142,7 +142,7 @@ class Stream:
             state = self.container.refresh()
             if self._record(state) is not None:
                 return False
-            entry = state.entry(NUMBERS, self.key)
+            entry = self.container.entries(NUMBERS, [self.key], state)[self.key]
             numbers, version = (entry.value, entry.version) if entry is not None else (None, NOT_EXISTS)
             epoch = first_epoch(scaling, now, int.from_bytes(numbers or b"", "big"))
             record = StreamRecord(now, (epoch,), scaling, retention, tuple(tags))
@@ -184,9 +184,10 @@ class Stream:
             PutEntry(STREAMS, self.key, None, snapshot.record.version),
             PutEntry(NUMBERS, self.key, number),
         ]
-        prefix = f"{self.key}/"
-        names = [name for name in snapshot.state.segments if name.startswith(prefix) or name == self.writers]
-        self.container.commit([*operations, *(DeleteSegment(name) for name in names)])
+        names = [snapshot.name_of(number) for number in snapshot.record.segment_ids()]
+        found = self.container.activated([self.writers, *names, *map(index_segment_name, names)], snapshot.state)
+        deletions = [DeleteSegment(name) for name, segment in found.items() if segment is not None]
+        self.container.commit([*operations, *deletions])
 
     def truncate(self, cut: StreamCut) -> None:
         """Make `cut` the head of the stream; what lies before it can be read no more. Idempotent.
@@ -284,6 +285,7 @@ class Snapshot:
         self.stream = stream
         self.record = record
         self.state = state
+        self._segments: dict[str, Segment] = {}
 
     def name_of(self, segment_id: int) -> str:
         """The full name of a segment."""
@@ -291,7 +293,22 @@ class Snapshot:
 
     def segment(self, segment_id: int) -> Segment:
         """A segment's properties."""
-        return self.state.segment(self.name_of(segment_id))
+        return self._named(self.name_of(segment_id))
+
+    def index_segment(self, segment_id: int) -> Segment:
+        """The properties of the segment with a segment's sparse index."""
+        return self._named(index_segment_name(self.name_of(segment_id)))
+
+    def _named(self, name: str) -> Segment:
+        """A segment of the stream. The first time, all that may be asked for are looked up together."""
+        if name not in self._segments:
+            names = [self.name_of(number) for number in self.record.segment_ids()]
+            wanted = dict.fromkeys([name, *names, *map(index_segment_name, names)])
+            found = self.stream.container.activated(list(wanted), self.state)
+            self._segments |= {key: segment for key, segment in found.items() if segment is not None}
+        if name not in self._segments:
+            raise SegmentNotFound(name)
+        return self._segments[name]
 
     def head_cut(self) -> StreamCut:
         """The cut before the first event that can be read."""
@@ -303,7 +320,7 @@ class Snapshot:
         for segment in self.record.current.segments:
             known = self.segment(segment.id)
             positions[segment.id] = known.length
-            index = self.state.segment(index_segment_name(known.name))
+            index = self.index_segment(segment.id)
             self.stream.remember(known.name, known.length, index.length // RECORD_SIZE)
         return self._cut(positions)
 
@@ -392,7 +409,7 @@ class Snapshot:
         """Where the events that an index record is about begin: at the record before it, or the segment's start."""
         segment, index = self.segment(segment_id), self.index(segment_id)
         number = index.position_of(record.offset)
-        first = self.state.segment(index_segment_name(segment.name)).start_offset // RECORD_SIZE
+        first = self.index_segment(segment_id).start_offset // RECORD_SIZE
         if number <= first:
             return segment.start_offset
         return max(int(index.records(number - 1, number)[0, 0]), segment.start_offset)
@@ -431,16 +448,15 @@ class Snapshot:
 
     def index(self, segment_id: int) -> IndexReader:
         """The sparse index of a segment."""
-        name = index_segment_name(self.name_of(segment_id))
-        segment, container = self.state.segment(name), self.stream.container
+        segment, container = self.index_segment(segment_id), self.stream.container
         return IndexReader(
-            lambda start, end: container.read(name, start, end), segment.start_offset, segment.length
+            lambda start, end: container.read(segment.name, start, end), segment.start_offset, segment.length
         )
 
     def index_position(self, segment_id: int, offset: int) -> int:
         """How many index records lie at or before `offset`, counted from the segment's beginning."""
         segment = self.segment(segment_id)
-        index = self.state.segment(index_segment_name(segment.name))
+        index = self.index_segment(segment_id)
         if offset >= segment.length:
             return index.length // RECORD_SIZE
         if offset <= segment.start_offset:

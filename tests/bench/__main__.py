@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks
+from tests.bench import chunks, engine
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -156,6 +156,8 @@ def main(parts: list[str]) -> None:
     try:
         if not parts or "append" in parts:
             append(folder)
+        if not parts or "engine" in parts:
+            engine.measure(folder)
         if not parts or "chunks" in parts:
             chunk_layer(folder)
         if not parts or {"micro", "batch"} & set(parts):

@@ -24,12 +24,20 @@ processes = st.sampled_from((0, 1))
 class TwoProcesses(RuleBasedStateMachine):
     """Containers 0 and 1 are two processes' views of one root. The model is told of every transaction."""
 
-    @initialize(upkeep=st.booleans())
-    def start(self, upkeep: bool) -> None:
+    @initialize(
+        upkeep=st.booleans(), active_segments=st.sampled_from((1, 100)), cache_bytes=st.sampled_from((0, 1 << 20))
+    )
+    def start(self, upkeep: bool, active_segments: int, cache_bytes: int) -> None:
         self.sizes = small_sizes()
         self.sizes.__enter__()
         self.simulation = Simulation(
-            grace=GRACE, garbage_delay=GRACE, upkeep=upkeep, checkpoint_frames=4, flush_bytes=2 * MAX_PAYLOAD
+            grace=GRACE,
+            garbage_delay=GRACE,
+            upkeep=upkeep,
+            checkpoint_frames=4,
+            flush_bytes=2 * MAX_PAYLOAD,
+            active_segments=active_segments,
+            cache_bytes=cache_bytes,
         )
         self.model = Model()
         self.write = chunk_writer(self.model, self.simulation.store)
@@ -47,7 +55,7 @@ class TwoProcesses(RuleBasedStateMachine):
                 continue
             results = self.containers[who].commit(operations).results
             assert all(wanted is None or wanted == result for wanted, result in zip(expected, results, strict=True))
-            self.model.adopt(self.containers[who].state)
+            self.model.adopt(self.containers[who])
 
     @rule(who=processes, appended=st.integers(1, 5))
     def append_much(self, who: int, appended: int) -> None:

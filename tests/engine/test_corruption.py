@@ -6,20 +6,34 @@ gets exactly what was written, as the damage is in what nobody needs any more, o
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import pytest
 
 from engine.container import Container, Settings
 from engine.errors import ContainerOffline, DataCorruption, FrameDamaged
 from engine.log import checkpoint_path, frame_path
-from engine.operations import Append, Payload, PutEntry
-from engine.testing.model import Contents, Model, contents_of, known_to
+from engine.operations import (
+    Append,
+    AttributeUpdate,
+    CreateSegment,
+    MergeSegment,
+    Payload,
+    PutEntry,
+    SealSegment,
+    UpdateKind,
+)
+from engine.reads import Stores
+from engine.recovery import recover
+from engine.tables import METADATA_TABLES
+from engine.testing.model import Contents, Model, contents_of, known_to, names_of
 from engine.testing.simulation import Simulation, small_sizes
 from engine.testing.transactions import chunk_writer
 
-MUTATIONS = 10_000
+MUTATIONS = 5_000
 PARTS = 10
+RECOVERIES = 500
 
 
 @pytest.fixture(autouse=True)
@@ -32,21 +46,28 @@ class Root:
     """A root with everything in it, and what it holds.
 
     After the first checkpoint all is flushed, so that the frames before it are of no use to anybody. Between it and the
-    second one lie frames whose payload is needed; behind that, frames that every opening applies.
+    second one lie frames whose payload is needed; behind that, frames that every opening applies. Tables, those of the
+    metadata included, lie in tier 2 only, and so do most segments and their attributes.
     """
 
-    def __init__(self) -> None:
-        self.simulation = Simulation()
+    def __init__(self, active_segments: int = 1) -> None:
+        self.simulation = Simulation(active_segments=active_segments)
         container = self.simulation.open()
         extents = chunk_writer(Model(), self.simulation.store)([b"attached-" * 9, b"to both"])
+        alone = chunk_writer(Model(), self.simulation.store)([b"alone-" * 20])
         container.create_segment("s/a")
-        container.create_segment("s/b")
+        container.create_segment("s/b", [AttributeUpdate(bytes(15) + b"x", UpdateKind.REPLACE, 7)])
         container.append("s/a", b"flushed" * 20)
-        container.commit([Append("s/b", (extents[0],)), Append("s/a", (extents[1],)), PutEntry("t", "k", b"value")])
+        container.commit([Append("s/b", (extents[0],)), Append("s/a", (extents[1],))])
+        container.put_entries("t", {"k": b"value" * 20})
+        container.commit([CreateSegment("s/d"), Append("s/d", tuple(alone)), PutEntry("t", "l", b"another" * 20)])
+        container.commit([CreateSegment("s/e"), Append("s/e", Payload(b"at rest" * 30))])
         container.flush()
+        self.backed_up = contents_of(container)
         container.checkpoint()
         container.append("s/a", b"in a frame" * 5)
         container.commit([Append("s/a", Payload(b"spanning" * 50)), Append("s/b", Payload(b"frames" * 20))])
+        container.commit([SealSegment("s/d"), MergeSegment("s/b", "s/d", Payload(b"header"))])
         container.checkpoint()
         self.tail = container.head.address + 1
         container.append("s/b", b"behind" * 3)
@@ -57,11 +78,15 @@ class Root:
         self.objects = {info.path: store.read(info.path) for info in store.list("")}
         self.paths = sorted(self.objects)
         self.pieces = [
-            piece for name, it in container.state.segments.items() for piece in container.plan(name, 0, it.length)
+            piece for name in names_of(container) for piece in container.plan(name, 0, container.info(name).length)
         ]
+        tables = container.state.tables.values()
+        self.tables = {str(e.source) for table in tables for space in (table.entries, table.pages) for _, e in space}
+        self.backup = max(path for path in self.paths if "/backups/" in path)
         newest = max(path for path in self.paths if "/checkpoints/" in path)
         self.indispensable = {newest, *(frame_path(0, address) for address in range(self.tail, self.tail + 3))}
-        self.needed = sorted(self.indispensable | {piece.path for piece in self.pieces})
+        self.needed = sorted(self.indispensable | {piece.path for piece in self.pieces} | self.tables)
+        self.log = [path for path in self.paths if path.startswith("containers/")]
 
     def restored(self, *paths: str) -> None:
         for path in paths:
@@ -97,11 +122,13 @@ def extend(dice: random.Random, data: bytes) -> bytes:
 DAMAGES: list[Callable[[random.Random, bytes], bytes]] = [flip_a_bit, flip_a_bit, cut_off, zero, overwrite, extend]
 
 
-def damages(root: Root, dice: random.Random) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Without end: what was done, and the objects that have other contents now."""
+def damages(
+    root: Root, dice: random.Random, needed: Sequence[str], paths: Sequence[str]
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Without end: what was done, most often to what is needed, and the objects that have other contents now."""
     while True:
-        path = dice.choice(root.needed if dice.random() < 0.8 else root.paths)
-        other = dice.choice([other for other in root.paths if other != path])
+        path = dice.choice(needed if dice.random() < 0.8 else paths)
+        other = dice.choice([other for other in paths if other != path])
         choice = dice.randrange(len(DAMAGES) + 1)
         if choice == len(DAMAGES):
             changed = {path: root.objects[other], other: root.objects[path]}
@@ -131,7 +158,7 @@ def test_no_damage_goes_unnoticed(seed: int, record_property: Callable[[str, obj
     root, dice = Root(), random.Random(seed)
     outcomes: Counter[tuple[str, str]] = Counter()
     unharmed: Counter[str] = Counter()
-    for (name, changed), _ in zip(damages(root, dice), range(MUTATIONS // PARTS), strict=False):
+    for name, changed in islice(damages(root, dice, root.needed, root.paths), MUTATIONS // PARTS):
         for path, data in changed.items():
             root.simulation.store.put(path, data)
         result = outcome(lambda: contents_of(root.simulation.open()), root.contents, changed)
@@ -152,14 +179,75 @@ def test_the_damaged_root_has_everything() -> None:
     root = Root()
     kinds = Counter(path.split("/")[-2] for path in root.paths)
     assert root.indispensable <= set(root.paths)
-    assert kinds["wal"] > 8 and kinds["checkpoints"] == 2 and kinds["attached"] == 1 and kinds["s"] == 1
+    assert kinds["wal"] > 8 and kinds["checkpoints"] == 2 and kinds["attached"] == 2 and kinds["s"] == 3
+    assert kinds["0"] == len(root.tables) > 1 and kinds["backups"] == 1
     kinds = Counter(path.split("/")[-2] for path in root.needed)
-    assert 5 < kinds["wal"] < len(root.paths) / 2 and kinds["attached"] == 1 and kinds["s"] == 1
+    assert 5 < kinds["wal"] < len(root.paths) / 2 and kinds["attached"] == 1 and kinds["s"] == 3
+    assert kinds["0"] == len(root.tables)
+    container = root.simulation.open()
+    assert {*METADATA_TABLES, "t"} == {name for name, table in container.state.tables.items() if table.dropped}
+    assert names_of(container) - set(container.state.segments), "some segments are in the metadata table only"
+    assert all(piece.checksums for piece in root.pieces)
+
+
+@pytest.mark.parametrize("seed", range(RECOVERIES // 250))
+def test_no_damage_goes_unnoticed_by_a_recovery(seed: int) -> None:
+    """Nor when the log is gone: then the backup and the tables that it names are all there is (F3)."""
+    root, dice = Root(), random.Random(seed)
+    store = root.simulation.store
+    store.delete(root.log)
+    kept = [path for path in root.paths if path not in root.log]
+    needed = sorted({root.backup, *root.tables, *(piece.path for piece in root.pieces if not piece.logged)})
+    outcomes: Counter[str] = Counter()
+
+    def recovered() -> Contents:
+        recover(Stores(store, store), 0)
+        return contents_of(root.simulation.open())
+
+    for _, changed in islice(damages(root, dice, needed, kept), 250):
+        for path, data in changed.items():
+            store.put(path, data)
+        result = outcome(recovered, root.backed_up, changed)
+        outcomes[result] += 1
+        assert result == "error" or root.backup not in changed
+        root.restored(*changed)
+        store.delete([info.path for info in store.list("containers/")])
+    assert recovered() == root.backed_up
+    print(dict(outcomes))
+    assert outcomes["error"] > 125
+
+
+@pytest.mark.parametrize("looks", ["entry", "info", "attributes", "changes", "scan"])
+def test_damage_of_tables_is_noticed_by_every_look(looks: str) -> None:
+    """What one process has in its cache, another one reads anew."""
+    root, dice = Root(), random.Random(8)
+    store = root.simulation.store
+    acts: dict[str, Callable[[Container], object]] = {
+        "entry": lambda container: container.entry("t", "k"),
+        "info": lambda container: container.info("s/e"),
+        "attributes": lambda container: container.attributes("s/b"),
+        "changes": lambda container: container.changed_entries("t"),
+        "scan": lambda container: dict(container.scan_entries("t")),
+    }
+    expected = acts[looks](root.simulation.open())
+    noticed = 0
+    for number in range(150):
+        path = sorted(root.tables)[number % len(root.tables)]
+        store.put(path, zero(dice, root.objects[path]))
+        container = root.simulation.open()
+        try:
+            assert acts[looks](container) == expected
+        except DataCorruption as error:
+            assert path in str(error)
+            noticed += 1
+        root.restored(path)
+        assert acts[looks](container) == expected, "damage that was mended is no damage any more"
+    assert noticed
 
 
 def test_damage_is_noticed_by_who_follows_the_log() -> None:
     """The damaged frame appears before the eyes of a process that is up: it is not applied, and nothing after it is."""
-    root, dice = Root(), random.Random(5)
+    root, dice = Root(active_segments=9), random.Random(5)
     store = root.simulation.store
     tail = [frame_path(0, address) for address in range(root.tail, root.tail + 3)]
     for _ in range(500):
@@ -247,27 +335,46 @@ def test_another_containers_objects_are_not_taken_for_ours(path: Callable[[int, 
 
 def test_what_vanished_is_an_error_that_names_it() -> None:
     root = Root()
-    for piece in root.pieces:
-        if piece.path in root.indispensable:
+    for path in root.needed:
+        if path in root.indispensable:
             continue  # the log ends where a frame is absent
-        root.simulation.store.delete([piece.path])
-        with pytest.raises(DataCorruption, match=piece.path):
+        root.simulation.store.delete([path])
+        with pytest.raises(DataCorruption, match=path):
             contents_of(root.simulation.open())
-        root.restored(piece.path)
+        root.restored(path)
     assert contents_of(root.simulation.open()) == root.contents
 
 
-def test_a_flush_does_not_spread_damage() -> None:
+@pytest.mark.parametrize("kind", ["frame", "chunk of a merged segment", "table"])
+def test_a_flush_does_not_spread_damage(kind: str) -> None:
     """Flushing copies bytes: those that fail their checks are not given new checksums."""
     root = Root()
-    piece = next(piece for piece in root.pieces if piece.logged and piece.length > 100)
-    data = bytearray(root.objects[piece.path])
-    data[piece.position + 70] ^= 1
-    root.simulation.store.put(piece.path, bytes(data))
     container = root.simulation.open()
-    with pytest.raises(DataCorruption, match=piece.path):
+    if kind == "frame":
+        piece = next(piece for piece in root.pieces if piece.logged and piece.length > 100)
+        path, place = piece.path, piece.position + 70
+    elif kind == "table":
+        extent = next(extent for _, extent in container.state.tables["t"].entries)
+        path, place = str(extent.source), extent.position + 30
+    else:  # a part of it is truncated, so that the rest has to be copied
+        piece = next(piece for piece in root.pieces if piece.path.startswith("attached/"))
+        path, place = piece.path, piece.position + 100
+        at = container.info("s/b").length - 4 - 18 - 120
+        assert container.plan("s/b", at, at + 1)[0].path == path
+        container.truncate("s/b", at + 10)
+    data = bytearray(root.objects[path])
+    data[place] ^= 1
+    root.simulation.store.put(path, bytes(data))
+    container = root.simulation.open()
+    if kind == "table":
+        container.put_entries("t", {f"k{number}": b"%d" % number for number in range(3)})
         container.flush()
-    with pytest.raises(DataCorruption, match=piece.path):
+        container.put_entries("t", {"k9": b"9"})
+    with pytest.raises(DataCorruption, match=path):
+        container.flush()
+        container.flush()
+        contents_of(container)
+    with pytest.raises(DataCorruption, match=path):
         contents_of(root.simulation.open())
 
 

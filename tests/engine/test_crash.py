@@ -132,10 +132,15 @@ def workload() -> list[Step]:
         Step(upkeep="flush"),
         Step((DeleteSegment("b"),)),
         Step((TruncateSegment("a", 330),)),
-        Step(wait=1.2 * GRACE),
-        Step(upkeep="collect_garbage"),
+        Step(upkeep="flush"),
         Step((append("a", letters(600), None, batch(5)),)),
         Step(upkeep="flush"),
+        Step(wait=1.2 * GRACE),
+        Step(upkeep="collect_garbage"),
+        Step((append("a", letters(10, 9)),)),
+        Step(upkeep="flush"),
+        Step(wait=1.2 * GRACE),
+        Step(upkeep="collect_garbage"),
         Step(upkeep="checkpoint"),
         Step((append("a", b"last", None, batch(6)),)),
     ]
@@ -171,6 +176,16 @@ most_configurations = pytest.mark.parametrize(
     "configuration",
     [pytest.param(name, marks=pytest.mark.long if name == "frames in flight" else ()) for name in CONFIGURATIONS],
 )
+
+
+some_points = pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(15, id="every fifteenth"),
+        pytest.param(1, id="all", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+    ],
+)
+"""Each of them takes as long as a run of the workload: all are tried by the long tests."""
 
 
 class Run:
@@ -252,11 +267,15 @@ def test_the_workload_asks_the_storage_for_everything(configuration: str) -> Non
     asked = {(verb, place(path)) for verb, paths, _ in requests_of(configuration) for path in paths or [""]}
     assert asked >= {
         ("put_if_absent", "containers"),
-        ("put", "a"),  # a chunk that was flushed
+        ("put", "chunk of a"),
         ("put", "chunks"),
+        ("put", "tables"),
+        ("put", "backups"),
         ("read_ranges", "containers"),
         ("list", "containers"),
-        ("delete", "a"),
+        ("delete", "chunk of b"),
+        ("delete", "tables"),
+        ("delete", "backups"),
         ("delete", "containers"),
         ("delete", "chunks"),
         ("clock", ""),
@@ -264,7 +283,10 @@ def test_the_workload_asks_the_storage_for_everything(configuration: str) -> Non
 
 
 def place(path: str) -> str:
-    return path.partition("/")[0].partition(".E-")[0]
+    if path.startswith("_system/"):
+        return "backups" if "/backups/" in path else "tables"
+    segment, dot, _ = path.partition(".")
+    return f"chunk of {segment}" if dot else path.partition("/")[0]
 
 
 # --- the process dies -----------------------------------------------------------------------------------------
@@ -304,22 +326,27 @@ def crash_points(requests: Sequence[Request]) -> Iterator[tuple[int, When]]:
             yield number, "partway"
 
 
-def test_crash_at_every_request(configuration: str, record_property: Callable[[str, object], None]) -> None:
-    points = list(crash_points(requests_of(configuration)))
+@some_points
+def test_crash_at_every_request(
+    configuration: str, step: int, record_property: Callable[[str, object], None]
+) -> None:
+    points = list(crash_points(requests_of(configuration)))[::step]
     for number, when in points:
         run = Run(configuration, partial(FaultStore, plan=crash_at(number, when)))
         run.go_on(survive(run))
         run.check()
     record_property("crash points", len(points))
     print(f"{len(points)} crash points ({configuration})")
-    assert len(points) > 180
+    assert len(points) > 400 // step
 
 
+@some_points
 def test_crash_and_the_last_request_arrives_late(
-    configuration: str, record_property: Callable[[str, object], None]
+    configuration: str, step: int, record_property: Callable[[str, object], None]
 ) -> None:
     """It arrives before the next process has done anything, or after its first step."""
-    points = [number for number, request in enumerate(requests_of(configuration), 1) if request.verb in WRITES]
+    writes = [number for number, request in enumerate(requests_of(configuration), 1) if request.verb in WRITES]
+    points = writes[::step]
     for number, at_once in itertools.product(points, (True, False)):
         run = Run(configuration, partial(LateStore, number=number))
         reopened = survive(run)
@@ -335,18 +362,19 @@ def test_crash_and_the_last_request_arrives_late(
         run.check(reopened)
     record_property("crash points", 2 * len(points))
     print(f"{2 * len(points)} late requests ({configuration})")
-    assert len(points) > 50
+    assert len(points) > 100 // step
 
 
 # --- the process lives ----------------------------------------------------------------------------------------
 
 
+@some_points
 @most_configurations
 def test_one_failing_request_is_overcome_or_leaves_nothing(
-    configuration: str, record_property: Callable[[str, object], None]
+    configuration: str, step: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Lost before it took effect, or after: whoever hears of an error may do the step again."""
-    points = list(crash_points(requests_of(configuration)))
+    points = list(crash_points(requests_of(configuration)))[::step]
     heard = 0
     for number, when in points:
         run = Run(configuration, partial(FaultStore, plan=fail_at(number, when)))
@@ -402,14 +430,15 @@ def interrupted(configuration: str, number: int, other: Callable[[Run], None]) -
     return run
 
 
+@some_points
 @most_configurations
 @pytest.mark.parametrize("other", [append_elsewhere, take_care_elsewhere])
 def test_another_process_at_every_request(
-    configuration: str, other: Callable[[Run], None], record_property: Callable[[str, object], None]
+    configuration: str, other: Callable[[Run], None], step: int, record_property: Callable[[str, object], None]
 ) -> None:
-    count = len(requests_of(configuration))
+    numbers = range(1, len(requests_of(configuration)) + 1, step)
     unknown = 0
-    for number in range(1, count + 1):
+    for number in numbers:
         run = interrupted(configuration, number, other)
         container = run.first_process()
         while run.done < len(WORKLOAD):
@@ -423,6 +452,6 @@ def test_another_process_at_every_request(
         for process in (container, fresh):
             run.check(process)
             assert process.read("other", 0, process.info("other").length).replace(b"mine", b"") == b""
-    record_property("interruptions", count)
-    print(f"{count} interruptions, {unknown} unknown outcomes ({configuration}, {other.__name__})")
-    assert count > 90
+    record_property("interruptions", len(numbers))
+    print(f"{len(numbers)} interruptions, {unknown} unknown outcomes ({configuration}, {other.__name__})")
+    assert len(numbers) > 200 // step

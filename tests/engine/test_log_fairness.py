@@ -19,7 +19,7 @@ from engine.container import Container, Settings
 from engine.errors import Overtaken
 from engine.log import LONGEST_TURN, Log
 from engine.operations import Append, Payload
-from engine.processor import Receipt
+from engine.pending import Receipt
 from engine.reads import Stores
 from engine.testing.contracts import append, contents, metas, open_log, raised
 

@@ -25,7 +25,8 @@ from engine.errors import BadAttributeUpdate, EngineError
 from engine.frames import Frame
 from engine.log import Flight, Log
 from engine.operations import Append, AttributeUpdate, Payload, UpdateKind
-from engine.processor import Processor, Receipt
+from engine.pending import Receipt
+from engine.processor import Processor
 from engine.testing.processes import ByHand, Process, World
 from engine.testing.simulation import Simulation, small_sizes
 

@@ -196,8 +196,9 @@ def test_the_log_may_lie_on_another_root(tmp_path: Path) -> None:
         container.append("s/a", b"flushed")
         container.flush()
         container.append("s/a", b"logged")
+        frames = container.head.address + 1
     assert not (root_path / "containers").exists()
-    assert len(list((log_path / "containers/0/wal").iterdir())) == 4
+    assert len(list((log_path / "containers/0/wal").iterdir())) == frames >= 4
     assert len(list((root_path / "s").iterdir())) == 1
     for wal in (None, str(log_path), f"file://{log_path}/"):
         with Root.open(str(root_path), wal=wal) as again:

@@ -2,42 +2,65 @@
 
 import random
 import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import get_args
 
+import immutables
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chunkstore.garbage import GarbageKind
 from chunkstore.testing import SimulatedStore
-from engine import checkpoints
+from engine import backups, checkpoints, operations
+from engine.btree import Root
+from engine.cache import Cache
+from engine.chunks import write_chunk
 from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
     DataCorruption,
-    ExtentsChanged,
+    FlushOvertaken,
     Rejected,
     SegmentExists,
     SegmentNotFound,
     SegmentNotSealed,
     SegmentSealed,
+    Unresolved,
 )
-from engine.flush import logged_runs
 from engine.frames import NOBODY, Position
 from engine.layout import Layout
 from engine.operations import (
     Append,
     AttributeUpdate,
+    BeginCycle,
+    CheckEntry,
     Checkpoint,
     Collected,
     CreateSegment,
     DeleteSegment,
     Derived,
+    Discard,
+    EndCycle,
+    EvictSegments,
     Flushed,
+    FlushedTable,
+    Forgotten,
+    LoadAttributes,
+    MapSegment,
     MergeSegment,
     Operation,
     Payload,
     PutEntry,
+    QueueGarbage,
+    SaveSegments,
     SealSegment,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
     Transaction,
     TruncateSegment,
     UpdateAttributes,
@@ -45,50 +68,254 @@ from engine.operations import (
     decode_transactions,
     encode_transactions,
 )
-from engine.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE, Extent, Extents, FrameRef
-from engine.state import EMPTY, Change, State
-from engine.testing.model import Model
-from engine.testing.simulation import audit
+from engine.pending import load_of
+from engine.reads import Stores
+from engine.segment_map import SegmentMap
+from engine.segment_records import decode_segment, encode_segment
+from engine.segments import (
+    CREATION_TIME,
+    EVENT_COUNT,
+    MAX_VALUE,
+    NULL_VALUE,
+    Extent,
+    Extents,
+    FrameRef,
+    Segment,
+    StoredRef,
+    is_core,
+    storage_name,
+)
+from engine.state import ATTRIBUTES_GARBAGE, EMPTY, Change, Cycle, Garbage, State, layout_of
+from engine.storage_writer import Run, runs
+from engine.table_content import TableEntry, empty
+from engine.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, Known, Table, attribute_key
+from engine.testing.model import Content, Contents, Model
+from engine.testing.simulation import audit, small_sizes
 from engine.testing.transactions import chunk_writer, transactions
+from engine.tier_two import TierTwo
 
 HEADER = 100  # where a frame's payload begins, in these tests
 W = bytes(15) + b"w"
+X = bytes(15) + b"x"
+
+KnownEntries = Mapping[tuple[str, str], Known]
 
 
 class Writer:
-    """Applies transactions to a state as the processor does, one frame each, and keeps the frames."""
+    """Applies transactions to a state as the processor does, one frame each, and keeps the frames.
+
+    `store` has the chunks. `stored`: what tier 2 holds of segments, by their names there, and where that begins.
+    """
 
     def __init__(self) -> None:
         self.state = EMPTY
+        self.states = [EMPTY]
         self.frames: list[bytes] = []
         self.payloads: list[bytes] = []
+        self.store = SimulatedStore()
+        self.stored: dict[str, tuple[int, bytes]] = {}
+        self.tier_two = TierTwo(Stores(self.store, self.store), 0, Cache(0))
 
-    def commit(self, *operations: Operation) -> list[object]:
+    def commit(self, *transaction: Operation) -> list[object]:
+        """Apply operations; what they depend on in tier 2 is looked up, and brought into memory, first."""
+        known: dict[tuple[str, str], Known] = {}
+        loads: dict[tuple[str, str], Operation] = {}
+        while True:
+            try:
+                return self.judge(*loads.values(), *transaction, known=known)[len(loads) :]
+            except Unresolved as error:
+                table = self.state.tables[error.table]
+                for key, entry in self.tier_two.entries(self.state, error.table, error.keys).items():
+                    assert (error.table, key) not in known, "what was looked up is not believed"
+                    known[error.table, key] = Known(table.layout.root, entry)
+                    load = load_of(error.table, key, entry, error.segment)
+                    if load is not None:
+                        loads[error.table, key] = load
+
+    def judge(self, *transaction: Operation, known: KnownEntries | None = None) -> list[object]:
+        """Apply operations by what is in memory and what is `known` of tier 2, or raise Unresolved."""
         address, time = len(self.frames), 1000 + len(self.frames)
-        layout, change = Layout(address), Change(self.state, time, address)
+        layout, change = Layout(address), Change(self.state, time, address, known or {})
         bound, results = [], []
-        for operation in operations:
+        for operation in transaction:
             bound.append(layout.bind(operation, change.segment))
             results.append(change.apply(bound[-1]))
         layout.frame.start = HEADER
         self.frames.append(encode_transactions([Transaction(time, tuple(bound))], layout.frame))
         self.payloads.append(b"".join(layout.buffers))
         self.state = change.state()
+        self.states.append(self.state)
         return results
 
-    def read(self, name: str, chunks: dict[str, bytes]) -> bytes:
-        segment = self.state.segment(name)
-        data = bytearray()
-        begin = segment.start_offset
+    # --- what can be seen
+
+    def read(self, name: str) -> bytes:
+        return self.read_segment(self.state.segment(name))
+
+    def read_segment(self, segment: Segment) -> bytes:
+        """All that can be read of a segment."""
+        data, begin = b"", segment.storage_length
         for offset, extent in segment.extents:
             begin = min(begin, offset)
-            if isinstance(extent.source, FrameRef):
-                assert extent.source.start == HEADER
-                whole = self.payloads[extent.source.address]
-            else:
-                whole = chunks[extent.source]
-            data += whole[extent.position : extent.position + extent.length]
-        return bytes(data[segment.start_offset - begin :])
+            data += self.read_extent(extent)
+        data = data[segment.storage_length - begin :]
+        if segment.storage and segment.start_offset < segment.storage_length:
+            first, stored = self.stored[segment.storage]
+            assert first <= segment.start_offset and segment.storage_length <= first + len(stored)
+            data = stored[segment.start_offset - first : segment.storage_length - first] + data
+        return data
+
+    def read_extent(self, extent: Extent) -> bytes:
+        if isinstance(extent.source, StoredRef):
+            first, whole = self.stored[extent.source.storage]
+            assert first == 0 and extent.length == len(whole)
+        elif isinstance(extent.source, FrameRef):
+            assert extent.source.start == HEADER
+            whole = self.payloads[extent.source.address]
+        else:
+            whole = self.store.read(extent.source)
+        return whole[extent.position : extent.position + extent.length]
+
+    def entry(self, table: str, key: str) -> Entry | None:
+        return self.tier_two.entries(self.state, table, [key])[key]
+
+    def contents(self, state: State) -> Contents:
+        """All segments, active or not, and tables."""
+        segments = dict(state.segments)
+        for name, entry in self.tier_two.scan(state, METADATA):
+            assert entry.value is not None
+            segments.setdefault(name, decode_segment(entry.value, entry.version))
+        tables = {
+            table: {key: entry.value for key, entry in self.tier_two.scan(state, table) if entry.value is not None}
+            for table in state.tables
+            if table not in METADATA_TABLES
+        }
+        return (
+            {name: self._content(state, segment) for name, segment in segments.items()},
+            {table: entries for table, entries in tables.items() if entries},
+        )
+
+    def _content(self, state: State, segment: Segment) -> Content:
+        start, length, sealed = segment.start_offset, segment.length, segment.sealed
+        attributes = self.attributes(state, segment)
+        del attributes[CREATION_TIME]
+        return Content(start, length, sealed, attributes, self.read_segment(segment))
+
+    def attributes(self, state: State, segment: Segment) -> dict[bytes, int]:
+        prefix = attribute_key(segment.id, b"")
+        spilled = self.tier_two.scan(state, ATTRIBUTES, prefix) if segment.spilled else ()
+        return {
+            bytes.fromhex(key[len(prefix) :]): int.from_bytes(entry.value or b"", "big", signed=True)
+            for key, entry in spilled
+        } | dict(segment.attributes)
+
+    # --- flush cycles, step by step; what is done between two steps is for the caller to choose
+
+    def flush(self, evict: bool = False) -> None:
+        """Run a whole flush cycle; with `evict`, no segment is active after it."""
+        for _ in self.cycle():
+            pass
+        if evict:
+            self.commit(EvictSegments(tuple(sorted(self.state.segments))))
+
+    def cycle(self, merged: int = 0) -> Iterator[str]:
+        """Run a flush cycle. Raises FlushOvertaken or SegmentNotFound if something in the way was done meanwhile.
+
+        merged: how many of each table's extents are merged into one.
+        """
+        number = self.state.cycle.number + 1
+        self.commit(*map(SpillAttributes, filter(self._may_spill, self.state.unsaved)), BeginCycle(number))
+        begun, contents = self.state, self.contents(self.state)
+        yield "begun"
+        for segment in list(begun.logged()):
+            for run in runs(segment, begun):
+                self.flush_run(number, segment, run)
+                yield "flushed"
+            for run in runs(segment, begun):
+                self.stored.pop(run.joined, None)
+        for name in begun.unsaved:
+            then, now = begun.segments[name], self.state.segments.get(name)
+            if now is not None and now.id == then.id and now.storage:
+                start = min(then.start_offset, now.storage_length)
+                self.commit(Stored(number, name, now.storage, start, then.sealed))
+                yield "marked"
+        self.commit(Forgotten(number, tuple(begun.dropped)))
+        for storage in begun.dropped:
+            del self.stored[storage]
+        yield "forgotten"
+        users = [table for table in begun.tables if table not in METADATA_TABLES]
+        self.commit(TablesFlushed(number, self.flushed_tables(users, begun, merged)))
+        yield "tables"
+        self.commit(SaveSegments(number, begun.sequence, tuple(self.records(begun))))
+        self.check_deletions(begun)
+        self.commit(TablesFlushed(number, self.flushed_tables(METADATA_TABLES, self.state, merged)))
+        backup = backups.pruned(self.state, begun.cycle)
+        assert self.contents(backup) == contents, "tier 2 alone is not what the container was (F3)"
+        self.commit(EndCycle(number))
+        yield "ended"
+
+    def _may_spill(self, name: str) -> bool:
+        return any(not is_core(attribute) for attribute in self.state.segments[name].attributes)
+
+    def flush_run(self, cycle: int, segment: Segment, run: Run) -> None:
+        """Bring a run of a segment to tier 2."""
+        storage = segment.storage or storage_name(segment.name, segment.id, segment.storage_length)
+        moved = tuple(chunk.name for chunk in run.attached) or ((run.joined,) if run.joined else ())
+        data = self.read_segment(segment)[run.offset - segment.start_offset : run.end - segment.start_offset]
+        self.commit(Flushed(cycle, segment.name, storage, run.offset, run.end, moved))
+        first, before = self.stored.get(storage, (run.offset, b""))
+        assert first + len(before) == run.offset
+        self.stored[storage] = (first, before + data)
+
+    def flushed_tables(
+        self, names: tuple[str, ...] | list[str], state: State, merged: int = 0
+    ) -> tuple[FlushedTable, ...]:
+        """Bring tables to tier 2 as they are in `state`, and merge so many of the extents that they lie in already."""
+        flushed = []
+        for name in names:
+            table = self.state.tables.get(name)
+            before = state.tables[name].dirty(state.sequence) if table is not None and name in state.tables else []
+            dirty = [TableEntry(key.encode(), *entry) for key, entry in before if entry.version > table.flushed]
+            if not dirty:
+                continue
+            content = self.tier_two.content(name, table)
+            flush = content.flush(dirty)
+            spaces = [self._merged(table.entries, merged), self._merged(table.pages, merged)]
+            parts = [flush.entries, flush.pages, *(data for _, data in spaces)]
+            chunk = f"_system/tables/{uuid.uuid4()}"
+            extents = iter(write_chunk(self.store, chunk, [[part] for part in parts]))
+            placed = [(next(extents),) if part else () for part in parts]
+            merges = [(at, extent) for (at, _), extent in zip(spaces, placed[2:], strict=True)]
+            layout = tuple(flush.layout)
+            flushed.append(FlushedTable(name, state.sequence, layout, placed[0], placed[1], *merges))
+        return tuple(flushed)
+
+    def _merged(self, extents: Extents, count: int) -> tuple[int, bytes]:
+        last = list(extents)[-count:] if count else []
+        return (last[0][0], b"".join(self.read_extent(extent) for _, extent in last)) if last else (0, b"")
+
+    def records(self, begun: State) -> Iterator[tuple[str, int, bytes]]:
+        """Unsaved segments for the metadata table, as they were. FlushOvertaken if one is another now."""
+        for name in begun.unsaved:
+            then, now = begun.segments[name], self.state.segments.get(name)
+            if now is None or now.id != then.id or now.storage_length != then.length:
+                raise FlushOvertaken(name)
+            record = then._replace(
+                storage=now.storage,
+                storage_length=then.length,
+                stored_start=now.stored_start,
+                stored_sealed=now.stored_sealed,
+            )
+            yield name, then.id, encode_segment(record)
+
+
+    def check_deletions(self, begun: State) -> None:
+        """FlushOvertaken if a segment was deleted or merged since, which the metadata table should have still."""
+        for table in (METADATA, ATTRIBUTES):
+            recent = self.state.tables[table].recent if table in self.state.tables else {}
+            for key, entry in recent.items():
+                if entry.value is None and entry.version > begun.sequence:
+                    raise FlushOvertaken(f"{key} is gone")
 
 
 def replayed(state: State, frames: list[bytes], start: int) -> State:
@@ -115,71 +342,84 @@ def through_checkpoint(state: State, address: int) -> State:
 # --- random histories -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_any_history_fits_the_model_and_replays_to_the_same_state_from_any_checkpoint(data: st.DataObject) -> None:
-    model, writer = Model(), Writer()
-    write = chunk_writer(model, SimulatedStore())
-    states = [EMPTY]
-    for _ in range(data.draw(st.integers(1, 12))):
-        if data.draw(st.integers(0, 3)) == 0:
-            writer.commit(*upkeep(data, writer, model))
-        else:
-            operations, before = data.draw(transactions(model, write, 40)), writer.state
-            try:
-                expected = model.commit(operations)
-            except Rejected as error:
-                with pytest.raises(type(error)):
-                    writer.commit(*operations)
-                assert writer.state is before
-                continue
-            for result, wanted in zip(writer.commit(*operations), expected, strict=True):
-                assert wanted is None or result == wanted
-            model.adopt(writer.state)
-        states.append(writer.state)
-    assert_shows(writer, model)
-    for state in states:
-        audit(state)
-    for address, state in enumerate(states):
-        assert_equal(through_checkpoint(state, address), state)
-        assert_equal(replayed(through_checkpoint(state, address), writer.frames, address), writer.state)
-    assert_equal(replayed(EMPTY, writer.frames, 0), writer.state)
+    """Flush cycles go on, or are given up, between any two transactions."""
+    with small_sizes():
+        model, writer = Model(), Writer()
+        write, cycle = chunk_writer(model, writer.store), Cycling(writer)
+        for _ in range(data.draw(st.integers(1, 20))):
+            match data.draw(st.sampled_from(("commit", "commit", "step", "begin", "flush", "other"))):
+                case "commit":
+                    for _ in range(data.draw(st.integers(1, 3))):
+                        commit(writer, model, data.draw(transactions(model, write, 40)))
+                case "step":
+                    cycle.step(data.draw(st.integers(1, 12)))
+                case "begin":
+                    cycle.begin(data.draw(st.integers(0, 3)))
+                case "flush":
+                    writer.flush(data.draw(st.booleans()))
+                case "other":
+                    writer.commit(*upkeep(data, writer))
+            audit(writer.state)
+            assert writer.contents(writer.state) == model.contents()
+        for address, state in enumerate(writer.states):
+            again = through_checkpoint(state, address)
+            assert_equal(again, state)
+            after = writer.states[min(address + 1, len(writer.frames))]
+            assert_equal(replayed(again, writer.frames[: address + 1], address), after)
+        for start in (0, data.draw(st.integers(0, len(writer.frames)))):
+            assert_equal(replayed(through_checkpoint(writer.states[start], start), writer.frames, start), writer.state)
 
 
-def upkeep(data: st.DataObject, writer: Writer, model: Model) -> list[Operation]:
-    """What flushing, collecting garbage, and making a checkpoint put into the log."""
-    operations: list[Operation] = [Checkpoint()] if data.draw(st.booleans()) else []
-    for segment in writer.state.logged():
-        if data.draw(st.booleans()):
-            for offset, run in logged_runs(segment):
-                name = f"flushed/{uuid.uuid4()}"
-                parts = [
-                    writer.payloads[e.source.address][e.position : e.position + e.length]
-                    for e in run
-                    if isinstance(e.source, FrameRef)
-                ]
-                model.chunks[name] = b"".join(parts)
-                checksums = Payload(model.chunks[name]).checksums
-                extent = Extent(name, 0, len(model.chunks[name]), checksums)
-                operations.append(Flushed(segment.name, offset, (extent,)))
+class Cycling:
+    """A flush cycle that goes on between other operations, until something is in its way."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._steps: Iterator[str] = iter(())
+
+    def begin(self, merged: int) -> None:
+        """Begin another one; the one before is given up where it is."""
+        self._steps = self._writer.cycle(merged)
+        self.step(1)
+
+    def step(self, count: int) -> None:
+        """Go on by some steps."""
+        try:
+            for _ in range(count):
+                next(self._steps, None)
+        except (FlushOvertaken, SegmentNotFound):
+            self._steps = iter(())
+
+
+def commit(writer: Writer, model: Model, drawn: list[Operation]) -> None:
+    """Give both the same transaction: the same becomes of it."""
+    before = writer.state
+    try:
+        expected = model.commit(drawn)
+    except Rejected as error:
+        with pytest.raises(type(error)):
+            writer.commit(*drawn)
+        assert writer.state is before
+        return
+    for result, wanted in zip(writer.commit(*drawn), expected, strict=True):
+        assert wanted is None or result == wanted
+    model.adopt(writer)  # type: ignore[arg-type]
+
+
+def upkeep(data: st.DataObject, writer: Writer) -> list[Operation]:
+    """What else a container puts into the log by itself."""
+    names = sorted(writer.state.segments)
+    chosen: list[Operation] = [Checkpoint()] if data.draw(st.booleans()) else []
     if data.draw(st.booleans()):
-        operations.append(Collected(tuple(sorted(writer.state.garbage))))
-    return operations
-
-
-def assert_shows(writer: Writer, model: Model) -> None:
-    segments, tables = model.contents()
-    assert set(writer.state.segments) == set(segments)
-    for name, content in segments.items():
-        segment = writer.state.segment(name)
-        assert (segment.start_offset, segment.length, segment.sealed) == content[:3]
-        assert dict(segment.attributes.delete(CREATION_TIME)) == content.attributes
-        assert writer.read(name, model.chunks) == content.data
-    assert {
-        table: {key: entry.value for key, entry in entries.items()}
-        for table, entries in writer.state.tables.items()
-        if entries
-    } == tables
+        chosen.append(Collected(tuple(sorted(writer.state.garbage))))
+    if data.draw(st.booleans()):
+        chosen.append(EvictSegments(tuple(names)))
+    elif names and data.draw(st.booleans()):
+        chosen.append(SpillAttributes(data.draw(st.sampled_from(names))))
+    return chosen
 
 
 @settings(deadline=None, max_examples=100)
@@ -248,6 +488,17 @@ def append(name: str, data: bytes, offset: int | None = None, *updates: Attribut
     return Append(name, Payload(data), offset, updates)
 
 
+def set_w(value: int, kind: UpdateKind = UpdateKind.REPLACE, comparison: int = 0) -> AttributeUpdate:
+    return AttributeUpdate(W, kind, value, comparison)
+
+
+def events(count: int) -> AttributeUpdate:
+    return AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, count)
+
+
+CHUNK = (Extent("chunk", 0, 2, b""),)
+
+
 def test_results_are_offsets_and_versions() -> None:
     writer = with_segments("a", "b")
     assert writer.commit(append("a", b"12"), append("a", b"345"), append("b", b"")) == [0, 2, 0]
@@ -273,6 +524,7 @@ def test_times_and_ids_are_of_the_operation_that_set_them() -> None:
     ("operation", "error"),
     [
         (CreateSegment("a"), SegmentExists),
+        (CreateSegment("new", (AttributeUpdate(W, UpdateKind.REPLACE_IF_EQUALS, 1, 1),)), BadAttributeUpdate),
         (append("none", b"x"), SegmentNotFound),
         (append("sealed", b"x"), SegmentSealed),
         (append("a", b"x", 2), BadOffset),
@@ -289,20 +541,43 @@ def test_times_and_ids_are_of_the_operation_that_set_them() -> None:
         (TruncateSegment("a", -1), BadOffset),
         (DeleteSegment("none"), SegmentNotFound),
         (UpdateAttributes("none", ()), SegmentNotFound),
-        (Flushed("none", 0, ()), SegmentNotFound),
-        (Flushed("a", 0, (Extent("chunk", 0, 2, b""),)), ExtentsChanged),
-        (Flushed("a", 1, (Extent("chunk", 0, 2, b""),)), ExtentsChanged),
+        (MergeSegment("a", "sealed", (Extent("garbage", 0, 1, b""),)), Rejected),
+        (MergeSegment("full", "counted"), BadAttributeUpdate),
         (PutEntry("t", "k", b"", -1), BadKeyVersion),
         (PutEntry("t", "k", None, 1), BadKeyVersion),
         (PutEntry("t", "none", b"", 1), BadKeyVersion),
+        (PutEntry("none", "k", None, 1), BadKeyVersion),
+        (CheckEntry("t", "k", -1), BadKeyVersion),
+        (CheckEntry("t", "k", 1), BadKeyVersion),
+        (CheckEntry("t", "none", 1), BadKeyVersion),
+        (CheckEntry("none", "k", 0), BadKeyVersion),
         (Append("a", (Extent("garbage", 0, 1, b""),)), Rejected),
+        (SpillAttributes("none"), SegmentNotFound),
+        (LoadAttributes("none", ((W, 1),)), SegmentNotFound),
+        (BeginCycle(2), FlushOvertaken),
+        (BeginCycle(4), FlushOvertaken),
+        (EndCycle(1), FlushOvertaken),
+        (Flushed(2, "none", "none.0", 0, 1), SegmentNotFound),
+        (Flushed(2, "a", "a.0", 1, 3), FlushOvertaken),
+        (Flushed(2, "a", "a.0", 0, 8), FlushOvertaken),
+        (Flushed(2, "stored", "other", 2, 3), FlushOvertaken),
+        (Flushed(2, "stored", "stored.6", 0, 2), FlushOvertaken),
+        (Stored(2, "none", "none.0", 0, False), SegmentNotFound),
+        (Stored(2, "a", "a.0", 0, True), FlushOvertaken),
+        (Stored(2, "stored", "other", 0, True), FlushOvertaken),
+        (TablesFlushed(2, (FlushedTable("t", 0, tuple(empty()), (), (), (0, CHUNK)),)), FlushOvertaken),
+        (TablesFlushed(2, (FlushedTable("t", 0, tuple(empty()), (), (), (0, ()), (0, CHUNK)),)), FlushOvertaken),
     ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
 def test_refusals_change_nothing_and_undo_the_whole_transaction(operation: Operation, error: type[Rejected]) -> None:
-    writer = with_segments("a", "b", "sealed", "cut", "gone")
+    writer = with_segments("a", "b", "sealed", "cut", "gone", "stored", "counted", "full")
     writer.commit(append("a", b"123"), append("b", b"x"), append("cut", b"12"), PutEntry("t", "k", b"v"))
     writer.commit(SealSegment("sealed"), SealSegment("cut"), TruncateSegment("cut", 1))
     writer.commit(Append("gone", (Extent("garbage", 0, 1, b""),)), DeleteSegment("gone"))
+    writer.commit(append("stored", b"123"), UpdateAttributes("counted", (events(1),)), SealSegment("counted"))
+    writer.commit(UpdateAttributes("full", (events(MAX_VALUE),)), BeginCycle(1))
+    writer.commit(Flushed(1, "stored", "stored.6", 0, 2), EndCycle(1), BeginCycle(2))
     before = writer.state
     again = through_checkpoint(before, 0)
     with pytest.raises(error):
@@ -324,10 +599,6 @@ def test_errors_tell_what_was_found() -> None:
         writer.commit(PutEntry("t", "k", b"", -1))
     entry = writer.state.entry("t", "k")
     assert entry is not None and version.value.actual == entry.version
-
-
-def set_w(value: int, kind: UpdateKind = UpdateKind.REPLACE, comparison: int = 0) -> AttributeUpdate:
-    return AttributeUpdate(W, kind, value, comparison)
 
 
 @pytest.mark.parametrize(
@@ -356,13 +627,11 @@ def set_w(value: int, kind: UpdateKind = UpdateKind.REPLACE, comparison: int = 0
 def test_attribute_updates(
     present: int | None, update: AttributeUpdate, after: int | type[BadAttributeUpdate] | None
 ) -> None:
-    writer = with_segments("a")
-    if present is not None:
-        writer.commit(UpdateAttributes("a", (set_w(present),)))
-    operations: list[Operation] = [UpdateAttributes("a", (update,)), append("a", b"x", None, update)]
-    for operation in operations:
-        trial = Writer()
-        trial.state = writer.state
+    trials: list[Operation] = [UpdateAttributes("a", (update,)), append("a", b"x", None, update)]
+    for operation in trials:
+        trial = with_segments("a")
+        if present is not None:
+            trial.commit(UpdateAttributes("a", (set_w(present),)))
         if isinstance(after, type):
             with pytest.raises(after):
                 trial.commit(operation)
@@ -392,13 +661,13 @@ def test_all_attributes_of_an_append_are_checked_before_one_is_set() -> None:
 
 def test_merging_adds_event_counts_and_moves_the_extents() -> None:
     writer = with_segments("a", "b", "c")
-    count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, 2)
+    count = events(2)
     writer.commit(append("a", b"12", None, count), append("b", b"3456", None, count, set_w(1)), append("c", b"78"))
     writer.commit(SealSegment("b"), SealSegment("c"), MergeSegment("a", "b"), MergeSegment("a", "c"))
     segment = writer.state.segment("a")
     assert segment.attributes[EVENT_COUNT] == 4
     assert W not in segment.attributes
-    assert writer.read("a", {}) == b"12345678"
+    assert writer.read("a") == b"12345678"
     assert set(writer.state.segments) == {"a"}
     audit(writer.state)
 
@@ -407,7 +676,7 @@ def test_truncation_within_an_extent_keeps_the_extent() -> None:
     writer = with_segments("a")
     writer.commit(append("a", b"1234"), append("a", b"5678"))
     writer.commit(TruncateSegment("a", 2))
-    assert writer.read("a", {}) == b"345678"
+    assert writer.read("a") == b"345678"
     writer.commit(TruncateSegment("a", 1))
     assert writer.state.segment("a").start_offset == 2
     writer.commit(TruncateSegment("a", 4))
@@ -417,7 +686,7 @@ def test_truncation_within_an_extent_keeps_the_extent() -> None:
     segment = writer.state.segment("a")
     assert (segment.start_offset, segment.length, len(segment.extents), segment.logged) == (8, 8, 0, 0)
     assert writer.commit(append("a", b"9")) == [8]
-    assert writer.read("a", {}) == b"9"
+    assert writer.read("a") == b"9"
 
 
 def test_a_sealed_segment_can_be_truncated_deleted_and_sealed_again() -> None:
@@ -435,7 +704,7 @@ def test_derived_content_sees_the_operations_before_it() -> None:
     writer = with_segments("a", "b")
     derived = Derived(20, lambda lookup: b"%d,%d" % (lookup("a").length, lookup("b").length))
     writer.commit(append("a", b"123"), Append("b", derived), append("a", b"45"), Append("b", derived))
-    assert writer.read("b", {}) == b"3,05,3"
+    assert writer.read("b") == b"3,05,3"
 
 
 def test_derived_content_of_a_missing_segment_is_refused() -> None:
@@ -455,28 +724,705 @@ def test_a_shared_chunk_is_garbage_when_the_last_segment_lets_go() -> None:
     assert dict(writer.state.chunks) == {"shared": 1} and not writer.state.garbage
     writer.commit(TruncateSegment("c", 2))
     assert not writer.state.chunks
-    assert dict(writer.state.garbage) == {"shared": 1000 + len(writer.frames) - 1}
+    assert dict(writer.state.garbage) == {
+        "shared": Garbage(1000 + len(writer.frames) - 1, writer.state.sequence, GarbageKind.CHUNK, "")
+    }
     writer.commit(Collected(("shared", "unknown")))
     assert not writer.state.garbage
 
 
-def test_flushed_extents_replace_exactly_what_was_read() -> None:
+def test_what_was_flushed_is_not_the_logs_any_more() -> None:
     writer = with_segments("a")
     for data in (b"12", b"345", b"6"):
         writer.commit(append("a", data))
-    chunk = Extent("chunk", 0, 5, b"")
-    writer.commit(Flushed("a", 0, (chunk,)))
-    segment = writer.state.segment("a")
-    assert (segment.logged, segment.storage_length, writer.state.logged_bytes) == (1, 5, 1)
+    writer.commit(BeginCycle(1))
     assert writer.state.flushed == 4
-    assert writer.read("a", {"chunk": b"12345"}) == b"123456"
-    with pytest.raises(ExtentsChanged):  # somebody else flushed the same range a moment later
-        writer.commit(Flushed("a", 0, (Extent("other", 0, 5, b""),)))
-    assert "other" not in writer.state.chunks
+    before = writer.state.segment("a")
+    writer.flush_run(1, before, Run(0, 5))
+    segment = writer.state.segment("a")
+    assert (segment.logged, segment.storage_length, segment.storage) == (1, 5, "a.1")
+    assert (writer.state.logged_bytes, list(writer.state.logged())) == (1, [segment])
+    assert (segment.touched, segment.modified) == (before.touched, before.modified), "flushing is no change of it"
+    assert writer.stored == {"a.1": (0, b"12345")}
+    assert writer.read("a") == b"123456"
+    with pytest.raises(FlushOvertaken):  # somebody else flushed the same range a moment later
+        writer.commit(Flushed(1, "a", "a.1", 0, 5))
     writer.commit(TruncateSegment("a", 2))
-    with pytest.raises(ExtentsChanged):
-        writer.commit(Flushed("a", 2, (Extent("other", 0, 4, b""),)))
+    with pytest.raises(FlushOvertaken):
+        writer.commit(Flushed(1, "a", "a.1", 2, 6))
+    writer.commit(Flushed(1, "a", "a.1", 5, 6))
+    assert (writer.state.logged_bytes, list(writer.state.logged())) == (0, [])
     audit(writer.state)
+
+
+def test_a_flush_may_end_within_an_extent() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1234"), append("a", b"5678"), BeginCycle(1))
+    writer.flush_run(1, writer.state.segment("a"), Run(0, 6))
+    assert writer.state.segment("a").logged == 4, "the frame is needed still"
+    assert writer.read("a") == b"12345678"
+    audit(writer.state)
+    writer.flush_run(1, writer.state.segment("a"), Run(6, 8))
+    assert (writer.state.logged_bytes, writer.stored["a.1"]) == (0, (0, b"12345678"))
+
+
+def test_an_attached_chunk_that_tier_two_took_over_is_no_garbage() -> None:
+    writer = with_segments("a", "b")
+    for chunk, names in (("whole", "a"), ("shared", "ab")):
+        extents = write_chunk(writer.store, chunk, [[b"12"] for _ in names])
+        writer.commit(*(Append(name, (extent,)) for name, extent in zip(names, extents, strict=True)))
+    writer.flush()
+    assert set(writer.state.garbage) == {"shared"}, "which was copied"
+    assert not {"whole", "shared"} & set(writer.state.chunks)
+    assert writer.stored == {"a.1": (0, b"1212"), "b.2": (0, b"12")}
+
+
+@pytest.mark.parametrize("over", [(EndCycle(1),), (BeginCycle(2),), (EndCycle(1), BeginCycle(2))], ids=str)
+@pytest.mark.parametrize(
+    "operation",
+    [
+        EndCycle(1),
+        BeginCycle(1),
+        Flushed(1, "a", "a.1", 0, 2),
+        Stored(1, "b", "b.2", 0, True),
+        Forgotten(1, ("c.3",)),
+        SaveSegments(1, 3, ()),
+        TablesFlushed(1, ()),
+    ],
+    ids=str,
+)
+def test_a_cycle_that_is_over_does_nothing_more(over: tuple[Operation, ...], operation: Operation) -> None:
+    writer = with_segments("a", "b", "c")
+    writer.commit(append("a", b"12"), append("b", b"12"), append("c", b"12"), BeginCycle(1))
+    writer.commit(Flushed(1, "b", "b.2", 0, 2), Flushed(1, "c", "c.3", 0, 2), DeleteSegment("c"))
+    if operation != BeginCycle(1):
+        Change(writer.state, 0, 0, {}).apply(operation)  # as long as it is not over
+    writer.commit(*over)
+    before = writer.state
+    with pytest.raises(FlushOvertaken):
+        writer.commit(operation)
+    assert writer.state is before
+
+
+def test_cycles_are_counted_and_the_last_complete_one_is_remembered() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1"), BeginCycle(1))
+    first = writer.state.cycle
+    assert (first.number, first.sequence, first.time, first.complete, first.backup) == (1, 3, 1001, False, -1)
+    writer.commit(EndCycle(1))
+    assert writer.state.cycle == first._replace(complete=True, backup=3)
+    writer.commit(append("a", b"2"), BeginCycle(2))
+    assert (writer.state.cycle.complete, writer.state.cycle.backup) == (False, 3)
+    writer.commit(BeginCycle(3), EndCycle(3))
+    assert (writer.state.cycle.number, writer.state.cycle.backup) == (3, writer.state.sequence - 1)
+    assert writer.state.flushed == len(writer.frames) - 1
+
+
+def test_what_tier_two_knows_of_a_segment_is_noted() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1234"), TruncateSegment("a", 2), SealSegment("a"), BeginCycle(1))
+    writer.flush_run(1, writer.state.segment("a"), Run(2, 4))
+    before = writer.state.segment("a")
+    writer.commit(Stored(1, "a", "a.1.2", 2, True))
+    segment = writer.state.segment("a")
+    assert segment == before._replace(stored_start=2, stored_sealed=True)
+    writer.commit(SaveSegments(1, writer.state.sequence, tuple(writer.records(writer.state))))
+    writer.commit(EvictSegments(("a",)))
+    writer.commit(TruncateSegment("a", 3))
+    assert (writer.state.segment("a").stored_start, writer.state.segment("a").stored_sealed) == (2, True)
+
+
+# --- what is truncated or deleted goes from tier 2 too ---------------------------------------------------------
+
+
+def test_what_is_deleted_in_tier_two_is_dropped_until_it_is_forgotten() -> None:
+    writer = with_segments("a", "b", "never flushed", "kept")
+    writer.commit(append("a", b"1234"), append("b", b"1234"), append("kept", b"1234"))
+    writer.flush()
+    writer.commit(append("a", b"56"), append("b", b"56"), append("kept", b"56"), append("never flushed", b"12"))
+    writer.commit(DeleteSegment("a"), TruncateSegment("b", 5), TruncateSegment("kept", 4))
+    writer.commit(DeleteSegment("never flushed"))
+    assert dict(writer.state.dropped) == {"a.1": True, "b.2": True}
+    segment = writer.state.segment("b")
+    assert (segment.storage, segment.storage_length, segment.stored_start, segment.start_offset) == ("", 5, 0, 5)
+    assert writer.state.segment("kept").storage == "kept.4"
+    assert (writer.read("b"), writer.read("kept")) == (b"6", b"56")
+    audit(writer.state)
+    assert_equal(through_checkpoint(writer.state, 0), writer.state)
+    writer.commit(BeginCycle(2), Forgotten(2, ("a.1", "unknown")))
+    assert dict(writer.state.dropped) == {"b.2": True}
+    del writer.stored["a.1"]
+    writer.flush()
+    assert not writer.state.dropped
+    assert writer.stored == {"b.2.5": (5, b"6"), "kept.4": (0, b"123456")}
+
+
+def test_a_name_in_tier_two_is_never_used_twice() -> None:
+    writer = Writer()
+    names = []
+    for _ in range(3):
+        writer.commit(CreateSegment("a"), append("a", b"1234"))
+        writer.flush()
+        names.append(writer.state.segment("a").storage)
+        for offset in (6, 9):
+            writer.commit(append("a", b"567"), TruncateSegment("a", offset))
+            writer.flush()
+            names.append(writer.state.segment("a").storage)
+        writer.commit(DeleteSegment("a"))
+    assert len(set(names)) == len(names) == 9
+
+
+@pytest.mark.parametrize("start", [1, 2, 5, 6])
+def test_truncation_of_all_that_is_in_tier_two_makes_a_new_segment_there(start: int) -> None:
+    """One byte less, and what is there goes on."""
+    writer = with_segments("a")
+    writer.commit(append("a", b"12"))
+    writer.flush()
+    writer.commit(append("a", b"3456"), TruncateSegment("a", start))
+    assert dict(writer.state.dropped) == ({} if start <= 2 else {"a.1": True})
+    assert writer.read("a") == b"123456"[start:]
+    assert writer.commit(append("a", b"7")) == [6]
+    writer.flush()
+    assert writer.state.segment("a").storage == ("a.1" if start <= 2 else f"a.1.{start}")
+    assert writer.read("a") == b"1234567"[start:]
+    audit(writer.state)
+
+
+# --- merges ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flushed", ["nothing", "source", "target", "both"])
+@pytest.mark.parametrize("header", [b"", b"<header>"], ids=["plain", "header"])
+def test_a_merge_moves_what_is_in_tier_two_as_a_whole(flushed: str, header: bytes) -> None:
+    writer = with_segments("target", "source")
+    if flushed in ("source", "both"):
+        writer.commit(append("source", b"stored,", None, events(2)))
+    if flushed in ("target", "both"):
+        writer.commit(append("target", b"target,"))
+    writer.flush()
+    writer.commit(append("target", b"logged,"), append("source", b"late", None, events(1)), SealSegment("source"))
+    length = writer.state.segment("target").length
+    expected = writer.read("target") + header + writer.read("source")
+    assert writer.commit(MergeSegment("target", "source", Payload(header))) == [length]
+    segment = writer.state.segment("target")
+    stored = [extent.source for _, extent in segment.extents if isinstance(extent.source, StoredRef)]
+    assert stored == ([StoredRef("source.2")] if flushed in ("source", "both") else [])
+    assert segment.attributes[EVENT_COUNT] == (3 if stored else 1)
+    assert writer.state.logged_bytes == 7 + len(header) + 4
+    assert writer.read("target") == expected
+    assert set(writer.state.segments) == {"target"} and not writer.state.dropped
+    audit(writer.state)
+    writer.flush()
+    assert writer.stored == {"target.1": (0, expected)}
+    assert writer.read("target") == expected and not writer.state.dropped
+
+
+def merged() -> Writer:
+    """A segment with 4 bytes in tier 2, 2 in the log, 6 in tier 2 by the name of another segment, and 2 in the log."""
+    writer = with_segments("a", "b")
+    writer.commit(append("a", b"0123"), append("b", b"6789AB"))
+    writer.flush()
+    writer.commit(append("a", b"45"), append("b", b"CD"), SealSegment("b"), MergeSegment("a", "b"))
+    return writer
+
+
+@pytest.mark.parametrize("start", range(1, 15))
+def test_truncation_into_the_stored_part_of_a_merged_segment(start: int) -> None:
+    writer = merged()
+    writer.commit(TruncateSegment("a", start))
+    data = b"0123456789ABCD"[start:]
+    assert writer.read("a") == data
+    dropped = ({"a.1"} if start > 4 else set()) | ({"b.2"} if start >= 12 else set())
+    assert set(writer.state.dropped) == dropped
+    audit(writer.state)
+    assert_equal(through_checkpoint(writer.state, 0), writer.state)
+    writer.commit(BeginCycle(2))
+    state = writer.state
+    joined = [run.joined for run in runs(state.segment("a"), state) if run.joined]
+    assert joined == (["b.2"] if start <= 6 else []), "a part of it has to be copied"
+    writer.flush()
+    assert writer.read("a") == data
+    assert not writer.state.logged_bytes and not writer.state.segment("a").extents
+    writer.flush()
+    assert set(writer.stored) == {f"a.1.{start}" if start > 4 else "a.1"} - ({f"a.1.{start}"} if not data else set())
+    assert not writer.state.dropped
+
+
+def test_the_deletion_of_a_merged_segment_drops_all_that_tier_two_has_of_it() -> None:
+    writer = merged()
+    writer.commit(DeleteSegment("a"))
+    assert set(writer.state.dropped) == {"a.1", "b.2"}
+    writer.flush()
+    assert not writer.stored and not writer.state.dropped
+
+
+def test_a_merged_segment_may_be_merged_again() -> None:
+    writer = merged()
+    writer.commit(SealSegment("a"), CreateSegment("c"), append("c", b"c,"), MergeSegment("c", "a", Payload(b"<a>")))
+    assert writer.read("c") == b"c,<a>0123456789ABCD"
+    writer.flush()
+    assert writer.read("c") == b"c,<a>0123456789ABCD"
+    assert len(writer.stored) == 1
+
+
+# --- segments that are not active ------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["resident", "large"])
+def tables_of_size(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Whether tables are kept in memory whole."""
+    if request.param == "resident":
+        yield request.param
+    else:
+        with small_sizes():
+            yield request.param
+
+
+ON_A_SEGMENT: list[Operation] = [
+    append("a", b"more"),
+    append("a", b"more", 4, set_w(5)),
+    SealSegment("a"),
+    MergeSegment("b", "a"),
+    MergeSegment("a", "b"),
+    TruncateSegment("a", 3),
+    DeleteSegment("a"),
+    UpdateAttributes("a", (set_w(5),)),
+    SpillAttributes("a"),
+    Append("b", Derived(9, lambda lookup: b"%d" % lookup("a").length)),
+]
+
+
+def idle() -> Writer:
+    """Segment "a" is in the metadata table only, "b" is active, "gone" was deleted before the last cycle."""
+    writer = with_segments("a", "b", "gone")
+    writer.commit(append("a", b"1234", None, set_w(4), events(1)), append("b", b"b"))
+    writer.flush()
+    writer.commit(DeleteSegment("gone"))
+    writer.flush()
+    writer.commit(EvictSegments(("a",)))
+    assert set(writer.state.segments) == {"b"}
+    return writer
+
+
+@pytest.mark.parametrize("operation", ON_A_SEGMENT, ids=lambda operation: type(operation).__name__)
+def test_an_operation_on_an_idle_segment_waits_for_it(operation: Operation, tables_of_size: str) -> None:
+    writer, active = idle(), with_segments("a", "b")
+    active.commit(append("a", b"1234", None, set_w(4), events(1)), append("b", b"b"))
+    sealed = getattr(operation, "source", "")
+    for each in (writer, active):
+        each.commit(*([SealSegment(sealed)] if sealed else []))
+    if sealed == "a":
+        writer.flush()
+        writer.commit(EvictSegments(("a",)))
+    before = writer.state
+    with pytest.raises(Unresolved) as error:
+        writer.judge(operation)
+    assert (error.value.table, error.value.keys, error.value.segment) == (METADATA, ("a",), "")
+    assert writer.state is before
+    assert writer.commit(operation) == active.commit(operation)
+    assert writer.contents(writer.state) == active.contents(active.state)
+    audit(writer.state)
+
+
+def test_names_are_judged_by_what_tier_two_has(tables_of_size: str) -> None:
+    """Without asking, if the table is in memory whole."""
+    large, writer = tables_of_size == "large", idle()
+    for name, error in (("a", SegmentExists), ("gone", None), ("new", None)):
+        trial = Change(writer.state, 0, 0, {})
+        with pytest.raises(Unresolved) if large else pytest.raises(error) if error else nullcontext():
+            trial.apply(CreateSegment(name))
+    with pytest.raises(SegmentExists):
+        writer.commit(CreateSegment("a"))
+    for name in ("gone", "new"):
+        with pytest.raises(Unresolved if large else SegmentNotFound):
+            writer.judge(append(name, b""))
+        with pytest.raises(SegmentNotFound):
+            writer.commit(append(name, b""))
+        writer.commit(CreateSegment(name))
+        assert writer.state.segment(name).length == 0
+
+
+def test_what_was_deleted_lately_is_known_not_to_be_there(tables_of_size: str) -> None:
+    writer = idle()
+    writer.commit(DeleteSegment("a"))
+    with pytest.raises(SegmentNotFound):
+        writer.judge(append("a", b""))
+    writer.judge(CreateSegment("a"), append("a", b"new"))
+    assert writer.contents(writer.state)[0]["a"].data == b"new"
+    writer.flush(evict=True)
+    assert writer.contents(writer.state)[0]["a"].data == b"new"
+
+
+def test_what_was_looked_up_under_another_root_is_not_believed() -> None:
+    with small_sizes():
+        writer = idle()
+        known = writer.tier_two.look_up(writer.state, METADATA, ["new"])
+        assert known == {(METADATA, "new"): Known(writer.state.tables[METADATA].layout.root, None)}
+        before = writer.state
+        writer.judge(CreateSegment("new"), known=known)
+        writer.flush(evict=True)
+        assert writer.state.tables[METADATA].layout.root != before.tables[METADATA].layout.root
+        with pytest.raises(Unresolved):
+            writer.judge(CreateSegment("new"), known=known)
+        with pytest.raises(SegmentExists):
+            writer.commit(CreateSegment("new"))
+
+
+def test_a_segment_comes_back_as_it_was(tables_of_size: str) -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1234", None, set_w(7), events(3)), TruncateSegment("a", 1), SealSegment("a"))
+    writer.flush()
+    before = writer.state.segment("a")
+    entry = writer.entry(METADATA, "a")
+    assert entry is not None and entry.value is not None
+    writer.commit(EvictSegments(("a",)))
+    known = writer.tier_two.look_up(writer.state, METADATA, ["a"]) if tables_of_size == "large" else {}
+    writer.judge(MapSegment("a", entry.value, entry.version), known=known)
+    now = writer.state.sequence
+    spilled = {"spilled": True, "attributes": before.attributes}
+    assert writer.state.segment("a") == before._replace(touched=now, saved=now, **spilled)
+    assert "a" not in writer.state.unsaved
+    again = writer.state.segment("a")
+    writer.judge(MapSegment("a", b"whatever", 0), known=known)
+    assert writer.state.segment("a") is again, "nothing happens to a segment that is active"
+    writer.commit(EvictSegments(("a",)))
+    assert "a" not in writer.state.segments, "it has not changed since it was saved"
+
+
+def test_a_stale_record_is_not_mapped(tables_of_size: str) -> None:
+    writer = with_segments("a")
+    writer.flush()
+    stale = writer.entry(METADATA, "a")
+    assert stale is not None and stale.value is not None
+    writer.commit(append("a", b"1"))
+    writer.flush(evict=True)
+    known = writer.tier_two.look_up(writer.state, METADATA, ["a", "b"]) if tables_of_size == "large" else {}
+    for name in ("a", "b"):
+        with pytest.raises(Unresolved) as error:
+            writer.judge(MapSegment(name, stale.value, stale.version), known=known)
+        assert (error.value.table, error.value.keys) == (METADATA, (name,))
+    assert not writer.state.segments
+    writer.commit(append("a", b"2", 1))
+    assert writer.read("a") == b"12"
+
+
+def test_segments_that_changed_since_they_were_saved_stay_active() -> None:
+    writer = with_segments("clean", "new", "appended", "marked")
+    for name in ("clean", "appended", "marked"):
+        writer.commit(append(name, b"1"))
+    writer.flush()
+    writer.commit(DeleteSegment("new"), CreateSegment("new"), append("appended", b"2"), UpdateAttributes("marked", ()))
+    assert set(writer.state.unsaved) == {"new", "appended", "marked"}
+    writer.commit(EvictSegments(("clean", "new", "appended", "marked", "unknown")))
+    assert set(writer.state.segments) == {"new", "appended", "marked"}
+    writer.flush()
+    assert not writer.state.unsaved
+    writer.commit(EvictSegments(("new", "marked")))
+    assert set(writer.state.segments) == {"appended"}
+
+
+def test_segments_are_saved_as_they_were_unless_they_are_gone() -> None:
+    writer = with_segments("same", "changed", "deleted", "other", "merged")
+    writer.commit(*(append(name, b"12") for name in ("same", "changed", "deleted", "other", "merged")))
+    writer.commit(BeginCycle(1))
+    begun = writer.state
+    for name in begun.segments:
+        writer.flush_run(1, begun.segments[name], Run(0, 2))
+    records = tuple(writer.records(begun))
+    writer.commit(append("changed", b"34"), DeleteSegment("deleted"), DeleteSegment("other"), CreateSegment("other"))
+    writer.commit(SealSegment("merged"), MergeSegment("changed", "merged"))
+    writer.commit(SaveSegments(1, begun.sequence, records))
+    saved = {name: entry.value for name, entry in writer.tier_two.scan(writer.state, METADATA)}
+    assert saved == {name: record for name, _, record in records if name in ("same", "changed")}
+    assert set(writer.state.unsaved) == {"changed", "other"}
+    assert writer.state.segment("same").saved == writer.state.segment("changed").saved == begun.sequence
+    assert writer.state.segment("other").saved == -1
+    assert decode_segment(saved["changed"] or b"", 0).length == 2
+    assert writer.read("changed") == b"123412"
+    audit(writer.state)
+
+
+def test_a_deleted_segment_leaves_the_metadata_table() -> None:
+    writer = with_segments("saved", "merged", "never saved", "target")
+    writer.commit(SealSegment("merged"))
+    writer.flush()
+    writer.commit(DeleteSegment("saved"), MergeSegment("target", "merged"))
+    writer.commit(CreateSegment("late"), DeleteSegment("late"))
+    assert {key for key, _ in writer.tier_two.scan(writer.state, METADATA)} == {"never saved", "target"}
+    assert "late" not in writer.state.tables[METADATA].recent, "it never was there"
+
+
+# --- attributes that do not fit into memory --------------------------------------------------------------------
+
+
+def spilled() -> Writer:
+    """A segment with two attributes in the table only, W = 4 and X = 5."""
+    writer = with_segments("a")
+    writer.commit(UpdateAttributes("a", (set_w(4), AttributeUpdate(X, UpdateKind.REPLACE, 5), events(1))))
+    writer.flush()
+    return writer
+
+
+def in_table(writer: Writer) -> dict[bytes, int | None]:
+    """What the table of attributes has of segment "a"."""
+    prefix = attribute_key(writer.state.segment("a").id, b"")
+    return {
+        bytes.fromhex(key[len(prefix) :]): int.from_bytes(entry.value or b"", "big", signed=True)
+        for key, entry in writer.tier_two.scan(writer.state, ATTRIBUTES, prefix)
+    }
+
+
+def test_extended_attributes_spill_and_core_attributes_stay(tables_of_size: str) -> None:
+    writer = spilled()
+    segment = writer.state.segment("a")
+    assert segment.spilled and set(segment.attributes) == {CREATION_TIME, EVENT_COUNT}
+    assert in_table(writer) == {W: 4, X: 5}
+    writer.commit(UpdateAttributes("a", (set_w(-4), AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, 2))))
+    assert writer.state.segment("a").attributes[EVENT_COUNT] == 3
+    assert in_table(writer)[W] == 4
+    writer.commit(SpillAttributes("a"))
+    assert in_table(writer) == {W: -4, X: 5}
+    writer.flush(evict=True)
+    writer.commit(SealSegment("a"))
+    assert in_table(writer) == {W: -4, X: 5} and W not in writer.state.segment("a").attributes
+
+
+@pytest.mark.parametrize("appending", [False, True], ids=["update", "append"])
+@pytest.mark.parametrize(
+    ("update", "after"),
+    [
+        (set_w(7), 7),
+        (set_w(7, UpdateKind.NONE), None),
+        (set_w(3, UpdateKind.REPLACE_IF_GREATER), None),
+        (set_w(7, UpdateKind.REPLACE_IF_GREATER), 7),
+        (set_w(7, UpdateKind.ACCUMULATE), 11),
+        (set_w(7, UpdateKind.REPLACE_IF_EQUALS, 4), 7),
+        (set_w(7, UpdateKind.REPLACE_IF_EQUALS, NULL_VALUE), None),
+    ],
+    ids=str,
+)
+def test_updates_of_spilled_attributes_wait_for_them(
+    update: AttributeUpdate, after: int | None, appending: bool, tables_of_size: str
+) -> None:
+    writer = spilled()
+    operation = append("a", b"x", None, update) if appending else UpdateAttributes("a", (update,))
+    key = attribute_key(writer.state.segment("a").id, W)
+    with pytest.raises(Unresolved) as error:
+        writer.judge(operation)
+    assert (error.value.table, error.value.keys, error.value.segment) == (ATTRIBUTES, (key,), "a")
+    if after is None:
+        with pytest.raises(BadAttributeUpdate) as bad:
+            writer.commit(operation)
+        assert bad.value.previous == 4
+    else:
+        writer.commit(operation)
+        assert writer.state.segment("a").attributes[W] == after
+        writer.judge(operation._replace(updates=(set_w(8),)))  # nothing has to be looked up any more
+    assert writer.attributes(writer.state, writer.state.segment("a"))[X] == 5
+
+
+def test_an_attribute_that_was_never_there_is_known_not_to_be(tables_of_size: str) -> None:
+    writer, other = spilled(), bytes(15) + b"y"
+    update = UpdateAttributes("a", (AttributeUpdate(other, UpdateKind.NONE, 1),))
+    if tables_of_size == "large":
+        with pytest.raises(Unresolved):
+            writer.judge(update)
+    else:
+        Change(writer.state, 0, 0, {}).apply(update)
+    writer.commit(update)
+    assert writer.attributes(writer.state, writer.state.segment("a")).items() >= {W: 4, X: 5, other: 1}.items()
+
+
+def test_an_attribute_that_is_removed_does_not_come_back_from_the_table(tables_of_size: str) -> None:
+    writer = spilled()
+    for removal in (UpdateAttributes("a", (set_w(NULL_VALUE),)), append("a", b"x", None, set_w(NULL_VALUE))):
+        writer.commit(UpdateAttributes("a", (set_w(4),)))
+        writer.flush()
+        assert in_table(writer) == {W: 4, X: 5}
+        writer.commit(removal)
+        assert in_table(writer) == {X: 5}
+        assert W not in writer.attributes(writer.state, writer.state.segment("a"))
+        writer.flush(evict=True)
+        writer.commit(UpdateAttributes("a", (set_w(1, UpdateKind.NONE),)))
+
+
+def test_loading_attributes_changes_nothing_that_is_in_memory() -> None:
+    writer = spilled()
+    writer.commit(UpdateAttributes("a", (set_w(9),)))
+    before = writer.state.segment("a")
+    writer.judge(LoadAttributes("a", ((W, 4), (X, 5))))
+    assert writer.state.segment("a") == before._replace(attributes=before.attributes.set(X, 5))
+    writer.flush()
+    writer.judge(LoadAttributes("a", ((X, 5),)))
+    writer.commit(EvictSegments(("a",)))
+    assert "a" not in writer.state.segments, "loading is no change of the segment"
+
+
+def test_what_a_deleted_segment_left_in_the_table_of_attributes_is_garbage() -> None:
+    writer = spilled()
+    prefix = attribute_key(writer.state.segment("a").id, b"")
+    writer.commit(CreateSegment("b"), UpdateAttributes("b", (set_w(1),)))
+    writer.commit(SealSegment("a"), MergeSegment("b", "a"), DeleteSegment("b"))
+    assert dict(writer.state.garbage) == {
+        prefix: Garbage(1000 + len(writer.frames) - 1, writer.state.sequence - 1, ATTRIBUTES_GARBAGE, "a")
+    }
+    writer.commit(Collected((prefix,)))
+    assert not writer.state.garbage
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+
+def test_versions_of_entries_are_judged_by_what_tier_two_has() -> None:
+    with small_sizes():
+        writer = Writer()
+        (version,) = writer.commit(PutEntry("t", "k", b"v" * 50))
+        writer.commit(PutEntry("t", "gone", b"v" * 50))
+        writer.flush()
+        writer.commit(PutEntry("t", "gone", None))
+        writer.flush()
+        assert writer.state.tables["t"].dropped and not writer.state.tables["t"].recent
+        assert isinstance(version, int)
+        checks: list[tuple[Callable[[int], Operation], str, int]] = [
+            (lambda expected: PutEntry("t", "k", b"new", expected), "k", version),
+            (lambda expected: PutEntry("t", "k", None, expected), "k", version),
+            (lambda expected: CheckEntry("t", "k", expected), "k", version),
+            (lambda expected: PutEntry("t", "gone", b"new", expected), "gone", -1),
+            (lambda expected: CheckEntry("t", "none", expected), "none", -1),
+        ]
+        for make, key, right in checks:
+            known = writer.tier_two.look_up(writer.state, "t", [key])
+            for wrong in {-1, 0, version, version + 1} - {right}:
+                with pytest.raises(BadKeyVersion) as error:
+                    writer.commit(make(wrong))
+                assert (error.value.expected, error.value.actual) == (wrong, right)
+            with pytest.raises(Unresolved) as unresolved:
+                writer.judge(make(right))
+            assert (unresolved.value.table, unresolved.value.keys) == ("t", (key,))
+            Change(writer.state, 0, 0, known).apply(make(right))
+        writer.judge(PutEntry("t", "k", b"newer"))  # who has no condition need not ask
+        with pytest.raises(BadKeyVersion):
+            writer.judge(CheckEntry("t", "k", version))
+        writer.judge(PutEntry("t", "k", None))
+        writer.judge(CheckEntry("t", "k", -1))
+        assert writer.entry("t", "k") is None
+
+
+def test_a_transaction_sees_its_own_entries() -> None:
+    writer = Writer()
+    (first, _) = writer.commit(PutEntry("t", "k", b"1", -1), PutEntry("t", "k", None, 1))
+    assert first == 1 and writer.entry("t", "k") is None
+    with pytest.raises(BadKeyVersion):
+        writer.commit(PutEntry("t", "k", b"1", -1), PutEntry("t", "k", b"2", -1))
+    assert writer.entry("t", "k") is None
+
+
+def test_what_is_put_or_removed_while_a_table_is_flushed_stays_so(tables_of_size: str) -> None:
+    writer = Writer()
+    writer.commit(*(PutEntry("t", key, b"old" * 20) for key in "abc"))
+    cycle = writer.cycle()
+    assert next(cycle) == "begun"
+    writer.commit(PutEntry("t", "a", b"new"), PutEntry("t", "b", None), PutEntry("t", "d", b"new"))
+    expected = {"a": b"new", "c": b"old" * 20, "d": b"new"}
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert list(cycle)[-1] == "ended"
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert {key for key, _ in writer.state.tables["t"].dirty(writer.state.sequence)} == {"a", "b", "d"}
+    writer.flush()
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert not writer.state.tables["t"].dirty(writer.state.sequence)
+    audit(writer.state)
+
+
+@pytest.mark.parametrize("merges", [0, 1, 2, 3])
+def test_a_tables_extents_are_merged(merges: int, tables_of_size: str) -> None:
+    writer = Writer()
+    for number in range(3):
+        writer.commit(PutEntry("t", f"k{number}", b"%d" % number * 30), PutEntry("t", "again", b"%d" % number))
+        for _ in writer.cycle():
+            pass
+    before = writer.state.tables["t"]
+    assert len(before.entries) == 3
+    writer.commit(PutEntry("t", "k3", b"3"), BeginCycle(4))
+    writer.commit(TablesFlushed(4, writer.flushed_tables(["t"], writer.state, merges)))
+    after = writer.state.tables["t"]
+    assert len(after.entries) == 3 - max(merges - 1, 0) + 1
+    replaced = {extent.source for _, extent in list(before.entries)[3 - merges :]}
+    kept = {extent.source for _, extent in (*after.entries, *after.pages)}
+    assert {name for name in writer.state.garbage if name in replaced} == replaced - kept
+    assert len(replaced - kept) == merges
+    expected = {f"k{number}": b"%d" % number * (30 if number < 3 else 1) for number in range(4)} | {"again": b"2"}
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    audit(writer.state)
+    assert_equal(through_checkpoint(writer.state, 0), writer.state)
+
+
+def test_extents_that_are_not_those_that_were_merged_stay() -> None:
+    writer = Writer()
+    for number in range(2):
+        writer.commit(PutEntry("t", f"k{number}", b"v"))
+        writer.flush()
+    writer.commit(PutEntry("t", "k2", b"v"), BeginCycle(3))
+    (flushed,) = writer.flushed_tables(["t"], writer.state, 2)
+    at, (extent,) = flushed.merged_entries
+    before = writer.state
+    for merges in (
+        {"merged_entries": (at + 1, (extent,))},
+        {"merged_entries": (at, (extent._replace(length=extent.length - 1),))},
+        {"merged_pages": (at, (extent._replace(length=extent.length + 1),))},
+    ):
+        with pytest.raises(FlushOvertaken, match="not those that were merged"):
+            writer.commit(TablesFlushed(3, (flushed._replace(**merges),)))
+        assert writer.state is before
+    writer.commit(TablesFlushed(3, (flushed,)))
+
+
+# --- garbage ---------------------------------------------------------------------------------------------------
+
+
+def test_chunks_that_were_given_up_cannot_be_attached_and_those_that_were_attached_stay() -> None:
+    writer = with_segments("a")
+    writer.commit(Append("a", (Extent("attached", 0, 2, b""),)))
+    writer.commit(Discard(("attached", "given up")))
+    assert dict(writer.state.garbage) == {"given up": Garbage(1002, writer.state.sequence, GarbageKind.CHUNK, "")}
+    for operation in (Append("a", (Extent("given up", 0, 2, b""),)), Append("a", (Extent("given up", 4, 1, b""),))):
+        with pytest.raises(Rejected, match="'given up' was given up already"):
+            writer.commit(operation)
+    writer.commit(Append("a", (Extent("given up", 0, 0, b""),)))  # nothing of it
+    assert dict(writer.state.chunks) == {"attached": 1}
+
+
+@pytest.mark.parametrize("kind", list(GarbageKind))
+def test_garbage_of_the_chunk_layer_is_queued_and_collected(kind: GarbageKind) -> None:
+    writer = with_segments("a")
+    writer.commit(QueueGarbage((("chunk", kind, "a.1"), ("other", kind, ""))))
+    sequence = writer.state.sequence
+    assert dict(writer.state.garbage) == {
+        "chunk": Garbage(1001, sequence, kind, "a.1"),
+        "other": Garbage(1001, sequence, kind, ""),
+    }
+    writer.commit(QueueGarbage((("chunk", GarbageKind.CHUNK, "b.0"),)))
+    assert writer.state.garbage["chunk"] == Garbage(1002, sequence + 1, GarbageKind.CHUNK, "b.0")
+    writer.commit(Collected(("chunk", "unknown")))
+    assert set(writer.state.garbage) == {"other"}
+
+
+def test_what_a_backup_may_need_is_told_from_older_garbage() -> None:
+    """The backup is of the moment when its cycle began: what became garbage after that is in it (F2)."""
+    writer = with_segments("a")
+    writer.commit(QueueGarbage((("early", 1, ""),)))
+    early = writer.state.garbage["early"]
+    assert not writer.state.is_backed_up(early), "there is no backup"
+    writer.commit(BeginCycle(1))
+    writer.commit(QueueGarbage((("late", 1, ""),)))
+    late = writer.state.garbage["late"]
+    assert not writer.state.is_backed_up(late)
+    writer.commit(EndCycle(1))
+    assert writer.state.is_backed_up(late) and not writer.state.is_backed_up(early)
+    writer.commit(BeginCycle(2))
+    assert writer.state.is_backed_up(late), "the new cycle is not complete"
+    writer.commit(EndCycle(2))
+    assert not writer.state.is_backed_up(late)
 
 
 def test_a_damaged_or_misplaced_checkpoint_is_told_from_a_good_one() -> None:
@@ -501,3 +1447,140 @@ def test_a_damaged_or_misplaced_checkpoint_is_told_from_a_good_one() -> None:
         token[dice.randrange(24)] ^= 1 << dice.randrange(8)
         with pytest.raises(DataCorruption, match="the/path"):
             checkpoints.decode(bytes(token), "the/path", 7, 5)
+
+
+# --- the form of operations and states in storage --------------------------------------------------------------
+
+
+OWN = FrameRef(77, HEADER)
+names = st.text(max_size=5)
+numbers = st.integers(0, MAX_VALUE)
+values = st.integers(NULL_VALUE, MAX_VALUE)
+ids = st.binary(min_size=16, max_size=16)
+others = numbers.map(lambda address: FrameRef(address, address % 1000))
+stored = st.builds(Extent, st.builds(StoredRef, names), numbers, numbers, st.just(b""))
+in_chunks = st.builds(Extent, names, numbers, numbers, st.binary(max_size=8))
+anywhere = stored | in_chunks | st.builds(Extent, st.just(OWN) | others, numbers, numbers, st.binary(max_size=8))
+
+
+def tuples(items: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(items, max_size=3).map(tuple)
+
+
+updates = tuples(st.builds(AttributeUpdate, ids, st.sampled_from(UpdateKind), values, values))
+roots = st.none() | st.builds(Root, numbers, numbers)
+layouts = st.tuples(numbers, numbers, numbers, numbers, roots, numbers, numbers, numbers)
+merges = st.tuples(numbers, tuples(in_chunks))
+flushed_tables = st.builds(FlushedTable, names, numbers, layouts, tuples(in_chunks), tuples(in_chunks), merges, merges)
+
+OPERATIONS: dict[type, st.SearchStrategy] = {
+    Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates),
+    SealSegment: st.builds(SealSegment, names),
+    MergeSegment: st.builds(MergeSegment, names, names, tuples(anywhere)),
+    CreateSegment: st.builds(CreateSegment, names, updates),
+    PutEntry: st.builds(PutEntry, names, names, st.none() | st.binary(max_size=5), st.none() | st.integers(-1, 9)),
+    CheckEntry: st.builds(CheckEntry, names, names, st.integers(-1, MAX_VALUE)),
+    UpdateAttributes: st.builds(UpdateAttributes, names, updates),
+    TruncateSegment: st.builds(TruncateSegment, names, numbers),
+    Checkpoint: st.builds(Checkpoint),
+    Flushed: st.builds(Flushed, numbers, names, names, numbers, numbers, tuples(names)),
+    DeleteSegment: st.builds(DeleteSegment, names),
+    Collected: st.builds(Collected, tuples(names)),
+    Discard: st.builds(Discard, tuples(names)),
+    MapSegment: st.builds(MapSegment, names, st.binary(max_size=5), numbers),
+    EvictSegments: st.builds(EvictSegments, tuples(names)),
+    SaveSegments: st.builds(SaveSegments, numbers, numbers, tuples(st.tuples(names, numbers, st.binary(max_size=5)))),
+    SpillAttributes: st.builds(SpillAttributes, names),
+    LoadAttributes: st.builds(LoadAttributes, names, tuples(st.tuples(ids, values))),
+    BeginCycle: st.builds(BeginCycle, numbers),
+    EndCycle: st.builds(EndCycle, numbers),
+    Stored: st.builds(Stored, numbers, names, names, numbers, st.booleans()),
+    Forgotten: st.builds(Forgotten, numbers, tuples(names)),
+    TablesFlushed: st.builds(TablesFlushed, numbers, tuples(flushed_tables)),
+    QueueGarbage: st.builds(QueueGarbage, tuples(st.tuples(names, st.sampled_from([1, 2, 3, 4, 16]), names))),
+}
+
+
+def test_every_operation_is_tried_below() -> None:
+    assert set(OPERATIONS) == set(get_args(operations.Operation))
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_operations_are_read_as_they_were_written(kind: type, data: st.DataObject) -> None:
+    written = [Transaction(5, (data.draw(OPERATIONS[kind]), SealSegment("last"))), Transaction(6, ())]
+    own = FrameRef(OWN.address, OWN.start)
+    read = decode_transactions(encode_transactions(written, OWN), own)
+    assert read == written
+    for extent in found_extents(read[0].operations[0]):
+        assert extent.source != own or extent.source is own, "one reference is shared by all extents of a frame"
+
+
+def found_extents(value: object) -> Iterator[Extent]:
+    """All extents in a value."""
+    if isinstance(value, Extent):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from found_extents(item)
+
+
+@st.composite
+def extents_from(draw: st.DrawFn, start: int, sources: st.SearchStrategy) -> Extents:
+    extents = st.builds(Extent, sources, numbers, st.integers(1, 1 << 40), st.binary(max_size=8))
+    return Extents().appended(start, draw(st.lists(extents, max_size=3)))
+
+
+@st.composite
+def segments(draw: st.DrawFn, name: str) -> Segment:
+    storage_length = draw(st.integers(0, 1 << 50))
+    sources = names | others | st.builds(StoredRef, names)
+    return Segment(
+        name,
+        *draw(st.tuples(numbers, numbers, numbers, st.booleans(), numbers, st.integers(0, 1 << 40))),
+        immutables.Map(draw(st.dictionaries(ids, values, max_size=3))),
+        draw(extents_from(storage_length, sources)),
+        storage_length,
+        *draw(st.tuples(names, numbers, st.booleans(), numbers, st.integers(-1, 9), st.booleans())),
+    )
+
+
+@st.composite
+def tables_in_memory(draw: st.DrawFn) -> Table:
+    entries = st.builds(Entry, st.none() | st.binary(max_size=5), numbers)
+    return Table(
+        immutables.Map(draw(st.dictionaries(names, entries, max_size=3))),
+        *draw(st.tuples(numbers, st.integers(-1, 9), st.booleans())),
+        layout_of(draw(layouts)),
+        draw(extents_from(0, names)),
+        draw(extents_from(0, names)),
+    )
+
+
+@st.composite
+def any_states(draw: st.DrawFn) -> State:
+    present = {name: draw(segments(name)) for name in draw(st.sets(names, max_size=3))}
+    tables = draw(st.dictionaries(names, tables_in_memory(), max_size=3))
+    spaces = [segment.extents for segment in present.values()]
+    spaces += [space for table in tables.values() for space in (table.entries, table.pages)]
+    garbage = st.builds(Garbage, numbers, numbers, st.sampled_from([1, 2, 3, 4, 16]), names)
+    return State(
+        *draw(st.tuples(numbers, st.integers(-1, 9), st.integers(-1, 9))),
+        sum(segment.logged for segment in present.values()),
+        immutables.Map(dict.fromkeys(draw(st.sets(st.sampled_from(sorted(present)))) if present else (), True)),
+        SegmentMap(dict(present)),
+        immutables.Map(tables),
+        immutables.Map(Counter(e.source for space in spaces for _, e in space if isinstance(e.source, str))),
+        immutables.Map(draw(st.dictionaries(names, garbage, max_size=3))),
+        immutables.Map(dict.fromkeys(draw(st.sets(names, max_size=3)), True)),
+        draw(st.builds(Cycle, numbers, numbers, numbers, st.booleans(), st.integers(-1, 9))),
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(state=any_states(), address=numbers)
+def test_a_state_comes_out_of_a_checkpoint_as_it_went_in(state: State, address: int) -> None:
+    again = through_checkpoint(state, address)
+    assert_equal(again, state)
+    assert_equal(through_checkpoint(again, address), state)

@@ -55,6 +55,7 @@ def move(folder: Folder) -> None:
     """Flush everything, and delete whatever nothing needs any more: frames, checkpoints, chunks."""
     container = folder.stream().container
     container.flush()
+    container.flush()  # what the first one marks may go when another is complete
     container.checkpoint()
     time.sleep(1.5 * GRACE)
     container.truncate_log()

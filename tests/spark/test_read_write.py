@@ -106,7 +106,7 @@ def test_much_data_goes_to_one_object_for_each_task(folder: Folder) -> None:
     snapshot = folder.stream().snapshot()
     for segment in snapshot.record.current.segments:
         for _, extent in snapshot.segment(segment.id).extents:
-            assert extent.flushed
+            assert isinstance(extent.source, str), "it lies in the log"
             sources.setdefault(str(extent.source), set()).add(segment.id)
     assert len(sources) == 2 and all(len(segments) == 8 for segments in sources.values())
     numbers = [int(event.rstrip(".")) for event in folder.events()]
@@ -116,9 +116,26 @@ def test_much_data_goes_to_one_object_for_each_task(folder: Folder) -> None:
         assert of_key == sorted(of_key)
 
 
+def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tier 2 takes it over as it is, while what shares a chunk is copied."""
+    monkeypatch.setattr(sink, "INLINE_BYTES", 0)
+    monkeypatch.setattr(sink, "OWN_CHUNK_BYTES", 10_000)
+    writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
+    keys = ["a"] * 3_000 + list("bcdefghijk")  # some of them of the other segments
+    batch = pa.RecordBatch.from_pydict({"event": [f"{number:05d}" for number in range(3_010)], "routing_key": keys})
+    message = writer.write(iter([batch]))
+    writer.commit([message])
+    assert len(message.chunks()) == 2
+    container = folder.stream().container
+    assert container.flush() > 0
+    kept = {chunk for chunk in message.chunks() if (Path(folder.url) / chunk).stat().st_size > 10_000}
+    assert set(container.state.garbage) == set(message.chunks()) - kept and len(kept) == 1
+    assert sorted(folder.events()) == [f"{number:05d}" for number in range(3_010)]
+
+
 def test_a_task_with_more_than_a_chunk(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carried out by this process, with chunks of 5 kB instead of 32 MiB."""
-    monkeypatch.setattr(sink, "CHUNK_BYTES", 5_000)
+    """Carried out by this process, with chunks of some 5 kB instead of 32 MiB."""
+    monkeypatch.setattr(sink, "CHUNK_BYTES", 1_700)  # for each of three segments
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     names = [str(number) for number in range(2_000)]
     batches = [

@@ -12,7 +12,7 @@ import pytest
 
 from engine.container import Container, Settings
 from engine.operations import Operation, Payload
-from engine.processor import Receipt
+from engine.pending import Receipt
 from engine.root import Root
 from pravega_spark.errors import InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed, TruncatedData
 from pravega_spark.streams import scan

@@ -1,0 +1,182 @@
+"""Transactions on their way: what was submitted, how urgent it is, and what was looked up to judge it.
+
+The order of the queue is decided here: what the container needs for itself goes first, so that a long queue cannot keep
+it from making room; deletions go next, where they overtake nothing that they are about.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from engine.operations import (
+    Append,
+    BeginCycle,
+    CheckEntry,
+    Checkpoint,
+    Collected,
+    Content,
+    DeleteSegment,
+    EndCycle,
+    EvictSegments,
+    Flushed,
+    Forgotten,
+    LoadAttributes,
+    MapSegment,
+    MergeSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    QueueGarbage,
+    SaveSegments,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
+)
+from engine.state import State
+from engine.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, Known
+
+
+class Receipt(NamedTuple):
+    """What became of a transaction: its frame's address and each operation's result (see State.apply).
+
+    `tries` is the number of frames that were sent for it: one more than the races it lost. `state` is the one after its
+    frame.
+    """
+
+    address: int
+    results: list[Any]
+    tries: int
+    state: State
+
+
+class Priority(enum.IntEnum):
+    """How urgent a transaction is (Pravega: OperationPriority). What is urgent is not held back by a long queue."""
+
+    SYSTEM = 0  # what the container needs for itself
+    DELETION = 1
+    NORMAL = 2
+
+
+class Pending:
+    """A transaction on its way.
+
+    priority, number: its place in the queue, by urgency first and then in the order of submission. tries: frames sent
+    for it. checked: the state was brought up to the log's head after it was submitted, so that a refusal is final.
+    spill: its payload shall go to a chunk; chunk: the chunk where it is. known: what was looked up in tier 2 to judge
+    it; loads: what brings that into memory first.
+    """
+
+    __slots__ = (
+        "checked",
+        "chunk",
+        "future",
+        "known",
+        "loads",
+        "number",
+        "operations",
+        "priority",
+        "queued",
+        "size",
+        "spill",
+        "tries",
+    )
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.number = -1
+        self.priority = Priority.NORMAL
+        self.operations = tuple(operations)
+        self.size = payload_size(operations)
+        self.known: dict[tuple[str, str], Known] = {}
+        self.loads: dict[tuple[str, str], Operation] = {}
+        self.future: Future[Receipt] = Future()
+        self.future.set_running_or_notify_cancel()  # what was submitted cannot be cancelled
+        self.checked = False
+        self.queued = time.monotonic()
+        self.spill = False
+        self.chunk: str | None = None
+        self.tries = 0
+
+    def payload(self) -> int:
+        """How many bytes could go to a chunk: those that do not depend on the state."""
+        contents = [op.content for op in self.operations if isinstance(op, Append)]
+        return sum(len(content) for content in contents if isinstance(content, Payload))
+
+
+def content_of(operation: Operation) -> Content | None:
+    """What an operation appends, or None for one that appends nothing."""
+    if isinstance(operation, Append):
+        return operation.content
+    return operation.header if isinstance(operation, MergeSegment) else None
+
+
+def payload_size(operations: Sequence[Operation]) -> int:
+    """How many bytes of payload operations bring to a frame."""
+    contents = map(content_of, operations)
+    return sum(len(content) for content in contents if content is not None and not isinstance(content, tuple))
+
+
+def load_of(table: str, key: str, entry: Entry | None, segment: str) -> Operation | None:
+    """The operation that brings what was found in tier 2 into memory, if operations on it need that."""
+    if entry is None or entry.value is None:
+        return None
+    if table == METADATA:
+        return MapSegment(key, entry.value, entry.version)
+    if table == ATTRIBUTES:
+        value = int.from_bytes(entry.value, "big", signed=True)
+        return LoadAttributes(segment, ((bytes.fromhex(key[16:]), value),))
+    return None
+
+
+def place(pending: Pending) -> tuple[int, int]:
+    """What the queue is sorted by."""
+    return pending.priority, pending.number
+
+
+def priority_of(operations: Sequence[Operation], queue: Iterable[Pending]) -> Priority:
+    """How urgent a transaction is. A deletion does not overtake what is queued for the same segments."""
+    if operations and isinstance(operations[0], Append):
+        return Priority.NORMAL
+    if operations and all(_is_system(operation) for operation in operations):
+        return Priority.SYSTEM
+    if operations and all(isinstance(operation, DeleteSegment) for operation in operations):
+        doomed = {operation.segment for operation in operations if isinstance(operation, DeleteSegment)}
+        if not any(doomed & names_in(pending.operations) for pending in queue):
+            return Priority.DELETION
+    return Priority.NORMAL
+
+
+def _is_system(operation: Operation) -> bool:
+    if isinstance(operation, PutEntry | CheckEntry):
+        return operation.table in METADATA_TABLES
+    return isinstance(operation, _SYSTEM)
+
+
+def names_in(operations: Iterable[Operation]) -> set[str]:
+    """The segments that operations are about."""
+    names: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, MergeSegment):
+            names |= {operation.target, operation.source}
+        else:
+            names.add(getattr(operation, "segment", ""))
+    return names
+
+
+_SYSTEM = (
+    BeginCycle,
+    Checkpoint,
+    Collected,
+    EndCycle,
+    EvictSegments,
+    Flushed,
+    Forgotten,
+    QueueGarbage,
+    SaveSegments,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
+)

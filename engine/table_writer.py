@@ -1,0 +1,111 @@
+"""Flushing tables: what is new in them goes to tier 2, all in one object, their index behind it.
+
+So a cycle costs one object for many tables. The byte spaces that a table lies in are made of many small extents by
+this; neighbours are merged into larger ones, each time those that are no larger than what comes with them, so that
+there are never more than a few.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.chunks import write_chunk
+from engine.operations import FlushedTable
+from engine.reads import fetch, plan_extents
+from engine.segments import Extent, Extents
+from engine.state import State
+from engine.table_content import TableEntry
+from engine.tables import Entry, new_table
+
+if TYPE_CHECKING:
+    from engine.container import Container
+
+FEW_EXTENTS = 8
+"""Extents that are never merged."""
+
+LARGE_EXTENT = 8 << 20
+"""Extents of this size, bytes, are not merged any more."""
+
+FOLDER = "_system/containers"
+
+
+class Dirty(NamedTuple):
+    """Entries of a table that are to come to tier 2, by their keys; versions up to `upto` are there then."""
+
+    entries: Mapping[str, Entry]
+    upto: int
+
+    @classmethod
+    def of(cls, state: State, name: str) -> Dirty:
+        """What tier 2 lacks of a table in `state`."""
+        table = state.tables.get(name)
+        return cls(dict(table.dirty(state.sequence)) if table is not None else {}, state.sequence)
+
+    def plus(self, values: Mapping[str, bytes]) -> Dirty:
+        """These and other entries, which have the newest version."""
+        newest = {key: Entry(value, self.upto) for key, value in values.items()}
+        return self._replace(entries={**self.entries, **newest})
+
+
+class _Draft(NamedTuple):
+    """The flush of one table: what is to be written, before it is known where it lies."""
+
+    name: str
+    upto: int
+    layout: tuple[object, ...]
+    parts: tuple[bytes, bytes, bytes, bytes]  # new entries, new index pages, merged entries, merged index pages
+    merged_at: tuple[int, int]
+
+
+def flush_tables(container: Container, tables: Mapping[str, Dirty]) -> list[FlushedTable]:
+    """Write entries of tables to tier 2; what is to be committed. Empty if there was nothing to write."""
+    drafts = [_draft(container, name, dirty) for name, dirty in tables.items() if dirty.entries]
+    if not drafts:
+        return []
+    upto = max(draft.upto for draft in drafts)
+    path = f"{FOLDER}/{container.number}/E-{container.head.epoch}-S-{upto}.{uuid.uuid4()}"
+    extents = iter(write_chunk(container.stores.chunks, path, [[part] for draft in drafts for part in draft.parts]))
+    return [_placed(draft, _take(draft, extents)) for draft in drafts]
+
+
+def _take(draft: _Draft, extents: Iterable[Extent]) -> list[tuple[Extent, ...]]:
+    """The extents of each part; empty parts have none."""
+    iterator = iter(extents)
+    return [(next(iterator),) if part else () for part in draft.parts]
+
+
+def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> FlushedTable:
+    entries, pages, merged_entries, merged_pages = extents
+    entries_at, pages_at = draft.merged_at
+    return FlushedTable(
+        draft.name, draft.upto, draft.layout, entries, pages, (entries_at, merged_entries), (pages_at, merged_pages)
+    )
+
+
+def _draft(container: Container, name: str, dirty: Dirty) -> _Draft:
+    table = container.state.tables.get(name) or new_table(name)
+    entries = [TableEntry(key.encode(), entry.value, entry.version) for key, entry in dirty.entries.items()]
+    flush = container.tier_two.content(name, table).flush(entries)
+    entries_at, merged_entries = _merged(container, table.entries, len(flush.entries), flush.layout.start)
+    pages_at, merged_pages = _merged(container, table.pages, len(flush.pages), flush.layout.index_start)
+    parts = (flush.entries, flush.pages, merged_entries, merged_pages)
+    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at))
+
+
+def _merged(container: Container, extents: Extents, added: int, start: int) -> tuple[int, bytes]:
+    """Where the last extents that are to be merged begin, and their bytes; none if there are few."""
+    listed = list(extents)
+    if len(listed) < FEW_EXTENTS:
+        return 0, b""
+    size, first = added, len(listed)
+    while first and listed[first - 1][1].length <= max(size, 1 << 12) and size < LARGE_EXTENT:
+        if listed[first - 1][0] + listed[first - 1][1].length <= start:
+            break
+        first -= 1
+        size += listed[first][1].length
+    if len(listed) - first < 2:
+        return 0, b""
+    at, end = listed[first][0], listed[-1][0] + listed[-1][1].length
+    return at, b"".join(fetch(container.stores, plan_extents(extents, container.number, at, end)))

@@ -1,0 +1,181 @@
+"""Tier 2 alone is a backup: at every moment it holds what the container held when its last complete cycle began
+(F3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from chunkstore.testing import FaultStore, Request, SimulatedStore
+from engine import recovery
+from engine.container import Container
+from engine.errors import LogLost
+from engine.operations import AttributeUpdate, UpdateKind
+from engine.recovery import NothingToRecover
+from engine.segments import EVENT_COUNT
+from engine.testing.model import Contents, contents_of
+from engine.testing.simulation import Simulation, audit, small_sizes
+
+GRACE = 600.0
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with small_sizes():
+        yield
+
+
+def without_log(store: SimulatedStore) -> Simulation:
+    """A copy of a root from which everything is gone but tier 2."""
+    copy = Simulation(grace=GRACE, garbage_delay=GRACE)
+    copy.store.now = store.now
+    for info in store.list(""):
+        if not info.path.startswith("containers/"):
+            copy.store.put(info.path, store.read(info.path))
+    return copy
+
+
+def recovered(simulation: Simulation) -> Container:
+    """The container as a process finds it that recovers it."""
+    with pytest.raises(LogLost, match="recover"):
+        simulation.open()
+    recovery.recover(simulation.stores, 0)
+    container = simulation.open()
+    audit(container.state)
+    return container
+
+
+def change(container: Container, chance: random.Random, round_: int, segments: int = 12) -> None:
+    """Something of everything, to many segments."""
+    for number in range(segments):
+        name = f"s/{number}"
+        if number % 12 not in (round_ % 12, (round_ + 5) % 12):
+            container.append(name, chance.randbytes(chance.randint(1, 150)), None, [
+                AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, 1),
+                AttributeUpdate(chance.randbytes(2) + bytes(14), UpdateKind.REPLACE, round_),
+            ])  # fmt: skip
+            container.append(f"{name}#index", b"%08d" % round_)
+        container.put_entries("streams", {f"{name} {chance.randint(0, 9)}": chance.randbytes(20)})
+    transaction = f"s/transaction {round_}"
+    container.create_segment(transaction)
+    container.append(transaction, chance.randbytes(60))
+    if round_ % 3 == 0:
+        container.flush()
+        container.append(transaction, b"and more")
+    container.seal(transaction)
+    container.merge(f"s/{round_ % 12}", transaction, b"header")
+    for name in (f"s/{chance.randint(0, 11)}", f"s/{chance.randint(0, 11)}"):
+        info = container.info(name)
+        container.truncate(name, chance.randint(info.start_offset, info.length))
+    doomed = f"s/doomed {round_ - 1}"
+    if round_:
+        container.delete(doomed)
+    container.create_segment(f"s/doomed {round_}")
+    container.append(f"s/doomed {round_}", b"not for long")
+
+
+def prepared(simulation: Simulation, rounds: int = 3, segments: int = 12) -> Container:
+    """A container with some history."""
+    container, chance = simulation.open(), random.Random(7)
+    for number in range(segments):
+        container.create_segment(f"s/{number}")
+        container.create_segment(f"s/{number}#index")
+    for round_ in range(rounds):
+        change(container, chance, round_, segments)
+        container.flush()
+        simulation.advance(1.1 * GRACE)
+        container.checkpoint()
+        container.truncate_log()
+        container.collect_garbage()
+    change(container, chance, rounds, segments)
+    return container
+
+
+@pytest.mark.parametrize(
+    ("segments", "active_segments"),
+    [
+        (12, 4),
+        pytest.param(12, 100, marks=pytest.mark.long),
+        pytest.param(80, 50, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+    ],
+)
+def test_after_every_request_of_a_cycle(segments: int, active_segments: int) -> None:
+    """A copy of tier 2 after any request of a cycle recovers to its beginning, or to that of the one before."""
+    simulation = Simulation(grace=GRACE, garbage_delay=GRACE, active_segments=active_segments)
+    before = prepared(simulation, segments=segments)
+    old = contents_of(recovered(without_log(simulation.store)))
+    new = contents_of(before)
+    assert old != new
+    seen: list[Contents] = []
+    tier_two: list[dict[str, bytes]] = []
+
+    def look(number: int, request: Request) -> None:
+        copy = without_log(simulation.store)
+        objects = {info.path: copy.store.read(info.path) for info in copy.store.list("")}
+        if not tier_two or objects != tier_two[-1]:  # else it is the same copy as after the request before
+            tier_two.append(objects)
+            seen.append(contents_of(recovered(copy)))
+        else:
+            seen.append(seen[-1])
+
+    container = simulation.open(through=FaultStore(simulation.store, look))
+    seen.clear()
+    tier_two.clear()
+    container.flush()
+    simulation.advance(1.1 * GRACE)
+    container.collect_garbage()
+    look(0, Request("list", ()))
+    print(f"{len(seen)} copies of tier 2, {len(tier_two)} of them different")
+    assert len(seen) >= 5 * segments and len(tier_two) >= segments
+    first_new = seen.index(new)
+    assert all(found == old for found in seen[:first_new]), "neither the old cycle nor the new one"
+    assert all(found == new for found in seen[first_new:]), "what was complete is not any more"
+    assert contents_of(container) == new
+
+
+def test_what_was_recovered_goes_on() -> None:
+    simulation = Simulation(grace=GRACE, garbage_delay=GRACE)
+    container = prepared(simulation)
+    container.flush()
+    expected = contents_of(container)
+    container.append("s/1", b"this is lost")
+    copy = without_log(simulation.store)
+    survivor = recovered(copy)
+    assert contents_of(survivor) == expected
+    chance = random.Random(1)
+    for round_ in range(4, 8):
+        change(survivor, chance, round_)
+        survivor.flush()
+        copy.advance(1.1 * GRACE)
+        survivor.checkpoint()
+        survivor.truncate_log()
+        survivor.collect_garbage()
+        assert contents_of(copy.open()) == contents_of(survivor)
+    audit(survivor.state)
+
+
+def test_recovery_tells_what_it_knows() -> None:
+    simulation = Simulation(grace=GRACE, garbage_delay=GRACE)
+    container = prepared(simulation)
+    with pytest.raises(NothingToRecover, match="knows more"):
+        recovery.recover(simulation.stores, 0)
+    container.flush()
+    cycle = container.state.cycle
+    copy = without_log(simulation.store)
+    found = recovery.recover(copy.stores, 0)
+    assert (found.cycle, found.sequence, found.time) == (cycle.number, cycle.sequence, cycle.time)
+    assert found.segments == len([name for name in contents_of(container)[0]])
+    assert "lost" in " ".join(found.lines())
+    with pytest.raises(NothingToRecover, match="knows more"):
+        recovery.recover(copy.stores, 0)
+
+
+def test_without_a_complete_cycle_there_is_nothing_to_recover() -> None:
+    simulation = Simulation(grace=GRACE, garbage_delay=GRACE)
+    simulation.open().create_segment("s/a")
+    copy = without_log(simulation.store)
+    with pytest.raises(NothingToRecover, match="no flush cycle"):
+        recovery.recover(copy.stores, 0)
+    copy.open().create_segment("s/a")
