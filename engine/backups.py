@@ -19,7 +19,8 @@ from engine.frames import Position
 from engine.log import frame_path
 from engine.reads import Stores
 from engine.segment_map import SegmentMap
-from engine.state import Cycle, State
+from engine.segments import StoredRef
+from engine.state import ATTRIBUTES_GARBAGE, Garbage, State
 
 
 class Backup(NamedTuple):
@@ -43,14 +44,17 @@ def write(store: Store, container: int, head: Position, state: State, begun: Sta
     """
     number = begun.cycle.number
     path = f"{folder(container)}{number:020d}"
-    store.put(path, checkpoints.encode(container, head, pruned(state, begun.cycle)))
+    store.put(path, checkpoints.encode(container, head, pruned(state, begun)))
     older = [info.path for info in store.list(folder(container)) if info.path < path]
     if older:
         store.delete(older)
 
 
-def pruned(state: State, cycle: Cycle) -> State:
-    """A state of which only that is left which is in tier 2."""
+def pruned(state: State, begun: State) -> State:
+    """A state of which only that is left which is in tier 2, by the cycle that began with the state `begun`.
+
+    What was deleted since then is there still, and must not go from tier 2 after a recovery.
+    """
     tables = {
         name: table._replace(recent=immutables.Map(), size=0, flushed=state.sequence, dropped=table.layout.entries > 0)
         for name, table in state.tables.items()
@@ -62,9 +66,30 @@ def pruned(state: State, cycle: Cycle) -> State:
         unsaved=immutables.Map(),
         segments=SegmentMap(),
         chunks=_chunks(state),
+        garbage=_garbage(state, begun),
+        dropped=_dropped(state, begun),
         tables=immutables.Map(tables),
-        cycle=cycle._replace(complete=True, backup=cycle.sequence),
+        cycle=begun.cycle._replace(complete=True, backup=begun.cycle.sequence),
     )
+
+
+def _garbage(state: State, begun: State) -> immutables.Map[str, Garbage]:
+    """The garbage there is; in the table of attributes, which is as it was, that which was there."""
+    chunks = {name: garbage for name, garbage in state.garbage.items() if garbage.kind != ATTRIBUTES_GARBAGE}
+    attributes = {name: garbage for name, garbage in begun.garbage.items() if garbage.kind == ATTRIBUTES_GARBAGE}
+    return immutables.Map(chunks | attributes)
+
+
+def _dropped(state: State, begun: State) -> immutables.Map[str, bool]:
+    """What was dropped because its bytes were copied by this cycle. All else of `begun` is forgotten by now, and what
+    was dropped since then belongs to a segment that the backup has."""
+    copied = {
+        extent.source.storage
+        for segment in begun.logged()
+        for _, extent in segment.extents
+        if isinstance(extent.source, StoredRef)
+    }
+    return immutables.Map({storage: True for storage in state.dropped if storage in copied})
 
 
 def _chunks(state: State) -> immutables.Map[str, int]:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,7 +21,7 @@ from engine import checkpoints
 from engine.backups import lost_log
 from engine.cache import Cache
 from engine.chunks import check_name, chunk_name, write_chunk
-from engine.errors import DataCorruption, EngineError, FrameDamaged, SegmentNotFound
+from engine.errors import DataCorruption, FrameDamaged, SegmentNotFound
 from engine.frames import START, Position
 from engine.log import Executor, InlineExecutor, Log, boot_time
 from engine.operations import (
@@ -56,6 +53,7 @@ from engine.tables import ATTRIBUTES, METADATA, Entry, Known, attribute_key
 from engine.throttle import Throttle
 from engine.tier_two import Changes, TierTwo
 from engine.truncation import collect_garbage, truncate_log
+from engine.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -130,21 +128,15 @@ class Container:
         self._sleep = sleep
         self._pool: ThreadPoolExecutor | None = None
         self._executor = executor or self._make_executor()
-        self._upkeep_lock = threading.Lock()
-        self._upkeep: set[Future[Any]] = set()
-        self._deferred: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._working = False
-        self._truncated = clock()
-        self._trouble = ""
+        self._upkeep = Upkeep(self)
         self._throttle = Throttle(
             self.settings.outstanding_bytes,
             self.settings.backlog_bytes,
             self.settings.patience,
-            relieve=self._relieve,
+            relieve=self._upkeep.relieve,
             clock=clock,
             sleep=sleep,
         )
-        self._next_checkpoint = -math.inf
         self.cache = Cache(self.settings.cache_bytes)
         self.tier_two = TierTwo(stores, number, self.cache)
         self.records = ContainerRecords(self)
@@ -158,8 +150,8 @@ class Container:
             look_up=self._look_up,
             spill=self._spill,
             forget=self._forget,
-            committed=self._committed,
-            checkpoint_due=self._checkpoint_due,
+            committed=self._upkeep.committed,
+            checkpoint_due=self._upkeep.checkpoint_due,
             flights=self.settings.flights,
             linger=self.settings.linger,
             threaded=self.settings.threaded,
@@ -183,7 +175,7 @@ class Container:
     def _make_executor(self) -> Executor:
         if not self.settings.threaded:
             return InlineExecutor()
-        self._pool = ThreadPoolExecutor(self.settings.flights + 2, f"container-{self.number}")
+        self._pool = ThreadPoolExecutor(self.settings.flights, f"container-{self.number}")
         return self._pool
 
     def _open(self) -> tuple[Log, State]:
@@ -226,8 +218,7 @@ class Container:
             raise
         if size:
             future.add_done_callback(lambda _: self._throttle.release(size))
-        if not self.settings.threaded:
-            self._do_deferred()
+        self._upkeep.do_deferred()
         return future
 
     def commit(self, operations: Sequence[Operation]) -> Receipt:
@@ -512,8 +503,8 @@ class Container:
 
     def in_background(self, work: Callable[..., Any], *args: Any) -> None:
         """Do something that nobody waits for, if there are threads for it."""
-        if self._pool is not None:
-            self._pool.submit(work, *args)
+        if self.settings.threaded:
+            self._upkeep.start(work, *args)
 
     # --- upkeep ------------------------------------------------------------------------------------------------
 
@@ -522,7 +513,7 @@ class Container:
 
         Raises StorageError, DataCorruption.
         """
-        with self._taking_care(), _METRICS.measure("flush") as measurement:
+        with self._upkeep.taking_care(), _METRICS.measure("flush") as measurement:
             measurement.bytes = self._writer.run()
             return measurement.bytes
 
@@ -538,12 +529,11 @@ class Container:
 
     def truncate_log(self) -> int:
         """Delete frames that nothing needs any more, once their boundary is older than the grace period (W7)."""
-        self._truncated = self.clock()
         return truncate_log(self.stores.log, self.number, self.refresh, self.settings.grace)
 
     def collect_garbage(self) -> int:
         """Delete chunks that have been garbage for the delay (G1). Returns their number."""
-        with self._taking_care():
+        with self._upkeep.taking_care():
             return collect_garbage(self, int((self.now() - self.settings.garbage_delay) * 1000))
 
     def repair(self, address: int) -> None:
@@ -556,13 +546,12 @@ class Container:
 
     def wait_for_upkeep(self) -> None:
         """Wait until the upkeep that was set off so far is done."""
-        while under_way := [future for future in self._upkeep if not future.done()]:
-            wait(under_way)
+        self._upkeep.wait()
 
     def close(self) -> None:
         """Finish what was submitted and the upkeep under way, then give the container up."""
         self._processor.close()
-        self.wait_for_upkeep()
+        self._upkeep.close()
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -572,104 +561,11 @@ class Container:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _committed(self, position: Position, state: State, checkpoint: bool) -> None:
-        """After each own frame: set off what is due."""
-        if checkpoint:
-            self._next_checkpoint = math.inf
-            self._start(self._write_checkpoint, position, state)
-        if self.settings.upkeep and self._flush_due(position, state):
-            self._start(self._flush_once)
-        if self.settings.upkeep and self.clock() - self._truncated > self.settings.grace / 2:
-            self._truncated = self.clock()
-            self._start(self._clean)
-
-    def _start(self, work: Callable[..., Any], *args: Any) -> None:
-        """Do upkeep without keeping anybody waiting. It may fail: the next append sets it off again."""
-        if not self.settings.threaded:
-            self._deferred.append((work, args))
-            return
-        future = self._executor.submit(self._guarded, work, *args)
-        self._upkeep = {other for other in self._upkeep if not other.done()} | {future}
-
-    def _do_deferred(self) -> None:
-        """Without threads, upkeep is done after the operation that set it off."""
-        if not self._working:
-            with self._taking_care():
-                pass
-
-    @contextlib.contextmanager
-    def _taking_care(self) -> Iterator[None]:
-        """Upkeep that the operations of other upkeep set off is done after that."""
-        if self.settings.threaded or self._working:
-            yield
-            return
-        self._working = True
-        try:
-            yield
-            while self._deferred:
-                work, args = self._deferred.popleft()
-                self._guarded(work, *args)
-        finally:
-            self._working = False
-
-    def _guarded(self, work: Callable[..., Any], *args: Any) -> None:
-        try:
-            work(*args)
-        except (EngineError, StorageError) as error:
-            logger.warning("container %d: upkeep failed and will be tried again: %s", self.number, error)
-
-    def _checkpoint_due(self, frames: int) -> bool:
-        """Every few frames, so that opening costs the same however many came before and however large the state is."""
-        settings = self.settings
-        return settings.upkeep and frames >= settings.checkpoint_frames and self.clock() >= self._next_checkpoint
-
-    def _write_checkpoint(self, position: Position, state: State) -> None:
-        begun = self.clock()
-        try:
-            checkpoints.write(self.stores.log, self.number, position, state)
-        finally:
-            # Who commits without a pause spends no more than a tenth of the time on checkpoints.
-            self._next_checkpoint = self.clock() + 9 * (self.clock() - begun)
-
-    def _flush_due(self, position: Position, state: State) -> bool:
-        cycle, settings = state.cycle, self.settings
-        if not cycle.complete and self.now() * 1000 - cycle.time < 1000 * settings.patience:
-            return False  # it is being done
-        frames = position.address - max(state.flushed, 0)
-        seconds = self.now() - cycle.time / 1000 if cycle.number else 0.0
-        return state.logged_bytes >= settings.flush_bytes or (
-            bool(state.unsaved) and (frames >= settings.flush_frames or seconds >= settings.flush_seconds)
-        )
-
-    def _flush_once(self) -> None:
-        if self._upkeep_lock.acquire(blocking=False):
-            try:
-                self.flush()
-                self._trouble = ""
-            except (EngineError, StorageError) as error:
-                self._trouble = str(error)
-                raise
-            finally:
-                self._upkeep_lock.release()
-
-    def _relieve(self) -> str:
-        """Set off a flush, as appends wait for it; what went wrong with the last one."""
-        if self.settings.upkeep and not self._upkeep_lock.locked():
-            self._start(self._flush_once)
-            if not self.settings.threaded:
-                self._do_deferred()
-        return self._trouble
-
-    def _clean(self) -> None:
-        self.truncate_log()
-        self.collect_garbage()
-
     def _spill(self, pending: Pending, epoch: int) -> tuple[str, list[Extent]]:
         """Write the payload of a transaction to one chunk."""
         appends = [op for op in pending.operations if isinstance(op, Append) and isinstance(op.content, Payload)]
         name = chunk_name(appends[0].segment, epoch, 0)
         return name, write_chunk(self.stores.chunks, name, [[op.content.data] for op in appends])  # type: ignore[union-attr]
-
 
     def _forget(self, chunk: str) -> None:
         with contextlib.suppress(StorageError):  # nothing names it, so it does no harm

@@ -237,7 +237,7 @@ class FlushedTable(NamedTuple):
 
     upto: entries with versions up to it are in tier 2. layout: the fields of the TableLayout after it. entries, pages:
     extents that were appended to both byte spaces. merged_entries, merged_pages: an offset each, and the extents that
-    take the place of smaller ones from there.
+    take the place of smaller ones from there. keep: entries that are in tier 2 stay in memory.
     """
 
     table: str
@@ -247,6 +247,7 @@ class FlushedTable(NamedTuple):
     pages: tuple[Extent, ...]
     merged_entries: tuple[int, tuple[Extent, ...]] = (0, ())
     merged_pages: tuple[int, tuple[Extent, ...]] = (0, ())
+    keep: bool = True
 
 
 class TablesFlushed(NamedTuple):
@@ -378,21 +379,22 @@ def _plain(operation: Operation, own: FrameRef) -> list[Any]:
 
 
 def _plain_table(flushed: FlushedTable) -> list[Any]:
-    table, upto, layout, entries, index, (entries_at, merged_entries), (index_at, merged_index) = flushed
-    merged = [entries_at, encode_extents(merged_entries), index_at, encode_extents(merged_index)]
-    return [table, upto, layout, encode_extents(entries), encode_extents(index), *merged]
+    table, upto, layout, entries, pages, (entries_at, merged_entries), (pages_at, merged_pages), keep = flushed
+    merged = [entries_at, encode_extents(merged_entries), pages_at, encode_extents(merged_pages)]
+    return [table, upto, layout, encode_extents(entries), encode_extents(pages), *merged, keep]
 
 
 def _table(fields: list[Any]) -> FlushedTable:
-    table, upto, layout, entries, index, entries_at, merged_entries, index_at, merged_index = fields
+    table, upto, layout, entries, pages, entries_at, merged_entries, pages_at, merged_pages, keep = fields
     return FlushedTable(
         table,
         upto,
         _tuples(layout),
         decode_extents(entries),
-        decode_extents(index),
+        decode_extents(pages),
         (entries_at, decode_extents(merged_entries)),
-        (index_at, decode_extents(merged_index)),
+        (pages_at, decode_extents(merged_pages)),
+        keep,
     )
 
 

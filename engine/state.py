@@ -484,7 +484,7 @@ class Change:
         layout = layout_of(op.layout)
         entries = self._grown(table.entries, table.layout.length, op.entries, op.merged_entries, layout.start)
         pages = self._grown(table.pages, table.layout.index_length, op.pages, op.merged_pages, layout.index_start)
-        self._tables[op.table] = table._replace(layout=layout, entries=entries, pages=pages).settled(op.upto)
+        self._tables[op.table] = table._replace(layout=layout, entries=entries, pages=pages).settled(op.upto, op.keep)
 
     def _grown(
         self,

@@ -113,6 +113,9 @@ class StorageWriter:
                     if not cycle.lost(error):
                         continue
                     break
+                except DataCorruption as error:  # or only what another cycle has moved since
+                    if not cycle.lost(error):
+                        raise
                 finally:
                     moved += cycle.moved
                 break
@@ -188,12 +191,13 @@ class FlushCycle:
 
     def _each(self, act: Callable[[T], None], items: Iterable[T]) -> None:
         """Act on all items, several at a time. The first error is raised when all are done."""
-        if not self._container.settings.threaded:
-            for item in items:
+        together = list(items)
+        if len(together) < 2 or not self._container.settings.threaded:
+            for item in together:
                 act(item)
             return
         with ThreadPoolExecutor(PARALLEL, "storage-writer") as pool:
-            for future in [pool.submit(act, item) for item in items]:
+            for future in [pool.submit(act, item) for item in together]:
                 future.result()
 
     # --- segments ------------------------------------------------------------------------------------------------
@@ -270,13 +274,13 @@ class FlushCycle:
         if not storage or (start <= segment.stored_start and sealed <= segment.stored_sealed):
             return
         handle = SegmentHandle(storage, read_only=False)
-        mark = Stored(self._number, segment.name, storage, start, sealed)
+        mark = Stored(self._number, segment.name, storage, start, segment.stored_sealed)
         try:
             if start > segment.stored_start:
                 with self._container.records.together(mark):
                     self._segments.truncate(handle, start)
             if sealed and not segment.stored_sealed:
-                with self._container.records.together(mark):
+                with self._container.records.together(mark._replace(sealed=True)):
                     self._segments.seal(handle)
             self._marked.add(segment.name)
         except (FlushOvertaken, SegmentNotFound):

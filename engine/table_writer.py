@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine import tables as limits
 from engine.chunks import write_chunk
 from engine.operations import FlushedTable
 from engine.reads import fetch, plan_extents
@@ -57,6 +58,7 @@ class _Draft(NamedTuple):
     layout: tuple[object, ...]
     parts: tuple[bytes, bytes, bytes, bytes]  # new entries, new index pages, merged entries, merged index pages
     merged_at: tuple[int, int]
+    keep: bool
 
 
 def flush_tables(container: Container, tables: Mapping[str, Dirty]) -> list[FlushedTable]:
@@ -80,7 +82,14 @@ def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> FlushedTabl
     entries, pages, merged_entries, merged_pages = extents
     entries_at, pages_at = draft.merged_at
     return FlushedTable(
-        draft.name, draft.upto, draft.layout, entries, pages, (entries_at, merged_entries), (pages_at, merged_pages)
+        draft.name,
+        draft.upto,
+        draft.layout,
+        entries,
+        pages,
+        (entries_at, merged_entries),
+        (pages_at, merged_pages),
+        draft.keep,
     )
 
 
@@ -91,7 +100,8 @@ def _draft(container: Container, name: str, dirty: Dirty) -> _Draft:
     entries_at, merged_entries = _merged(container, table.entries, len(flush.entries), flush.layout.start)
     pages_at, merged_pages = _merged(container, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
-    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at))
+    keep = table.size <= limits.RESIDENT_BYTES
+    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep)
 
 
 def _merged(container: Container, extents: Extents, added: int, start: int) -> tuple[int, bytes]:

@@ -28,7 +28,7 @@ METADATA_TABLES = (ATTRIBUTES, STORAGE, METADATA)
 """What is flushed last, in this order (F1)."""
 
 RESIDENT_BYTES = 1 << 20
-"""A table whose entries take no more than this is kept in memory whole."""
+"""A table whose entries take no more than this stays in memory whole. Whoever flushes it decides."""
 
 
 class Entry(NamedTuple):
@@ -76,13 +76,12 @@ class Table(NamedTuple):
         found = [(key, entry) for key, entry in self.recent.items() if self.flushed < entry.version <= upto]
         return sorted(found, key=lambda pair: pair[1].version)
 
-    def settled(self, upto: int) -> Table:
-        """The table after entries of versions up to `upto` came to be in tier 2: what need not be kept is dropped."""
+    def settled(self, upto: int, keep: bool) -> Table:
+        """The table after entries of versions up to `upto` came to be in tier 2; unless `keep`, they are dropped."""
         recent = self.recent.mutate()
-        resident = self.size <= RESIDENT_BYTES
         dropped, size = self.dropped, self.size
         for key, entry in self.recent.items():
-            if entry.version <= upto and (entry.value is None or not resident):
+            if entry.version <= upto and (entry.value is None or not keep):
                 dropped = dropped or entry.value is not None
                 size -= entry_size(key, entry)
                 del recent[key]

@@ -183,7 +183,7 @@ def opening() -> None:
         container.flush()
         container.checkpoint()
     later = min(_seconds(lambda: _opened(store).close()) for _ in range(5))
-    print(f"  with {HISTORY} segments in history and {CHUNKS} chunks {later * 1000:.1f} ms: {later / taken:.2f} of that")
+    print(f"  with {HISTORY} segments in history, {CHUNKS} chunks {later * 1000:.1f} ms: {later / taken:.2f} of that")
     with _opened(store) as container:
         looked_up = _seconds(lambda: container.info("old/777777"))
     print(f"  the first look at one of those {looked_up * 1000:.1f} ms")

@@ -1,0 +1,94 @@
+"""What commands print: tables for people, or one JSON document for programs. Times are told in UTC."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_WIDE = 100_000  # columns: what is not for a terminal is not folded
+
+Columns = Mapping[str, str]
+"""Keys of rows, and how they are headed."""
+
+
+class Output:
+    """Where commands print. With `as_json` the document is printed, and texts and tables are not."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Print the JSON document, if one was asked for."""
+        if self.as_json:
+            click.echo(json.dumps(document, indent=2))
+
+    def line(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            click.echo(text)
+
+    def table(self, columns: Columns, rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
+        """Print rows for people. Numbers stand to the right."""
+        if self.as_json:
+            return
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = [[row[key] for key in columns] for row in rows]
+        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for place, heading in enumerate(columns.values()):
+            numbers = bool(cells) and all(_is_number(row[place]) or row[place] is None for row in cells)
+            table.add_column(Text(heading), justify="right" if numbers else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(shown(cell)) for cell in row))
+        width = None if sys.stdout.isatty() else _WIDE
+        Console(file=sys.stdout, width=width, highlight=False).print(table)
+
+    def properties(self, values: Mapping[str, Any], labels: Columns) -> None:
+        """Print one thing for people, a line for each property."""
+        self.table({"name": "property", "value": "value"}, _named(values, labels))
+
+    def progress(self) -> AbstractContextManager[Progress | None]:
+        """A progress bar on stderr, if that is a terminal."""
+        if not sys.stderr.isatty():
+            return nullcontext()
+        from rich.console import Console
+        from rich.progress import Progress
+
+        return Progress(console=Console(file=sys.stderr), transient=True)
+
+
+def _named(values: Mapping[str, Any], labels: Columns) -> Sequence[Mapping[str, Any]]:
+    return [{"name": label, "value": shown(values[key])} for key, label in labels.items()]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def moment(milliseconds: int | None) -> str | None:
+    """A time in ms since the epoch as text (ISO 8601, UTC), None for none."""
+    if not milliseconds:
+        return None
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"

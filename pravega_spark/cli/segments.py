@@ -1,0 +1,96 @@
+"""`segment`: segments of any kind, and where their bytes lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import click
+
+from engine.container import Container
+from engine.errors import SegmentNotFound
+from engine.inspection import describe_segment, list_segments, open_for_reading, segment_chunks
+from engine.root import Root
+from pravega_spark.cli.output import moment
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.streams.names import container_of
+
+T = TypeVar("T")
+
+
+@click.group()
+def segment() -> None:
+    """Look at segments."""
+
+
+@segment.command("list")
+@click.argument("prefix", default="")
+@pass_session
+def list_(session: Session, prefix: str) -> None:
+    """List the segments whose names begin with PREFIX, of all containers."""
+    rows = []
+    for number in range(session.root.config.containers):
+        with open_for_reading(session.root, number) as container:
+            found = (name for name in list_segments(container) if name.startswith(prefix))
+            rows += [{"name": name, "container": number} for name in found]
+    rows.sort(key=lambda row: str(row["name"]))
+    session.output.document({"segments": rows})
+    session.output.table({"name": "segment", "container": "container"}, rows)
+
+
+@segment.command()
+@click.argument("name")
+@pass_session
+def describe(session: Session, name: str) -> None:
+    """Tell all properties of segment NAME, such as scope/stream/0.#epoch.0."""
+    number, found = _first(session.root, name, lambda container: describe_segment(container, name))
+    row: dict[str, Any] = {**found._asdict(), "container": number}
+    row |= {"last_modified": moment(found.last_modified), "attributes": dict(found.attributes)}
+    session.output.document({"segment": row})
+    session.output.properties(row, _DESCRIBED)
+    attributes = [{"name": key, "value": value} for key, value in found.attributes.items()]
+    session.output.table({"name": "attribute", "value": "value"}, attributes)
+
+
+@segment.command()
+@click.argument("name")
+@pass_session
+def chunks(session: Session, name: str) -> None:
+    """Tell where the bytes of segment NAME lie: its chunks, then what is only in the log."""
+    number, parts = _first(session.root, name, lambda container: list(segment_chunks(container, name)))
+    rows = [part._asdict() for part in parts]
+    session.output.document({"segment": name, "container": number, "parts": rows})
+    session.output.table(_PARTS, rows)
+
+
+def _first(root: Root, name: str, look: Callable[[Container], T]) -> tuple[int, T]:
+    """What `look` finds in the container that has the segment, and its number. Raises SegmentNotFound.
+
+    The container where the segments of a stream lie is asked first.
+    """
+    stream = "/".join(name.partition("#")[0].split("/")[:2])
+    likely = container_of(stream, root.config.containers)
+    for number in sorted(range(root.config.containers), key=lambda number: number != likely):
+        with open_for_reading(root, number) as container, suppress(SegmentNotFound):
+            return number, look(container)
+    raise SegmentNotFound(name)
+
+
+_DESCRIBED = {
+    "name": "segment",
+    "container": "container",
+    "id": "id",
+    "start_offset": "start offset",
+    "storage_length": "storage length",
+    "durable_length": "durable log length",
+    "last_modified": "last modified",
+    "sealed": "sealed",
+    "sealed_in_storage": "sealed in storage",
+    "merged_into": "merged into",
+    "deleted": "deleted",
+    "active": "in memory",
+    "storage": "called in tier 2",
+}
+
+_PARTS = {"start": "start", "length": "length", "place": "place", "object": "object", "position": "from"}

@@ -1,0 +1,144 @@
+"""Whether the segments of streams hold whole events, and their sparse indices tell the truth of them.
+
+Given to `engine.verify`, which knows nothing of events.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.checks.content import SegmentView, Unreadable
+from engine.checks.findings import Problem
+from engine.segments import EVENT_COUNT
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.index import RECORD_SIZE, decode_records
+from pravega_spark.streams.names import index_segment_name, parse_segment_name
+
+_HEADER = struct.Struct(">ii")
+_TOGETHER = 64 * 1024  # index records that are read at once
+
+INDEX_REMEDY = "events can be read; cuts by time, counts and splitting of reads may be wrong: copy the stream"
+EVENT_REMEDY = "restore the segment's objects from a copy; what is behind this offset may not be readable"
+
+
+def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
+    """What is wrong with a segment of a stream: its index, and with `deep` its events too. Other segments: nothing."""
+    try:
+        parse_segment_name(view.name)
+    except ValueError:
+        return
+    index = view.other(index_segment_name(view.name))
+    if index is None:
+        return
+    if index.start % RECORD_SIZE or index.length % RECORD_SIZE:
+        problem = f"its bytes {index.start} to {index.length} are not whole records of {RECORD_SIZE} bytes"
+        yield Problem(index.name, problem, INDEX_REMEDY)
+        return
+    yield from _index_problems(view, index)
+    if deep:
+        yield from _Walk(view, index).problems()
+
+
+def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
+    """Offsets and counts never descend, from behind the segment's start to its end."""
+    before = np.array([view.start + 1, 0, 0])
+    for first, records in _records(index):
+        rows = np.vstack((before, records))
+        for column, what in ((0, "offset"), (1, "event count")):
+            for place in np.flatnonzero(np.diff(rows[:, column]) < 0):
+                low, high = rows[place, column], rows[place + 1, column]
+                problem = f"record {first + place}: its {what} is {high}, and must be {low} at least"
+                yield Problem(index.name, problem, INDEX_REMEDY)
+        before = records[-1]
+    if index.length > index.start and before[0] != view.length:
+        problem = f"its last record is of offset {before[0]}, and the segment ends at {view.length}"
+        yield Problem(index.name, problem, INDEX_REMEDY)
+    if index.length == index.start and view.length > view.start:
+        yield Problem(index.name, f"it has no records, and the segment has bytes up to {view.length}", INDEX_REMEDY)
+    if index.length > index.start and before[1] != (count := view.attributes.get(EVENT_COUNT, 0)):
+        problem = f"its last record counts {before[1]} events, and the segment {count}"
+        yield Problem(index.name, problem, INDEX_REMEDY)
+
+
+def _records(index: SegmentView) -> Iterator[tuple[int, np.ndarray]]:
+    """All records, some at a time, with the number of the first."""
+    step = _TOGETHER * RECORD_SIZE
+    for start in range(index.start, index.length, step):
+        yield start // RECORD_SIZE, decode_records(index.read(start, min(start + step, index.length)))
+
+
+class _Walk:
+    """Goes through the events of a segment, whatever their sizes, and through its index records beside it."""
+
+    def __init__(self, view: SegmentView, index: SegmentView) -> None:
+        self._view = view
+        self._index = index
+        self._marks = ((int(row[0]), int(row[1])) for _, rows in _records(index) for row in rows)
+        self._mark = next(self._marks, None)
+        self._place = view.start  # where the next event begins
+        self._count: int | None = 0 if view.start == 0 else None  # of events up to there, once it is known
+        self._rest = b""  # the beginning of a header that goes on in the next bytes
+        self._seen = view.start  # where the last bytes end, if they could be read
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with events, and where index records are not at their borders."""
+        while True:
+            try:
+                for offset, data in self._view.windows:
+                    yield from self._take(offset, data)
+            except Unreadable:  # go on at the next index record
+                self._resume(self._place)
+                self._seen = -1
+                continue
+            break
+        if self._seen == self._view.length != self._place >= 0:
+            yield self._broken(f"an event runs over the end of the segment at {self._view.length}")
+
+    def _take(self, offset: int, data: bytes) -> Iterator[Problem]:
+        data, offset = self._rest + data, offset - len(self._rest)
+        self._rest = b""
+        end = self._seen = offset + len(data)
+        while 0 <= self._place < end:
+            yield from self._compare()
+            at = self._place - offset
+            if at < 0:  # what came between could not be read
+                self._resume(offset)
+                continue
+            if len(data) - at < HEADER_SIZE:
+                self._rest = data[at:] if end < self._view.length else b""
+                return
+            kind, length = _HEADER.unpack_from(data, at)
+            if kind != 0 or length < 0:
+                yield self._broken(f"an event has type {kind} and length {length}")
+                self._resume(self._place + 1)
+                continue
+            self._place += HEADER_SIZE + length
+            self._count = self._count + 1 if self._count is not None else None
+        if self._place == end == self._view.length:
+            yield from self._compare()
+
+    def _compare(self) -> Iterator[Problem]:
+        """The index records up to where an event begins."""
+        while self._mark is not None and self._mark[0] <= self._place:
+            offset, count = self._mark
+            if offset < self._place:
+                yield Problem(self._index.name, f"no event ends at offset {offset}, as a record says", INDEX_REMEDY)
+            elif self._count is not None and self._count != count:
+                problem = f"a record counts {count} events up to offset {offset}, where there are {self._count}"
+                yield Problem(self._index.name, problem, INDEX_REMEDY)
+            if offset == self._place:
+                self._count = count
+            self._mark = next(self._marks, None)
+
+    def _resume(self, after: int) -> None:
+        """Go on at the first index record at or behind `after`; nowhere if there is none."""
+        self._rest = b""
+        while self._mark is not None and self._mark[0] < after:
+            self._mark = next(self._marks, None)
+        self._place, self._count = self._mark or (-1, None)
+
+    def _broken(self, what: str) -> Problem:
+        return Problem(self._view.name, f"offset {self._place}: {what}", EVENT_REMEDY)
