@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from chunkstore import StorageError
 from engine import checkpoints
-from engine.errors import EngineError
+from engine.errors import ContainerOffline, EngineError
 from engine.frames import Position
 from engine.state import State
 
@@ -155,6 +155,8 @@ class Upkeep:
     def _guarded(self, work: Callable[..., Any], *args: Any) -> None:
         try:
             work(*args)
+        except ContainerOffline as error:  # closed, or failed: whoever uses it hears of that
+            logger.info("container %d: upkeep was given up: %s", self._container.number, error)
         except (EngineError, StorageError) as error:
             logger.warning("container %d: upkeep failed and will be tried again: %s", self._container.number, error)
 

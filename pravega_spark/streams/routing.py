@@ -19,6 +19,7 @@ _SEED = 1741865571
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
 _ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
+_SAMPLE = 4096
 _LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
 
 
@@ -34,6 +35,8 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type)):
         raise TypeError(f"column routing_key must hold strings, not {keys.type}: cast it to string")
     column = keys.cast(pa.large_string())
+    if _repeats(column):
+        return _hash_distinct(column)
     fractions = np.full(len(column), np.nan)
     if len(column) == 0:
         return fractions
@@ -49,6 +52,19 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     others = np.flatnonzero(known & ~vectorised)
     fractions[others] = [hash_key(key) for key in column.take(pa.array(others)).to_pylist()]
     return fractions
+
+
+def _repeats(keys: pa.Array) -> bool:
+    """Whether keys occur several times, as far as the first of them tell: then each is hashed once."""
+    sample = keys[:_SAMPLE]
+    return len(sample) == _SAMPLE and pc.count_distinct(sample).as_py() * 3 < _SAMPLE
+
+
+def _hash_distinct(keys: pa.Array) -> np.ndarray:
+    encoded = keys.dictionary_encode()
+    distinct = encoded.dictionary
+    fractions = np.append(hash_keys(distinct), np.nan)
+    return fractions[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
 
 
 def even_ranges(count: int) -> list[tuple[float, float]]:

@@ -165,3 +165,13 @@ def test_ranges_that_end_early_are_refused(bounds: list[float]) -> None:
 def test_ranges_that_do_not_ascend_are_refused(bounds: list[float]) -> None:
     with pytest.raises(ValueError, match="must ascend"):
         routing.segment_for(np.array([0.1]), bounds)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_keys_that_repeat_are_hashed_as_others_are(kind: pa.DataType) -> None:
+    """They are hashed once each."""
+    keys = [f"ключ {number % 90}" if number % 7 else None for number in range(20_000)]
+    found = routing.hash_keys(pa.array(keys, kind))
+    for place in (*range(200), 19_999):
+        key = keys[place]
+        assert np.isnan(found[place]) if key is None else found[place] == routing.hash_key(key)
