@@ -161,6 +161,7 @@ class FlushCycle:
         self._strict = True
         self._storages: dict[str, str] = {}  # by segment: what it is called in tier 2, if this cycle wrote there
         self._marked: set[str] = set()
+        self._passed_over: set[str] = set()
 
     def run(self, strict: bool) -> None:
         """Carry out the cycle.
@@ -177,7 +178,10 @@ class FlushCycle:
         self._flush_tables({name: Dirty.of(state, name) for name in state.tables if name not in (STORAGE, METADATA)})
         records = self._save_segments()
         after = self._flush_tables(
-            {STORAGE: Dirty.of(container.refresh(), STORAGE), METADATA: Dirty.of(state, METADATA).plus(records)}
+            {
+                STORAGE: Dirty.of(container.refresh(), STORAGE),
+                METADATA: Dirty.of(state, METADATA).plus({**records, **dict.fromkeys(self._passed_over)}),
+            }
         )
         backups.write(container.stores.chunks, container.number, container.head, after, state)
         container.commit([EndCycle(self._number)])
@@ -217,6 +221,7 @@ class FlushCycle:
                 self._give_up(segment, storage)
             if self._strict or not isinstance(doubt, SegmentNotFound):
                 raise doubt from error
+            self._passed_over.add(segment.name)
 
     def _give_up(self, segment: Segment, storage: str) -> None:
         """Delete what was begun in tier 2, if nobody will ever go on with it: the segment is gone, or begins later."""

@@ -44,8 +44,8 @@ class Dirty(NamedTuple):
         table = state.tables.get(name)
         return cls(dict(table.dirty(state.sequence)) if table is not None else {}, state.sequence)
 
-    def plus(self, values: Mapping[str, bytes]) -> Dirty:
-        """These and other entries, which have the newest version."""
+    def plus(self, values: Mapping[str, bytes | None]) -> Dirty:
+        """These and other entries, or removals, which have the newest version."""
         newest = {key: Entry(value, self.upto) for key, value in values.items()}
         return self._replace(entries={**self.entries, **newest})
 

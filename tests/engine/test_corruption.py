@@ -31,8 +31,9 @@ from engine.testing.model import Contents, Model, contents_of, known_to, names_o
 from engine.testing.simulation import Simulation, small_sizes
 from engine.testing.transactions import chunk_writer
 
-MUTATIONS = 5_000
-PARTS = 10
+MUTATIONS = 10_000
+PARTS = 20
+USUAL_PARTS = 5
 RECOVERIES = 500
 
 
@@ -153,7 +154,9 @@ def outcome(read: Callable[[], Contents], contents: Contents, changed: dict[str,
     return "unharmed"
 
 
-@pytest.mark.parametrize("seed", range(PARTS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.long] if seed >= USUAL_PARTS else []) for seed in range(PARTS)]
+)
 def test_no_damage_goes_unnoticed(seed: int, record_property: Callable[[str, object], None]) -> None:
     root, dice = Root(), random.Random(seed)
     outcomes: Counter[tuple[str, str]] = Counter()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -179,3 +179,51 @@ def test_without_a_complete_cycle_there_is_nothing_to_recover() -> None:
     with pytest.raises(NothingToRecover, match="no flush cycle"):
         recovery.recover(copy.stores, 0)
     copy.open().create_segment("s/a")
+
+
+def delete(container: Container) -> None:
+    container.delete("s/a")
+
+
+def truncate(container: Container) -> None:
+    container.append("s/a", b"later")
+    container.truncate("s/a", container.info("s/a").length - 2)
+
+
+def merge(container: Container) -> None:
+    container.seal("s/a")
+    container.merge("s/b", "s/a")
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["saved before", "new"])
+@pytest.mark.parametrize("change", [delete, truncate, merge])
+def test_what_another_process_does_during_a_cycle_is_not_in_its_backup(
+    change: Callable[[Container], None], saved: bool
+) -> None:
+    """Nor does the recovered container lose anything by what it flushes and collects."""
+    simulation = Simulation(grace=10.0, garbage_delay=10.0)
+    other = simulation.open()
+    for name in "abc":
+        other.create_segment(f"s/{name}", [AttributeUpdate(bytes(15) + b"x", UpdateKind.REPLACE, 7)])
+        other.append(f"s/{name}", name.encode() * 10)
+    if saved:
+        other.flush()
+        other.append("s/a", b"more")
+    begun: list[Contents] = []
+
+    def meanwhile(number: int, request: Request) -> None:
+        if not begun and request.paths[0].startswith("_system"):
+            begun.append(contents_of(simulation.open()))
+            change(other)
+
+    simulation.open(through=FaultStore(simulation.store, meanwhile, verbs={"put"})).flush()
+    copy = without_log(simulation.store)
+    container = recovered(copy)
+    for _ in range(3):
+        assert contents_of(container) == begun[0]
+        container.flush()
+        copy.advance(100.0)
+        container.checkpoint()
+        container.truncate_log()
+        container.collect_garbage()
+        container = copy.open()

@@ -3,9 +3,9 @@
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import immutables
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chunkstore.garbage import GarbageKind
 from chunkstore.testing import SimulatedStore
 from engine import backups, checkpoints, operations
+from engine import tables as limits
 from engine.btree import Root
 from engine.cache import Cache
 from engine.chunks import write_chunk
@@ -88,7 +89,8 @@ from engine.segments import (
 from engine.state import ATTRIBUTES_GARBAGE, EMPTY, Change, Cycle, Garbage, State, layout_of
 from engine.storage_writer import Run, runs
 from engine.table_content import TableEntry, empty
-from engine.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, Known, Table, attribute_key
+from engine.table_writer import Dirty
+from engine.tables import ATTRIBUTES, METADATA, METADATA_TABLES, STORAGE, Entry, Known, Table, attribute_key
 from engine.testing.model import Content, Contents, Model
 from engine.testing.simulation import audit, small_sizes
 from engine.testing.transactions import chunk_writer, transactions
@@ -101,19 +103,29 @@ X = bytes(15) + b"x"
 KnownEntries = Mapping[tuple[str, str], Known]
 
 
+class Backup(NamedTuple):
+    """What is left of a container if its log is gone: a state, what is in it, and what tier 2 holds of segments."""
+
+    state: State
+    contents: Contents
+    stored: dict[str, tuple[int, bytes]]
+
+
 class Writer:
     """Applies transactions to a state as the processor does, one frame each, and keeps the frames.
 
     `store` has the chunks. `stored`: what tier 2 holds of segments, by their names there, and where that begins.
+    `backup`: that of the last complete cycle.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: SimulatedStore | None = None) -> None:
         self.state = EMPTY
         self.states = [EMPTY]
         self.frames: list[bytes] = []
         self.payloads: list[bytes] = []
-        self.store = SimulatedStore()
+        self.store = store or SimulatedStore()
         self.stored: dict[str, tuple[int, bytes]] = {}
+        self.backup: Backup | None = None
         self.tier_two = TierTwo(Stores(self.store, self.store), 0, Cache(0))
 
     def commit(self, *transaction: Operation) -> list[object]:
@@ -227,95 +239,121 @@ class Writer:
         self.commit(*map(SpillAttributes, filter(self._may_spill, self.state.unsaved)), BeginCycle(number))
         begun, contents = self.state, self.contents(self.state)
         yield "begun"
+        storages: dict[str, str] = {}
         for segment in list(begun.logged()):
             for run in runs(segment, begun):
-                self.flush_run(number, segment, run)
+                storages[segment.name] = self.flush_run(number, segment, run)
                 yield "flushed"
             for run in runs(segment, begun):
                 self.stored.pop(run.joined, None)
+        marked: set[str] = set()
         for name in begun.unsaved:
-            then, now = begun.segments[name], self.state.segments.get(name)
-            if now is not None and now.id == then.id and now.storage:
-                start = min(then.start_offset, now.storage_length)
-                self.commit(Stored(number, name, now.storage, start, then.sealed))
+            storage = storages.get(name, begun.segments[name].storage)
+            if storage and self.mark(number, begun.segments[name], storage):
+                marked.add(name)
                 yield "marked"
         self.commit(Forgotten(number, tuple(begun.dropped)))
         for storage in begun.dropped:
             del self.stored[storage]
         yield "forgotten"
-        users = [table for table in begun.tables if table not in METADATA_TABLES]
-        self.commit(TablesFlushed(number, self.flushed_tables(users, begun, merged)))
+        early = {table: Dirty.of(begun, table) for table in begun.tables if table not in (STORAGE, METADATA)}
+        self.commit(TablesFlushed(number, self.flushed_tables(early, merged)))
         yield "tables"
-        self.commit(SaveSegments(number, begun.sequence, tuple(self.records(begun))))
-        self.check_deletions(begun)
-        self.commit(TablesFlushed(number, self.flushed_tables(METADATA_TABLES, self.state, merged)))
-        backup = backups.pruned(self.state, begun.cycle)
-        assert self.contents(backup) == contents, "tier 2 alone is not what the container was (F3)"
+        records = self.records(begun, storages, marked)
+        self.commit(SaveSegments(number, begun.sequence, records))
+        yield "saved"
+        late = {METADATA: Dirty.of(begun, METADATA).plus({name: record for name, _, record in records})}
+        self.commit(TablesFlushed(number, self.flushed_tables(late, merged)))
+        backup = Backup(backups.pruned(self.state, begun), contents, dict(self.stored))
+        yield "metadata"
         self.commit(EndCycle(number))
+        self.backup = backup
+        assert self.contents(backup.state) == contents, "tier 2 alone is not what the container was (F3)"
         yield "ended"
 
     def _may_spill(self, name: str) -> bool:
         return any(not is_core(attribute) for attribute in self.state.segments[name].attributes)
 
-    def flush_run(self, cycle: int, segment: Segment, run: Run) -> None:
-        """Bring a run of a segment to tier 2."""
+    def flush_run(self, cycle: int, segment: Segment, run: Run) -> str:
+        """Bring a run of a segment to tier 2. Returns what it is called there."""
         storage = segment.storage or storage_name(segment.name, segment.id, segment.storage_length)
         moved = tuple(chunk.name for chunk in run.attached) or ((run.joined,) if run.joined else ())
-        data = self.read_segment(segment)[run.offset - segment.start_offset : run.end - segment.start_offset]
+        # First, because a cycle that is over finds no more what another one has taken since.
         self.commit(Flushed(cycle, segment.name, storage, run.offset, run.end, moved))
+        data = self.read_segment(segment)[run.offset - segment.start_offset : run.end - segment.start_offset]
         first, before = self.stored.get(storage, (run.offset, b""))
         assert first + len(before) == run.offset
         self.stored[storage] = (first, before + data)
+        return storage
 
-    def flushed_tables(
-        self, names: tuple[str, ...] | list[str], state: State, merged: int = 0
-    ) -> tuple[FlushedTable, ...]:
-        """Bring tables to tier 2 as they are in `state`, and merge so many of the extents that they lie in already."""
+    def mark(self, cycle: int, segment: Segment, storage: str) -> bool:
+        """Let tier 2 know of truncation and sealing, unless there is nothing new or the segment is another now."""
+        start, sealed = segment.start_offset, segment.sealed
+        if start <= segment.stored_start and sealed <= segment.stored_sealed:
+            return False
+        try:
+            self.commit(Stored(cycle, segment.name, storage, start, sealed))
+        except (FlushOvertaken, SegmentNotFound):
+            if self.state.cycle.number != cycle:
+                raise
+            return False
+        first, data = self.stored[storage]
+        self.stored[storage] = (max(first, start), data[max(start - first, 0) :])
+        return True
+
+    def flushed_tables(self, tables: Mapping[str, Dirty], merged: int = 0) -> tuple[FlushedTable, ...]:
+        """Bring entries of tables to tier 2, and merge so many of the extents that these lie in already."""
         flushed = []
-        for name in names:
-            table = self.state.tables.get(name)
-            before = state.tables[name].dirty(state.sequence) if table is not None and name in state.tables else []
-            dirty = [TableEntry(key.encode(), *entry) for key, entry in before if entry.version > table.flushed]
-            if not dirty:
+        for name, (entries, upto) in tables.items():
+            if not entries:
                 continue
-            content = self.tier_two.content(name, table)
-            flush = content.flush(dirty)
+            table = self.state.tables[name]
+            flush = self.tier_two.content(name, table).flush(
+                [TableEntry(key.encode(), entry.value, entry.version) for key, entry in entries.items()]
+            )
             spaces = [self._merged(table.entries, merged), self._merged(table.pages, merged)]
             parts = [flush.entries, flush.pages, *(data for _, data in spaces)]
             chunk = f"_system/tables/{uuid.uuid4()}"
             extents = iter(write_chunk(self.store, chunk, [[part] for part in parts]))
             placed = [(next(extents),) if part else () for part in parts]
             merges = [(at, extent) for (at, _), extent in zip(spaces, placed[2:], strict=True)]
-            layout = tuple(flush.layout)
-            flushed.append(FlushedTable(name, state.sequence, layout, placed[0], placed[1], *merges))
+            keep = table.size <= limits.RESIDENT_BYTES
+            flushed.append(FlushedTable(name, upto, tuple(flush.layout), placed[0], placed[1], *merges, keep))
         return tuple(flushed)
 
     def _merged(self, extents: Extents, count: int) -> tuple[int, bytes]:
         last = list(extents)[-count:] if count else []
         return (last[0][0], b"".join(self.read_extent(extent) for _, extent in last)) if last else (0, b"")
 
-    def records(self, begun: State) -> Iterator[tuple[str, int, bytes]]:
-        """Unsaved segments for the metadata table, as they were. FlushOvertaken if one is another now."""
+    def records(
+        self, begun: State, storages: Mapping[str, str], marked: Collection[str] = ()
+    ) -> tuple[tuple[str, int, bytes], ...]:
+        """Unsaved segments for the metadata table, as they were, with what tier 2 knows of them by this cycle."""
+        records = []
         for name in begun.unsaved:
-            then, now = begun.segments[name], self.state.segments.get(name)
-            if now is None or now.id != then.id or now.storage_length != then.length:
-                raise FlushOvertaken(name)
-            record = then._replace(
-                storage=now.storage,
-                storage_length=then.length,
-                stored_start=now.stored_start,
-                stored_sealed=now.stored_sealed,
-            )
-            yield name, then.id, encode_segment(record)
+            then = begun.segments[name]
+            record = then._replace(storage=storages.get(name, then.storage), storage_length=then.length)
+            if name in marked:
+                record = record._replace(stored_start=then.start_offset, stored_sealed=then.sealed)
+            records.append((name, then.id, encode_segment(record)))
+        return tuple(records)
 
+    # --- when the log is gone
 
-    def check_deletions(self, begun: State) -> None:
-        """FlushOvertaken if a segment was deleted or merged since, which the metadata table should have still."""
-        for table in (METADATA, ATTRIBUTES):
-            recent = self.state.tables[table].recent if table in self.state.tables else {}
-            for key, entry in recent.items():
-                if entry.value is None and entry.version > begun.sequence:
-                    raise FlushOvertaken(f"{key} is gone")
+    def recovered(self) -> "Writer":
+        """The container that begins anew with the backup of the last complete cycle. It shares nothing that changes."""
+        assert self.backup is not None
+        other = Writer(self.store)
+        other.state, other.stored = self.backup.state, dict(self.backup.stored)
+        other.states = [other.state]
+        return other
+
+    def collect_attributes(self) -> None:
+        """Remove what is garbage in the table of attributes."""
+        for prefix, garbage in self.state.garbage.items():
+            if garbage.kind == ATTRIBUTES_GARBAGE:
+                keys = [key for key, _ in self.tier_two.scan(self.state, ATTRIBUTES, prefix)]
+                self.commit(*(PutEntry(ATTRIBUTES, key, None) for key in keys), Collected((prefix,)))
 
 
 def replayed(state: State, frames: list[bytes], start: int) -> State:
@@ -364,6 +402,8 @@ def test_any_history_fits_the_model_and_replays_to_the_same_state_from_any_check
                     writer.commit(*upkeep(data, writer))
             audit(writer.state)
             assert writer.contents(writer.state) == model.contents()
+        if writer.backup is not None:
+            assert_recovered(writer, writer.backup.contents)
         for address, state in enumerate(writer.states):
             again = through_checkpoint(state, address)
             assert_equal(again, state)
@@ -371,6 +411,16 @@ def test_any_history_fits_the_model_and_replays_to_the_same_state_from_any_check
             assert_equal(replayed(again, writer.frames[: address + 1], address), after)
         for start in (0, data.draw(st.integers(0, len(writer.frames)))):
             assert_equal(replayed(through_checkpoint(writer.states[start], start), writer.frames, start), writer.state)
+
+
+def assert_recovered(writer: Writer, contents: Contents) -> None:
+    """If the log is gone, these are the contents, and they stay when life goes on (F3)."""
+    other = writer.recovered()
+    audit(other.state)
+    assert other.contents(other.state) == contents
+    other.collect_attributes()
+    other.flush(evict=True)
+    assert other.contents(other.state) == contents
 
 
 class Cycling:
@@ -826,7 +876,7 @@ def test_what_tier_two_knows_of_a_segment_is_noted() -> None:
     writer.commit(Stored(1, "a", "a.1.2", 2, True))
     segment = writer.state.segment("a")
     assert segment == before._replace(stored_start=2, stored_sealed=True)
-    writer.commit(SaveSegments(1, writer.state.sequence, tuple(writer.records(writer.state))))
+    writer.commit(SaveSegments(1, writer.state.sequence, writer.records(writer.state, {})))
     writer.commit(EvictSegments(("a",)))
     writer.commit(TruncateSegment("a", 3))
     assert (writer.state.segment("a").stored_start, writer.state.segment("a").stored_sealed) == (2, True)
@@ -854,7 +904,7 @@ def test_what_is_deleted_in_tier_two_is_dropped_until_it_is_forgotten() -> None:
     del writer.stored["a.1"]
     writer.flush()
     assert not writer.state.dropped
-    assert writer.stored == {"b.2.5": (5, b"6"), "kept.4": (0, b"123456")}
+    assert writer.stored == {"b.2.5": (5, b"6"), "kept.4": (4, b"56")}
 
 
 def test_a_name_in_tier_two_is_never_used_twice() -> None:
@@ -1126,9 +1176,8 @@ def test_segments_are_saved_as_they_were_unless_they_are_gone() -> None:
     writer.commit(*(append(name, b"12") for name in ("same", "changed", "deleted", "other", "merged")))
     writer.commit(BeginCycle(1))
     begun = writer.state
-    for name in begun.segments:
-        writer.flush_run(1, begun.segments[name], Run(0, 2))
-    records = tuple(writer.records(begun))
+    storages = {name: writer.flush_run(1, begun.segments[name], Run(0, 2)) for name in begun.segments}
+    records = writer.records(begun, storages)
     writer.commit(append("changed", b"34"), DeleteSegment("deleted"), DeleteSegment("other"), CreateSegment("other"))
     writer.commit(SealSegment("merged"), MergeSegment("changed", "merged"))
     writer.commit(SaveSegments(1, begun.sequence, records))
@@ -1150,6 +1199,125 @@ def test_a_deleted_segment_leaves_the_metadata_table() -> None:
     writer.commit(CreateSegment("late"), DeleteSegment("late"))
     assert {key for key, _ in writer.tier_two.scan(writer.state, METADATA)} == {"never saved", "target"}
     assert "late" not in writer.state.tables[METADATA].recent, "it never was there"
+
+
+# --- what is done to a segment between its flush and the end of the cycle --------------------------------------
+
+
+MEANWHILE: dict[str, tuple[Operation, ...]] = {
+    "deleted": (DeleteSegment("a"),),
+    "merged": (SealSegment("a"), MergeSegment("b", "a", Payload(b"header"))),
+    "truncated": (TruncateSegment("a", 2),),
+    "truncated beyond tier 2": (append("a", b"more"), TruncateSegment("a", 10)),
+    "created anew": (DeleteSegment("a"), CreateSegment("a"), append("a", b"new")),
+    "created anew and deleted": (DeleteSegment("a"), CreateSegment("a"), append("a", b"new"), DeleteSegment("a")),
+}
+STEPS = ("flushed", "marked", "forgotten", "tables", "saved", "metadata")
+
+
+def changed_segments(saved: bool) -> Writer:
+    """Segments of 8 bytes, of which tier 2 has 4 or, unless `saved`, nothing."""
+    writer = with_segments("a", "b", "marked")
+    for data in (b"1234", b"5678"):
+        writer.commit(*(append(name, data, None, set_w(data[0]), events(1)) for name in ("a", "b", "marked")))
+        if saved and data == b"1234":
+            writer.flush(evict=True)
+    writer.commit(TruncateSegment("marked", 1))
+    return writer
+
+
+def part_of_a_cycle(writer: Writer, step: str) -> Iterator[str]:
+    """A cycle that is beyond this step, and has flushed all segments."""
+    cycle = writer.cycle()
+    while next(cycle) != step or list(writer.state.logged()):
+        pass
+    return cycle
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "new"])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_the_cycle_ends_as_it_began(what: str, saved: bool, step: str, tables_of_size: str) -> None:
+    """And the next one takes what was done meanwhile."""
+    writer = changed_segments(saved)
+    before = writer.contents(writer.state)
+    cycle = part_of_a_cycle(writer, step)
+    writer.commit(*MEANWHILE[what])
+    after = writer.contents(writer.state)
+    assert list(cycle)[-1] == "ended"
+    assert_complete(writer, before, after)
+
+
+@pytest.mark.parametrize("step", ["flushed", "saved", "metadata"])
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "new"])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_cycles_that_were_given_up_change_nothing_of_that(
+    what: str, saved: bool, step: str, tables_of_size: str
+) -> None:
+    """Neither one that was given up before it was done, nor one that it was done in."""
+    for given_up in ("before", "after"):
+        writer = changed_segments(saved)
+        before = writer.contents(writer.state)
+        cycle = part_of_a_cycle(writer, step)
+        if given_up == "before":
+            cycle = writer.cycle()
+            assert next(cycle) == "begun"
+        writer.commit(*MEANWHILE[what])
+        after = writer.contents(writer.state)
+        if given_up == "after":
+            cycle, before = writer.cycle(), after
+        assert list(cycle)[-1] == "ended"
+        assert_complete(writer, before, after)
+
+
+def assert_complete(writer: Writer, before: Contents, after: Contents) -> None:
+    """The cycle brought `before` to tier 2, and the container holds `after`, which the next cycle brings there."""
+    assert writer.contents(writer.state) == after
+    audit(writer.state)
+    assert_recovered(writer, before)
+    writer.collect_attributes()
+    writer.flush(evict=True)
+    assert writer.contents(writer.state) == after
+    audit(writer.state)
+    assert_recovered(writer, after)
+    for each in (writer, writer.recovered()):
+        assert (each.entry(METADATA, "a") is not None) == ("a" in after[0])
+        with pytest.raises(SegmentExists) if "a" in after[0] else nullcontext():
+            each.commit(CreateSegment("a"))
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["saved", "new"])
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_a_segment_that_is_gone_before_it_is_flushed_stops_the_cycle(what: str, saved: bool) -> None:
+    """Or truncated beyond what tier 2 has of it; not if less is truncated."""
+    writer = changed_segments(saved)
+    cycle = writer.cycle()
+    assert next(cycle) == "begun"
+    writer.commit(*MEANWHILE[what])
+    after = writer.contents(writer.state)
+    if what == "truncated" and saved:
+        assert list(cycle)[-1] == "ended"
+    else:
+        with pytest.raises((FlushOvertaken, SegmentNotFound)):
+            list(cycle)
+        assert (writer.backup is not None) == saved and not writer.state.cycle.complete
+        writer.flush()
+    assert writer.contents(writer.state) == after
+
+
+def test_a_backup_does_not_know_of_what_was_copied_but_that_it_is_to_go() -> None:
+    """Else it would stay in tier 2 for ever."""
+    writer = merged()
+    writer.commit(TruncateSegment("a", 8))
+    cycle = part_of_a_cycle(writer, "flushed")
+    writer.commit(DeleteSegment("a"))
+    list(cycle)
+    assert set(writer.state.dropped) == {"a.1.8", "b.2"}
+    recovered = writer.recovered()
+    assert set(recovered.state.dropped) == {"b.2"}
+    recovered.flush()
+    assert set(recovered.stored) == {"a.1.8"}
+    assert recovered.contents(recovered.state)[0]["a"].data == b"89ABCD"
 
 
 # --- attributes that do not fit into memory --------------------------------------------------------------------
@@ -1344,7 +1512,7 @@ def test_a_tables_extents_are_merged(merges: int, tables_of_size: str) -> None:
     before = writer.state.tables["t"]
     assert len(before.entries) == 3
     writer.commit(PutEntry("t", "k3", b"3"), BeginCycle(4))
-    writer.commit(TablesFlushed(4, writer.flushed_tables(["t"], writer.state, merges)))
+    writer.commit(TablesFlushed(4, writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, merges)))
     after = writer.state.tables["t"]
     assert len(after.entries) == 3 - max(merges - 1, 0) + 1
     replaced = {extent.source for _, extent in list(before.entries)[3 - merges :]}
@@ -1363,7 +1531,7 @@ def test_extents_that_are_not_those_that_were_merged_stay() -> None:
         writer.commit(PutEntry("t", f"k{number}", b"v"))
         writer.flush()
     writer.commit(PutEntry("t", "k2", b"v"), BeginCycle(3))
-    (flushed,) = writer.flushed_tables(["t"], writer.state, 2)
+    (flushed,) = writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, 2)
     at, (extent,) = flushed.merged_entries
     before = writer.state
     for merges in (
@@ -1471,7 +1639,8 @@ updates = tuples(st.builds(AttributeUpdate, ids, st.sampled_from(UpdateKind), va
 roots = st.none() | st.builds(Root, numbers, numbers)
 layouts = st.tuples(numbers, numbers, numbers, numbers, roots, numbers, numbers, numbers)
 merges = st.tuples(numbers, tuples(in_chunks))
-flushed_tables = st.builds(FlushedTable, names, numbers, layouts, tuples(in_chunks), tuples(in_chunks), merges, merges)
+placements = (tuples(in_chunks), tuples(in_chunks), merges, merges, st.booleans())
+flushed_tables = st.builds(FlushedTable, names, numbers, layouts, *placements)
 
 OPERATIONS: dict[type, st.SearchStrategy] = {
     Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates),
