@@ -146,7 +146,7 @@ class SegmentContract:
             (segments.open_write, NAME),
             (segments.info, NAME),
             (segments.write, handle, 0, b"x"),
-            (segments.attach, handle, 0, [("chunk", 1)]),
+            (segments.attach, handle, 0, [WrittenChunk("chunk", 1)]),
             (segments.read, handle, 0, 0),
             (segments.read_into, handle, 0, memoryview(bytearray(1))),
             (segments.seal, handle),
@@ -262,7 +262,7 @@ class SegmentContract:
         calls: list[tuple[Any, ...]] = [
             (segments.write, handle, 10, b"x"),
             (segments.write, handle, 3, b"x"),
-            (segments.attach, handle, 10, [("chunk", 1)]),
+            (segments.attach, handle, 10, [WrittenChunk("chunk", 1)]),
             (segments.concat, handle, 10, OTHER),
         ]
         for call in calls:
@@ -340,12 +340,13 @@ class SegmentContract:
         handle = world.make(segments, NAME, [10])
         used = next(segments.layout(NAME)).chunk.name
         other = segments.create(OTHER)
-        for chunks in ([(used, 10)], [("a", 1), (used, 10)], [("a", 1), ("a", 1)]):
+        a, again = WrittenChunk("a", 1), WrittenChunk(used, 10)
+        for chunks in ([again], [a, again], [a, a]):
             assert refused(ChunkInUse, segments.attach, other, 0, chunks).segment == OTHER
-        assert refused(ChunkInUse, segments.attach, handle, 10, [(used, 10)]).chunk == used
-        refused(BadOffset, segments.attach, other, 1, [("a", 1)])
-        for chunk in [("a", 0), ("a", -1), ("../a", 1)]:
-            refused(ValueError, segments.attach, other, 0, [chunk])
+        assert refused(ChunkInUse, segments.attach, handle, 10, [WrittenChunk(used, 10)]).chunk == used
+        refused(BadOffset, segments.attach, other, 1, [WrittenChunk("a", 1)])
+        for name, length in [("a", 0), ("a", -1), ("../a", 1)]:
+            refused(ValueError, segments.attach, other, 0, [WrittenChunk(name, length)])
         assert segments.attach(other, 0, []) == 0
         assert segments.info(OTHER).length == 0
 
@@ -527,7 +528,7 @@ class SegmentContract:
             successor.write(SegmentHandle(NAME, False), 10, DATA[10:20])
         calls: list[tuple[Any, ...]] = [
             (segments.write, handle, 10, b"of the zombie"),
-            (segments.attach, handle, 10, [("chunk", 1)]),
+            (segments.attach, handle, 10, [WrittenChunk("chunk", 1)]),
             (segments.seal, handle),
             (segments.unseal, handle),
             (segments.concat, handle, 10, OTHER),
@@ -568,7 +569,7 @@ class SegmentContract:
         else:
             assert used >= 1000
         assert refused(SegmentStorageFull, segments.write, handle, 1000, b"x").segment == NAME
-        refused(SegmentStorageFull, segments.attach, handle, 1000, [("chunk", 1)])
+        refused(SegmentStorageFull, segments.attach, handle, 1000, [WrittenChunk("chunk", 1)])
         refused(SegmentStorageFull, segments.concat, handle, 1000, OTHER)
         segments.write(system, 0, b"system")
         assert segments.read(handle, 0, 1000) == DATA

@@ -506,7 +506,8 @@ def test_system_segments_are_pinned_and_journaled() -> None:
     options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
     GarbageCollector(world.chunks, segments._metadata, world.queue, **options).run_once(world.now + 122)
     assert not world.chunks.exists(first) and not world.chunks.exists(second) and snapshots
-    for call in [(segments.seal, handle), (segments.delete, handle), (segments.attach, handle, 800, [("a", 1)])]:
+    attach = segments.attach, handle, 800, [WrittenChunk("a", 1)]
+    for call in [(segments.seal, handle), (segments.delete, handle), attach]:
         assert refused(SegmentUnsupported, *call).segment == SYSTEM
     segments.create(NAME)
     refused(SegmentUnsupported, segments.concat, SegmentHandle(SYSTEM, False), 800, NAME)
