@@ -31,6 +31,11 @@ REQUIRED = "PRAVEGA_SERVERS_REQUIRED"
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no process is left with one of them in the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+
+
 def running(kind: type[AnyServer]) -> Iterator[AnyServer]:
     """A server in a process of its own, one for every process of pytest-xdist."""
     try:

@@ -33,7 +33,7 @@ from engine.testing.transactions import chunk_writer
 
 MUTATIONS = 10_000
 PARTS = 20
-USUAL_PARTS = 5
+USUAL_PARTS = 2
 RECOVERIES = 500
 
 

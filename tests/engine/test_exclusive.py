@@ -146,7 +146,7 @@ def disturb(processes: Sequence[BaseProcess], chance: random.Random) -> None:
     time.sleep(chance.random() * 0.3)
 
 
-@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])])
 def test_four_processes_that_fence_each_other(seconds: int, tmp_path: Path) -> None:
     chance = random.Random(seconds)
     paths = [tmp_path / f"{name}.jsonl" for name in NAMES]

@@ -203,7 +203,7 @@ def other_result(chance: random.Random, result: Any) -> Outcome:
     return chance.choice((Unknown(), Refused("BadOffset")))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 40), lengths=st.sampled_from((SHORT, LONG)))
 def test_what_happened_on_one_segment_is_accepted(chance: random.Random, count: int, lengths: Sequence[int]) -> None:
     check(events(simulate(chance, count, lengths)))

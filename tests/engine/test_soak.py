@@ -127,7 +127,7 @@ def check_flat(samples: list[Sample]) -> None:
 @pytest.mark.parametrize(
     ("seconds", "every"),
     [
-        pytest.param(20, 2, id="20 seconds"),
+        pytest.param(5, 1, id="5 seconds"),
         pytest.param(1800, 30, id="half an hour", marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
     ],
 )

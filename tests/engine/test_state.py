@@ -380,7 +380,7 @@ def through_checkpoint(state: State, address: int) -> State:
 # --- random histories -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_any_history_fits_the_model_and_replays_to_the_same_state_from_any_checkpoint(data: st.DataObject) -> None:
     """Flush cycles go on, or are given up, between any two transactions."""
@@ -472,7 +472,7 @@ def upkeep(data: st.DataObject, writer: Writer) -> list[Operation]:
     return chosen
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_versions_of_a_state_do_not_disturb_each_other(data: st.DataObject) -> None:
     """Versions of a list of extents share memory. Whatever is made of one, the others keep what they had."""
@@ -516,7 +516,7 @@ def placed(offset: int, extents: list[Extent]) -> list[tuple[int, Extent]]:
     return pairs
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(sizes=st.lists(st.integers(1, 4), max_size=12), span=st.tuples(st.integers(0, 50), st.integers(0, 50)))
 def test_between_finds_what_overlaps(sizes: list[int], span: tuple[int, int]) -> None:
     extents = Extents().appended(0, [Extent(FrameRef(i), 0, size, b"") for i, size in enumerate(sizes)])
