@@ -14,9 +14,6 @@ from chunkstore.checksums import block_checksums
 from chunkstore.port import check_path
 from engine.segments import Extent
 
-MAX_CHUNK = 64 << 20
-"""The most bytes that the engine puts into one chunk."""
-
 
 def chunk_name(segment: str, epoch: int, offset: int) -> str:
     """A new name for a chunk of `segment` whose first byte has the given offset."""

@@ -42,7 +42,7 @@ CHUNK_BYTES_REMOTE = 32 << 20
 """A task writes a chunk whenever it has collected this much: little, so that a disk is soon at work and little is left
 to wait for in the end; more where each request takes its time."""
 
-COLLECTED_CHUNKS = 4
+COLLECTED_CHUNKS = 2
 """How many chunks are collected at a time where there are so many segments."""
 
 OWN_CHUNK_BYTES = 2 << 20
