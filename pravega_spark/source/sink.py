@@ -28,7 +28,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import SegmentRecord
-from pravega_spark.streams.routing import hash_keys, segment_for
+from pravega_spark.streams.routing import KeyPlaces, segment_for
 from pravega_spark.streams.stream import Part
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Collector:
         self._segments = segments
         self._bounds = [segment.high for segment in segments]
         self._random = np.random.default_rng()
+        self._places = KeyPlaces()
         self._framed: list[Framed] = []
         self._size = 0
         self._shares: list[Share] = []
@@ -119,7 +120,7 @@ class Collector:
 
     def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
         if "routing_key" in batch.schema.names:
-            return hash_keys(batch.column("routing_key"))
+            return self._places.find(batch.column("routing_key"))
         return np.full(batch.num_rows, np.nan)
 
     def finish(self) -> list[Share]:

@@ -155,8 +155,10 @@ def _describe_headers(views: np.ndarray, lengths: np.ndarray) -> None:
 def _describe_pieces(views: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: pa.Buffer | None) -> None:
     """Make the views (n, 4) those of the pieces of `data` that begin at `starts`."""
     views[:, 0] = lengths
-    views[:, 2] = starts // _REACH
-    views[:, 3] = starts % _REACH
+    if data is not None and data.size > _REACH:
+        views[:, 2], views[:, 3] = np.divmod(starts, _REACH)
+    else:
+        views[:, 3] = starts  # all of them are in the first buffer: divisions are slow
     short = np.flatnonzero(lengths <= _INLINE)
     if len(short):
         inline = np.zeros((len(short), _INLINE), np.uint8)
@@ -210,15 +212,18 @@ def _walk_together(
     found = []
     while len(places) > _FEW_LANES:
         # A header cut off by the end is read a little before its place; whatever it says, its event has no room.
-        header = headers[np.minimum(places, last)].astype(np.uint64)
+        at = np.minimum(places, last) if places[-1] > last else places
+        header = headers[at].astype(np.uint64)
         room = limits - (places + header.view(np.int64) + HEADER_SIZE)
-        if header.max() > _MAX_INT32 or room.min() < 0:
+        least = room.min()
+        if least < 0 or header.max() > _MAX_INT32:
             wrong = np.flatnonzero((header > _MAX_INT32) | (room < 0))[0]
             _walk(data, int(places[wrong]), int(limits[wrong]), base)
         found.append(places)
-        going = room > 0
-        limits = limits[going]
-        places = limits - room[going]
+        if least == 0:  # some lanes are done
+            going = room > 0
+            limits, room = limits[going], room[going]
+        places = limits - room
     return found, places, limits
 
 

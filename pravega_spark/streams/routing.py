@@ -20,6 +20,7 @@ _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
 _ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
 _SAMPLE = 4096
+_KEPT = 4096  # distinct keys that are remembered: looking one up in many more costs as much as hashing it
 _LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
 
 
@@ -32,9 +33,7 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """`hash_key` of every key of a string column, as float64; NaN where the key is null. TypeError if not strings."""
     if isinstance(keys, pa.ChunkedArray):
         return np.concatenate([hash_keys(chunk) for chunk in keys.chunks]) if keys.num_chunks else np.empty(0)
-    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type)):
-        raise TypeError(f"column routing_key must hold strings, not {keys.type}: cast it to string")
-    column = keys.cast(pa.large_string())
+    column = _large(keys)
     if _repeats(column):
         return _hash_distinct(column)
     fractions = np.full(len(column), np.nan)
@@ -54,6 +53,12 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return fractions
 
 
+def _large(keys: pa.Array) -> pa.Array:
+    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type)):
+        raise TypeError(f"column routing_key must hold strings, not {keys.type}: cast it to string")
+    return keys.cast(pa.large_string())
+
+
 def _repeats(keys: pa.Array) -> bool:
     """Whether keys occur several times, as far as the first of them tell: then each is hashed once."""
     sample = keys[:_SAMPLE]
@@ -65,6 +70,35 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
     distinct = encoded.dictionary
     fractions = np.append(hash_keys(distinct), np.nan)
     return fractions[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
+
+
+class KeyPlaces:
+    """The places of routing keys, for a writer that meets the same keys in one column after the other."""
+
+    def __init__(self) -> None:
+        self._keys = pa.array([], pa.large_string())
+        self._places = np.empty(0)
+
+    def find(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
+        """As `hash_keys`, sooner for keys that were there before."""
+        if isinstance(keys, pa.ChunkedArray) or not len(self._keys):
+            return self._hash(keys)
+        keys = _large(keys)
+        found = pc.index_in(keys, value_set=self._keys)
+        if not found.null_count:
+            return self._places[found.to_numpy()]
+        new = pc.is_null(found)
+        places = self._places[pc.fill_null(found, 0).to_numpy()]
+        places[new.to_numpy(zero_copy_only=False)] = self._hash(keys.filter(new))
+        return places
+
+    def _hash(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
+        places = hash_keys(keys)
+        distinct = pc.unique(keys[:_SAMPLE]).drop_null()
+        if len(distinct) * 3 < _SAMPLE and len(self._keys) + len(distinct) <= _KEPT:
+            self._keys = pa.concat_arrays([self._keys, _large(distinct)])
+            self._places = np.append(self._places, hash_keys(distinct))
+        return places
 
 
 def even_ranges(count: int) -> list[tuple[float, float]]:
