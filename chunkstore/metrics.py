@@ -102,7 +102,9 @@ class Layer:
 
     def _add(self, operation: str, seconds: float, moved: int, failure: str | None) -> None:
         with self._lock:
-            numbers = self._numbers.setdefault(operation, _Numbers())
+            numbers = self._numbers.get(operation)
+            if numbers is None:
+                numbers = self._numbers[operation] = _Numbers()
             numbers.counts[bisect.bisect_left(_BUCKETS, seconds)] += 1
             numbers.seconds += seconds
             numbers.bytes += moved

@@ -39,7 +39,7 @@ from engine.operations import (
     TruncateSegment,
     UpdateAttributes,
 )
-from engine.pending import Pending, Receipt, payload_size
+from engine.pending import Pending, Receipt
 from engine.processor import Processor
 from engine.read_index import ReadEntry, ReadIndex
 from engine.reads import Piece, Stores, fetch_through, plan
@@ -206,20 +206,27 @@ class Container:
 
         Raises ValueError for the name of a new segment that chunks cannot be named after, Throttled, ContainerOffline.
         """
+        return self._submit(operations)[1]
+
+    def _submit(self, operations: Sequence[Operation]) -> tuple[int, Future[Receipt]]:
         for operation in operations:
             check(operation)
-        size = payload_size(operations)
+        pending = Pending(operations)
+        size = pending.size  # of payload that goes to a chunk it will be 0
         if size:
-            self._throttle.admit(size, lambda: self.state.logged_bytes)
+            self._throttle.admit(size, self._backlog)
         try:
-            future = self._processor.submit(operations)
+            future = self._processor.submit(pending)
         except BaseException:
             self._throttle.release(size)
             raise
         if size:
             future.add_done_callback(lambda _: self._throttle.release(size))
         self._upkeep.do_deferred()
-        return future
+        return size, future
+
+    def _backlog(self) -> int:
+        return self.state.logged_bytes
 
     def commit(self, operations: Sequence[Operation]) -> Receipt:
         """Carry out operations together: durable on return, all or none.
@@ -227,9 +234,9 @@ class Container:
         Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
         """
         with _METRICS.measure("commit") as measurement:
-            receipt = self.submit(operations).result()
-            payloads = (op.content for op in operations if isinstance(op, Append))
-            measurement.bytes = sum(len(content) for content in payloads if isinstance(content, Payload))
+            size, future = self._submit(operations)
+            receipt = future.result()
+            measurement.bytes = size
             return receipt
 
     def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = ()) -> None:

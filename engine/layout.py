@@ -46,6 +46,16 @@ class Layout:
     def _extents(self, content: Content, lookup: Callable[[str], Segment]) -> tuple[Extent, ...]:
         payload = Payload(content.make(lookup)) if isinstance(content, Derived) else content
         assert isinstance(payload, Payload)
+        length = len(payload.data)
+        if 0 < length <= self._limit - self.size:
+            extent = Extent(self.frame, self.size, length, payload.checksums)
+            self.buffers.append(payload.data)
+            self.size += length
+            return (extent,)
+        return self._pieces(payload)
+
+    def _pieces(self, payload: Payload) -> tuple[Extent, ...]:
+        """A payload that the present frame has no room for."""
         view, checksums = memoryview(payload.data), payload.checksums
         extents: list[Extent] = []
         while len(view):

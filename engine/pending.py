@@ -7,8 +7,10 @@ it from making room; deletions go next, where they overtake nothing that they ar
 from __future__ import annotations
 
 import enum
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -106,6 +108,61 @@ class Pending:
         return sum(len(content) for content in contents if isinstance(content, Payload))
 
 
+class Queue:
+    """Transactions that wait for a frame, the most urgent first. Not thread-safe: its owner has a lock.
+
+    size: bytes of their payload.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Pending] = deque()
+        self._numbers = itertools.count()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._waiting)
+
+    def first(self) -> Pending:
+        """The one that is to leave next."""
+        return self._waiting[0]
+
+    def put(self, pending: Pending) -> None:
+        """Give a new transaction its place."""
+        pending.number = next(self._numbers)
+        pending.priority = priority_of(pending.operations, self._waiting)
+        last = self._waiting[-1] if self._waiting else None
+        self._waiting.append(pending)
+        self.size += pending.size
+        if last is not None and pending.priority < last.priority:
+            self._waiting = deque(sorted(self._waiting, key=place))
+
+    def put_back(self, batch: Collection[Pending]) -> None:
+        """Give transactions that left in vain their places again."""
+        waiting = {*self._waiting, *batch}
+        self._waiting = deque(sorted(waiting, key=place))
+        self.size = sum(pending.size for pending in waiting)
+
+    def take(self, most_bytes: int, most: int) -> list[Pending]:
+        """The first one, and those behind it that fit into one frame with it."""
+        batch = [self._waiting.popleft()]
+        size = batch[0].size
+        while self._waiting and len(batch) < most and size + self._waiting[0].size <= most_bytes:
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
+        self.size -= size
+        return batch
+
+    def clear(self) -> list[Pending]:
+        """Empty it; what was in it."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self.size = 0
+        return waiting
+
+
 def content_of(operation: Operation) -> Content | None:
     """What an operation appends, or None for one that appends nothing."""
     if isinstance(operation, Append):
@@ -115,8 +172,12 @@ def content_of(operation: Operation) -> Content | None:
 
 def payload_size(operations: Sequence[Operation]) -> int:
     """How many bytes of payload operations bring to a frame."""
-    contents = map(content_of, operations)
-    return sum(len(content) for content in contents if content is not None and not isinstance(content, tuple))
+    size = 0
+    for operation in operations:
+        content = content_of(operation)
+        if content is not None and not isinstance(content, tuple):
+            size += len(content)
+    return size
 
 
 def load_of(table: str, key: str, entry: Entry | None, segment: str) -> Operation | None:
@@ -138,11 +199,11 @@ def place(pending: Pending) -> tuple[int, int]:
 
 def priority_of(operations: Sequence[Operation], queue: Iterable[Pending]) -> Priority:
     """How urgent a transaction is. A deletion does not overtake what is queued for the same segments."""
-    if operations and isinstance(operations[0], Append):
+    if not operations or isinstance(operations[0], Append):
         return Priority.NORMAL
-    if operations and all(_is_system(operation) for operation in operations):
+    if all(_is_system(operation) for operation in operations):
         return Priority.SYSTEM
-    if operations and all(isinstance(operation, DeleteSegment) for operation in operations):
+    if all(isinstance(operation, DeleteSegment) for operation in operations):
         doomed = {operation.segment for operation in operations if isinstance(operation, DeleteSegment)}
         if not any(doomed & names_in(pending.operations) for pending in queue):
             return Priority.DELETION

@@ -8,11 +8,9 @@ only when that state is known to be the log's).
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -41,7 +39,7 @@ from engine.operations import (
     decode_transactions,
     encode_transactions,
 )
-from engine.pending import Pending, Receipt, load_of, payload_size, place, priority_of
+from engine.pending import Pending, Queue, Receipt, load_of, payload_size
 from engine.segments import Extent, FrameRef
 from engine.state import Change, State
 from engine.tables import Known
@@ -64,6 +62,29 @@ class Body(NamedTuple):
     accepted: list[tuple[Pending, list[Any]]]
     rejected: list[tuple[Pending, Rejected]]
     checkpoint: bool
+
+
+class _Judged:
+    """What becomes of the transactions of a frame: the state after those that are accepted, and the others."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.accepted: list[tuple[Pending, list[Any]]] = []
+        self.transactions: list[Transaction] = []
+        self.rejected: list[tuple[Pending, Rejected]] = []
+        self.unresolved: list[tuple[Pending, Unresolved]] = []
+
+    def accept(self, pending: Pending, layout: Layout, change: Change) -> None:
+        """Lay a transaction out and apply it. Raises Rejected or Unresolved."""
+        bound, results = list(pending.loads.values()), []
+        for operation in bound:
+            change.apply(operation)
+        for operation in pending.operations:
+            operation = layout.bind(operation, change.segment)
+            bound.append(operation)
+            results.append(change.apply(operation))
+        self.transactions.append(Transaction(change.time, tuple(bound)))
+        self.accepted.append((pending, results))
 
 
 class Processor:
@@ -111,8 +132,7 @@ class Processor:
         self._exclusive = False
         self._threaded = threaded
         self._now = now
-        self._queue: deque[Pending] = deque()
-        self._numbers = itertools.count()
+        self._queue = Queue()
         self._wake = threading.Condition()  # guards the queue and `_closing`
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
@@ -122,21 +142,17 @@ class Processor:
 
     # --- for callers -------------------------------------------------------------------------------------------
 
-    def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
+    def submit(self, pending: Pending) -> Future[Receipt]:
         """Queue a transaction. Its future gets a Receipt, a Rejected error, OutcomeUnknown or ContainerOffline."""
-        pending = Pending(operations)
         with self._wake:
             if self._closing or self.failure is not None:
                 raise ContainerOffline("the container is closed; open it again") from self.failure
-            pending.number = next(self._numbers)
-            pending.priority = priority_of(pending.operations, self._queue)
-            self._queue.append(pending)
-            if len(self._queue) > 1 and pending.priority < self._queue[-2].priority:
-                self._queue = deque(sorted(self._queue, key=place))
+            self._queue.put(pending)
             if self._threaded and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
                 self._thread.start()
-            self._wake.notify()
+            if len(self._queue) == 1 or self._queue.size >= MAX_PAYLOAD:
+                self._wake.notify()  # otherwise it changes nothing: they leave when the first one does
         if not self._threaded:
             self._drain()
         return pending.future
@@ -170,7 +186,7 @@ class Processor:
         """Hold the log exclusively: from our next frame on, go offline with NotPrimary when another process appends."""
         for left in reversed(range(_CLAIMS)):
             try:
-                self.submit([]).result()
+                self.submit(Pending([])).result()
                 break
             except OutcomeUnknown:  # the process was stopped for too long; there was nothing in it
                 if not left:
@@ -229,8 +245,7 @@ class Processor:
         except StorageError as error:
             self._abandon(error)
             with self._wake:
-                queued = list(self._queue)
-                self._queue.clear()
+                queued = self._queue.clear()
             self._deliver_failure(queued, error)
 
     def _wait(self) -> bool:
@@ -246,7 +261,7 @@ class Processor:
         """Seconds until what is queued may leave by itself; None when only a notification changes anything."""
         if not self._queue or len(self.log.flights) >= self._max_flights:
             return None
-        return max(self._queue[0].queued + self._linger - time.monotonic(), 0.0)
+        return max(self._queue.first().queued + self._linger - time.monotonic(), 0.0)
 
     def _ready(self) -> bool:
         try:
@@ -259,9 +274,9 @@ class Processor:
         flying = len(self.log.flights)
         if not self._queue or flying >= self._max_flights:
             return False
-        if not flying or self._closing or time.monotonic() - self._queue[0].queued >= self._linger:
+        if not flying or self._closing or self._queue.size >= MAX_PAYLOAD:
             return True
-        return sum(pending.size for pending in self._queue) >= MAX_PAYLOAD
+        return time.monotonic() - self._queue.first().queued >= self._linger
 
     def _step(self) -> bool:
         """Settle or send one frame, if one can be without waiting."""
@@ -302,14 +317,7 @@ class Processor:
 
     def _take(self) -> list[Pending]:
         with self._wake:
-            batch, size = [self._queue.popleft()], 0
-            size = batch[0].size
-            while (
-                self._queue and size + self._queue[0].size <= MAX_PAYLOAD and len(batch) < MAX_TRANSACTIONS  #
-            ):
-                batch.append(self._queue.popleft())
-                size += batch[-1].size
-            return batch
+            return self._queue.take(MAX_PAYLOAD, MAX_TRANSACTIONS)
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
         spans = batch[0].chunk is None and batch[0].size > MAX_PAYLOAD
@@ -317,34 +325,8 @@ class Processor:
 
     def _send_laid_out(self, batch: list[Pending], layout: Layout) -> None:
         time_ms = int(self._now() * 1000)
-        state = self._ahead
-        accepted: list[tuple[Pending, list[Any]]] = []
-        rejected: list[tuple[Pending, Rejected]] = []
-        unresolved: list[tuple[Pending, Unresolved]] = []
-        transactions: list[Transaction] = []
-        for pending in batch:
-            mark = layout.mark()
-            try:
-                if pending.size > MAX_PAYLOAD and pending.chunk is None:
-                    self._dry_run(pending, state, time_ms)
-                change = Change(state, time_ms, layout.frame.address, pending.known)
-                bound, results = list(pending.loads.values()), []
-                for operation in bound:
-                    change.apply(operation)
-                for operation in pending.operations:
-                    bound.append(layout.bind(operation, change.segment))
-                    results.append(change.apply(bound[-1]))
-            except Unresolved as error:
-                layout.rewind(mark)
-                unresolved.append((pending, error))
-                continue
-            except Rejected as error:
-                layout.rewind(mark)
-                rejected.append((pending, error))
-                continue
-            state = change.state()
-            transactions.append(Transaction(time_ms, tuple(bound)))
-            accepted.append((pending, results))
+        judged = self._judged_together(batch, layout, time_ms) or self._judged(batch, layout, time_ms)
+        state, accepted, transactions = judged.state, judged.accepted, judged.transactions
         if transactions:
             address = layout.frame.address
             if self._checkpoint_due(address - state.checkpoint):
@@ -355,11 +337,44 @@ class Processor:
             for pending, _ in accepted:
                 pending.tries += 1
             self._ahead = state
-            self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))
+            self._launch(meta, layout, Body(state, accepted, judged.rejected, state.checkpoint == address))
         else:
-            self._refuse(rejected)
-        if unresolved:
-            self._resolve(unresolved)
+            self._refuse(judged.rejected)
+        if judged.unresolved:
+            self._resolve(judged.unresolved)
+
+    def _judged_together(self, batch: list[Pending], layout: Layout, time_ms: int) -> _Judged | None:
+        """What becomes of transactions none of which is refused; None when one is: then each has to be tried alone."""
+        if batch[0].size > MAX_PAYLOAD or any(pending.known for pending in batch):
+            return None
+        judged, mark = _Judged(self._ahead), layout.mark()
+        change = Change(self._ahead, time_ms, layout.frame.address, {})
+        try:
+            for pending in batch:
+                judged.accept(pending, layout, change)
+        except (Rejected, Unresolved):
+            layout.rewind(mark)
+            return None
+        judged.state = change.state()
+        return judged
+
+    def _judged(self, batch: list[Pending], layout: Layout, time_ms: int) -> _Judged:
+        judged = _Judged(self._ahead)
+        for pending in batch:
+            mark = layout.mark()
+            try:
+                if pending.size > MAX_PAYLOAD and pending.chunk is None:
+                    self._dry_run(pending, judged.state, time_ms)
+                change = Change(judged.state, time_ms, layout.frame.address, pending.known)
+                judged.accept(pending, layout, change)
+                judged.state = change.state()
+            except Unresolved as error:
+                layout.rewind(mark)
+                judged.unresolved.append((pending, error))
+            except Rejected as error:
+                layout.rewind(mark)
+                judged.rejected.append((pending, error))
+        return judged
 
     def _resolve(self, unresolved: Sequence[tuple[Pending, Unresolved]]) -> None:
         """Look up in tier 2 what operations depend on, and queue them again."""
@@ -504,8 +519,7 @@ class Processor:
 
     def _requeue(self, batch: Sequence[Pending]) -> None:
         with self._wake:
-            waiting = {*self._queue, *(pending for pending in batch if not pending.future.done())}
-            self._queue = deque(sorted(waiting, key=place))
+            self._queue.put_back([pending for pending in batch if not pending.future.done()])
 
     def _abandon(self, error: Exception) -> None:
         """The storage does not answer or refuses: tell whoever waits, and go on as another writer."""
@@ -562,8 +576,7 @@ class Processor:
             logger.error("the operation processor stopped: %r", error)
         with self._wake:
             self.failure = error
-            queued = list(self._queue)
-            self._queue.clear()
+            queued = self._queue.clear()
         told = self._told(error)
         self._deliver_failure(queued, told)
         for flight in self.log.drop():
@@ -593,8 +606,6 @@ def apply_frame(state: State, frame: Frame) -> State:
     if frame.kind != 0:
         return state
     try:
-        for transaction in decode_transactions(frame.meta, own):
-            state, _ = state.apply(transaction, frame.position.address)
+        return state.replay(decode_transactions(frame.meta, own), frame.position.address)
     except Rejected as error:
         raise DataCorruption(f"frame {frame.position.address} cannot be applied: {error}") from error
-    return state

@@ -96,10 +96,11 @@ class Extents:
             new._starts, new._items = self._starts[self._first : self._count], self._items[self._first : self._count]
             new._first = 0
         for extent in extents:
-            if extent.length:
+            length = extent.length
+            if length:
                 new._starts.append(offset)
                 new._items.append(extent)
-                offset += extent.length
+                offset += length
         new._count = len(new._items)
         return new
 

@@ -131,6 +131,14 @@ class State(NamedTuple):
         results = [change.apply(operation) for operation in transaction.operations]
         return change.state(), results
 
+    def replay(self, transactions: Sequence[Transaction], address: int) -> State:
+        """The state after all transactions of the frame at `address`, which were judged before."""
+        change = Change(self, 0, address)
+        for change.time, operations in transactions:
+            for operation in operations:
+                change.apply(operation)
+        return change.state()
+
 
 EMPTY = State(
     0,
@@ -185,12 +193,15 @@ class _Tables(Protocol):
 
 
 class Change:
-    """A state in the making: applies the operations of one transaction. `known` as in `State.apply`."""
+    """A state in the making: applies operations. `known` as in `State.apply`.
+
+    After a refusal it is of no use, as a part of what was refused may be in it. time: of the transaction at hand, ms.
+    """
 
     def __init__(
         self, base: State, time: int, address: int, known: Mapping[tuple[str, str], Known] | None = None
     ) -> None:
-        self._time = time
+        self.time = time
         self._address = address
         self._judging = known is not None
         self._known = known or {}
@@ -235,7 +246,7 @@ class Change:
 
     def _keep(self, segment: Segment) -> None:
         """Store a new version of a segment, which tier 2 does not know yet."""
-        self._store(segment._replace(touched=self._sequence))
+        self._store(segment if segment.touched == self._sequence else segment._replace(touched=self._sequence))
         self._unsaved[segment.name] = True
 
     def _store(self, segment: Segment) -> None:
@@ -257,9 +268,9 @@ class Change:
     def _create(self, op: ops.CreateSegment) -> None:
         if op.segment in self._segments or (self._judging and self._entry(METADATA, op.segment) is not None):
             raise SegmentExists(op.segment)
-        created = AttributeUpdate(CREATION_TIME, UpdateKind.NONE, self._time)
+        created = AttributeUpdate(CREATION_TIME, UpdateKind.NONE, self.time)
         attributes = updated_attributes(op.segment, immutables.Map(), (created, *op.updates))
-        self._keep(Segment(op.segment, self._sequence, 0, 0, False, self._time, 0, attributes, Extents()))
+        self._keep(Segment(op.segment, self._sequence, 0, 0, False, self.time, 0, attributes, Extents()))
 
     def _append(self, op: ops.Append) -> int:
         segment = self.segment(op.segment)
@@ -271,7 +282,7 @@ class Change:
         self._remove_spilled(segment, op.updates)
         extents: Sequence[Extent] = op.content  # type: ignore[assignment]
         self._refer(extents)
-        self._keep(self._extended(segment, extents)._replace(attributes=attributes))
+        self._keep(self._extended(segment, extents, attributes))
         return segment.length
 
     def _updated(self, segment: Segment, updates: Sequence[AttributeUpdate]) -> immutables.Map[bytes, int]:
@@ -297,18 +308,25 @@ class Change:
         if entry is not None:
             raise Unresolved(ATTRIBUTES, (key,), segment.name)
 
-    def _extended(self, segment: Segment, extents: Sequence[Extent]) -> Segment:
+    def _extended(
+        self, segment: Segment, extents: Sequence[Extent], attributes: immutables.Map[bytes, int]
+    ) -> Segment:
+        length = segment.length
+        for extent in extents:
+            length += extent.length
         return segment._replace(
-            length=segment.length + sum(extent.length for extent in extents),
+            length=length,
             logged=segment.logged + logged_bytes(extents),
-            modified=self._time,
+            modified=self.time,
             extents=segment.extents.appended(segment.length, extents),
+            attributes=attributes,
+            touched=self._sequence,
         )
 
     def _seal(self, op: ops.SealSegment) -> None:
         segment = self.segment(op.segment)
         if not segment.sealed:
-            self._keep(segment._replace(sealed=True, modified=self._time))
+            self._keep(segment._replace(sealed=True, modified=self.time))
 
     def _merge(self, op: ops.MergeSegment) -> int:
         target, source = self.segment(op.target), self.segment(op.source)
@@ -325,8 +343,7 @@ class Change:
         attributes = updated_attributes(op.target, target.attributes, update)
         header: Sequence[Extent] = op.header  # type: ignore[assignment]
         self._refer(header)
-        merged = self._extended(target, [*header, *content_of(source)])
-        self._keep(merged._replace(attributes=attributes))
+        self._keep(self._extended(target, [*header, *content_of(source)], attributes))
         self._drop(source)
         return target.length
 
@@ -341,7 +358,7 @@ class Change:
         extents, dropped = segment.extents.truncated(op.offset)
         self._release(dropped)
         logged = segment.logged - logged_bytes(dropped)
-        self._keep(segment._replace(start_offset=op.offset, extents=extents, logged=logged, modified=self._time))
+        self._keep(segment._replace(start_offset=op.offset, extents=extents, logged=logged, modified=self.time))
 
     def _without_storage(self, segment: Segment, offset: int) -> Segment:
         """All that tier 2 holds is truncated: what comes there next is another segment to it."""
@@ -362,7 +379,7 @@ class Change:
         segment = self.segment(op.segment)
         attributes = self._updated(segment, op.updates)
         self._remove_spilled(segment, op.updates)
-        self._keep(segment._replace(attributes=attributes, modified=self._time))
+        self._keep(segment._replace(attributes=attributes, modified=self.time))
 
     def _spill(self, op: ops.SpillAttributes) -> None:
         segment = self.segment(op.segment)
@@ -435,7 +452,7 @@ class Change:
     def _begin_cycle(self, op: ops.BeginCycle) -> None:
         if op.number != self._cycle.number + 1:
             raise FlushOvertaken(f"flush cycle {self._cycle.number} was begun meanwhile")
-        self._cycle = Cycle(op.number, self._sequence, self._time, False, self._cycle.backup)
+        self._cycle = Cycle(op.number, self._sequence, self.time, False, self._cycle.backup)
         self._flush_address = self._address
 
     def _end_cycle(self, op: ops.EndCycle) -> None:
@@ -510,7 +527,7 @@ class Change:
     # --- garbage -------------------------------------------------------------------------------------------------
 
     def _new_garbage(self, kind: int, segment: str = "") -> Garbage:
-        return Garbage(self._time, self._sequence, kind, segment)
+        return Garbage(self.time, self._sequence, kind, segment)
 
     def _queue_garbage(self, op: ops.QueueGarbage) -> None:
         for name, kind, segment in op.tasks:
@@ -592,7 +609,11 @@ def content_of(segment: Segment) -> list[Extent]:
 
 def logged_bytes(extents: Sequence[Extent]) -> int:
     """How many bytes of these extents lie in the write-ahead log."""
-    return sum(extent.length for extent in extents if isinstance(extent.source, FrameRef))
+    logged = 0
+    for source, _, length, _ in extents:
+        if isinstance(source, FrameRef):
+            logged += length
+    return logged
 
 
 def updated_attributes(

@@ -31,7 +31,7 @@ from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, Framed, frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import SegmentRecord
-from pravega_spark.streams.routing import hash_key, hash_keys, segment_for
+from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
 from pravega_spark.streams.stream import Part, Stream
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ MAX_QUEUED = 64 << 20
 BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
 """How much goes into one append: with its index records it fits one frame of the log."""
 
-SLICE_BYTES = 1 << 20
-"""How much of a column is framed at once."""
+COPIED_BYTES = 1 << 20
+"""Less than this is copied to what else is collected; more of a column makes an append of its own."""
 
 _HEADER = struct.Struct(">ii")
 _place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
@@ -92,6 +92,24 @@ class _Batch:
         return parts
 
 
+class _Column:
+    """Framed events of one append that came as a column."""
+
+    def __init__(self, framed: Framed) -> None:
+        self._framed = framed
+        self.size = framed.data.size
+        self.events = len(framed.lengths)
+
+    def parts(self, segments: Sequence[SegmentRecord]) -> list[Part]:
+        """The column as a stream takes it."""
+        now, parts = int(time.time() * 1000), []
+        for index in self._framed.segments():
+            lengths = self._framed.segment_lengths(index)
+            content = Payload(memoryview(self._framed.segment_data(index)))
+            parts.append(Part(segments[index].id, content, sparse_records(lengths, now), len(lengths)))
+        return parts
+
+
 class EventWriter:
     """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
 
@@ -108,10 +126,11 @@ class EventWriter:
         self._segments = record.current.segments
         self._bounds = [segment.high for segment in self._segments]
         self._random = np.random.default_rng()
+        self._places = KeyPlaces()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # for the thread: there is a batch, or the end
         self._done = threading.Condition(self._lock)  # for callers: a batch is durable, or has failed
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_Batch | _Column] = deque()
         self._queued = 0
         self._written = 0
         self._durable = 0
@@ -157,7 +176,10 @@ class EventWriter:
             content += header
             content += event
             lengths.append(size)
-            self._count(batch, 1, size)
+            batch.events += 1
+            batch.size += size
+            self._written += 1
+            self._queued += size
 
     def write_events(
         self,
@@ -173,19 +195,39 @@ class EventWriter:
             return
         column, segments = _column(events), None
         if len(self._bounds) > 1:
-            segments = segment_for(_fractions(routing_keys, len(column)), self._bounds, self._random)
+            segments = segment_for(self._fractions(routing_keys, len(column)), self._bounds, self._random)
         for start, end in _slices(column):
             part = segments[start:end] if segments is not None else None
             self._put(frame_column(column.slice(start, end - start), part, len(self._bounds)))
 
+    def _fractions(
+        self, keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None, count: int
+    ) -> np.ndarray:
+        """The place of each event on the key space; NaN without a key."""
+        if keys is None:
+            return np.full(count, np.nan)
+        if len(keys) != count:
+            raise ValueError(f"{len(keys)} routing keys were given for {count} events: give one, or null, for each")
+        if not isinstance(keys, pa.Array | pa.ChunkedArray):
+            keys = pa.array(keys, pa.string())
+        return self._places.find(keys)
+
     def _put(self, framed: Framed) -> None:
         with self._lock:
-            batch = self._batch_for(framed.data.size)
-            for index in np.flatnonzero(np.diff(framed.event_bounds)).tolist():
-                content, lengths = batch.share(index)
-                content += memoryview(framed.segment_data(index))
-                lengths.frombytes(framed.segment_lengths(index).astype(np.int64, copy=False).tobytes())
-            self._count(batch, len(framed.lengths), framed.data.size)
+            if framed.data.size >= COPIED_BYTES:
+                self._wait_for_room()
+                self._batches.append(_Column(framed))
+                self._work.notify()
+            else:
+                batch = self._batch_for(framed.data.size)
+                for index in framed.segments():
+                    content, lengths = batch.share(index)
+                    content += memoryview(framed.segment_data(index))
+                    lengths.frombytes(framed.segment_lengths(index).astype(np.int64, copy=False).tobytes())
+                batch.events += len(framed.lengths)
+                batch.size += framed.data.size
+            self._written += len(framed.lengths)
+            self._queued += framed.data.size
 
     def _index_for(self, key: str | None) -> int:
         """The index of the segment that an event goes to."""
@@ -195,21 +237,20 @@ class EventWriter:
 
     def _batch_for(self, size: int) -> _Batch:
         """The batch that the next `size` bytes go into. Waits while too much is queued."""
+        self._wait_for_room()
+        last = self._batches[-1] if self._batches else None
+        if not isinstance(last, _Batch) or last.size + size > BATCH_BYTES:
+            last = _Batch()
+            self._batches.append(last)
+            self._work.notify()
+        return last
+
+    def _wait_for_room(self) -> None:
         while self._queued > MAX_QUEUED and self._cause is None:
             self._wait()
         self._check()
         if self._closed:
             raise ValueError(f"this writer of stream {self._stream.key} is closed: make a new one")
-        if not self._batches or self._batches[-1].size + size > BATCH_BYTES:
-            self._batches.append(_Batch())
-            self._work.notify()
-        return self._batches[-1]
-
-    def _count(self, batch: _Batch, events: int, size: int) -> None:
-        batch.events += events
-        batch.size += size
-        self._written += events
-        self._queued += size
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -278,7 +319,7 @@ class EventWriter:
                 self._durable += batch.events
                 self._done.notify_all()
 
-    def _next(self) -> _Batch | None:
+    def _next(self) -> _Batch | _Column | None:
         """The next batch, as soon as there is one; None at the end."""
         with self._lock:
             while not self._batches and not self._closed:
@@ -315,21 +356,12 @@ def _column(events: pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes]
     return column
 
 
-def _fractions(keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None, count: int) -> np.ndarray:
-    """The place of each event on the key space; NaN without a key."""
-    if keys is None:
-        return np.full(count, np.nan)
-    if len(keys) != count:
-        raise ValueError(f"{len(keys)} routing keys were given for {count} events: give one, or null, for each")
-    return hash_keys(keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys, pa.string()))
-
-
 def _slices(column: pa.Array) -> Iterator[tuple[int, int]]:
-    """Cut a column into rows of about SLICE_BYTES."""
+    """Cut a column into rows of one append each."""
     lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)
     start, done = 0, 0
     while start < len(ends):
-        end = max(int(np.searchsorted(ends, done + SLICE_BYTES, side="right")), start + 1)
+        end = max(int(np.searchsorted(ends, done + BATCH_BYTES, side="right")), start + 1)
         yield start, end
         start, done = end, int(ends[end - 1])

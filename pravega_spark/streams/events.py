@@ -52,6 +52,10 @@ class Framed:
     event_bounds: np.ndarray
     byte_bounds: np.ndarray
 
+    def segments(self) -> list[int]:
+        """The segments that have events, in order."""
+        return np.flatnonzero(np.diff(self.event_bounds)).tolist()
+
     def segment_data(self, segment: int) -> pa.Buffer:
         """The framed bytes of one segment; shares memory with `data`."""
         first, end = (int(bound) for bound in self.byte_bounds[segment : segment + 2])

@@ -46,9 +46,11 @@ def sparse_records(framed_lengths: np.ndarray, time_ms: int, spacing: int = SPAC
     if spacing <= 0:
         raise ValueError(f"the spacing of index records must be positive, not {spacing}")
     ends = np.cumsum(framed_lengths, dtype=np.int64)
-    recorded = np.diff(ends // spacing, prepend=0) > 0
-    recorded[-1:] = True
-    events = np.flatnonzero(recorded)
+    if not len(ends):
+        return np.empty((0, _FIELDS), np.int64)
+    events = np.searchsorted(ends, np.arange(spacing, ends[-1] + 1, spacing))
+    events = np.append(events[np.diff(events, prepend=-1) > 0], len(ends) - 1)
+    events = events[: len(events) - (len(events) > 1 and events[-2] == events[-1])]
     return np.column_stack((ends[events], events + 1, np.full(len(events), time_ms, np.int64)))
 
 

@@ -21,6 +21,7 @@ _C2 = np.uint64(0x4CF5AD432745937F)
 _ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
 _SAMPLE = 4096
 _KEPT = 4096  # distinct keys that are remembered: looking one up in many more costs as much as hashing it
+_FEW_RANGES = 32
 _LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
 
 
@@ -76,28 +77,29 @@ class KeyPlaces:
     """The places of routing keys, for a writer that meets the same keys in one column after the other."""
 
     def __init__(self) -> None:
-        self._keys = pa.array([], pa.large_string())
-        self._places = np.empty(0)
+        self._known = pa.array([], pa.large_string()), np.empty(0)
 
     def find(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
         """As `hash_keys`, sooner for keys that were there before."""
-        if isinstance(keys, pa.ChunkedArray) or not len(self._keys):
+        known, places_of = self._known
+        if isinstance(keys, pa.ChunkedArray) or not len(known):
             return self._hash(keys)
         keys = _large(keys)
-        found = pc.index_in(keys, value_set=self._keys)
+        found = pc.index_in(keys, value_set=known)
         if not found.null_count:
-            return self._places[found.to_numpy()]
+            return places_of[found.to_numpy()]
         new = pc.is_null(found)
-        places = self._places[pc.fill_null(found, 0).to_numpy()]
+        places = places_of[pc.fill_null(found, 0).to_numpy()]
         places[new.to_numpy(zero_copy_only=False)] = self._hash(keys.filter(new))
         return places
 
     def _hash(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
         places = hash_keys(keys)
         distinct = pc.unique(keys[:_SAMPLE]).drop_null()
-        if len(distinct) * 3 < _SAMPLE and len(self._keys) + len(distinct) <= _KEPT:
-            self._keys = pa.concat_arrays([self._keys, _large(distinct)])
-            self._places = np.append(self._places, hash_keys(distinct))
+        known, places_of = self._known
+        if len(distinct) * 3 < _SAMPLE and len(known) + len(distinct) <= _KEPT:
+            # In one step, as several threads may use a writer.
+            self._known = pa.concat_arrays([known, _large(distinct)]), np.append(places_of, hash_keys(distinct))
         return places
 
 
@@ -126,7 +128,12 @@ def segment_for(
         if random is None:
             raise ValueError("a row has no routing key: pass a random generator to spread such rows")
         fractions = np.where(keyless, random.random(len(fractions)), fractions)
-    return np.searchsorted(bounds, fractions, side="left")
+    if len(bounds) > _FEW_RANGES:
+        return np.searchsorted(bounds, fractions, side="left")
+    found = np.zeros(len(fractions), np.uint8)
+    for bound in bounds[:-1]:  # a pass for each bound is faster than a search for each key
+        found += fractions > bound
+    return found
 
 
 def _checked_bounds(upper_bounds: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -125,16 +125,22 @@ def test_columns_of_all_kinds(manager: StreamManager, kind: pa.DataType) -> None
     assert by_segment(manager, "one")[0] == [*events, *events[2:5], *events]
 
 
-def test_a_column_larger_than_an_append(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("copied", [0, 600, 10_000])
+def test_a_column_larger_than_an_append(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, copied: int
+) -> None:
     monkeypatch.setattr(writer_module, "BATCH_BYTES", 1000)
-    monkeypatch.setattr(writer_module, "SLICE_BYTES", 300)
+    monkeypatch.setattr(writer_module, "COPIED_BYTES", copied)
     events = [str(number) * (number % 70) for number in range(500)]
     keys = [f"key-{number % 10}" for number in range(500)]
     expected: dict[int, list[str]] = defaultdict(list)
     for event, key in zip(events, keys, strict=True):
         expected[int(hash_key(key) * 4)].append(event)
     with manager.create_writer("sc", "four") as writer:
-        writer.write_events(events, keys)
+        writer.write_event(events[0], keys[0])
+        writer.write_events(events[1:300], keys[1:300])
+        writer.write_event(events[300], keys[300])
+        writer.write_events(events[301:], keys[301:])
     assert by_segment(manager, "four") == expected
     info = manager.stream_info("sc", "four")
     assert info.events == 500 and info.size == sum(map(len, events)) + 8 * 500

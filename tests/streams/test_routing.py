@@ -195,4 +195,4 @@ def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
     for first in range(0, 20_000, 5000):
         keys = [f"key {number}" for number in range(first, first + 5000)]
         np.testing.assert_array_equal(places.find(pa.array(keys)), plain_fractions(keys))
-    assert not len(places._keys)
+    assert not len(places._known[0])
