@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from chunkstore import Store, open_store
 from chunkstore.records import ChunkRecord, encode
+from chunkstore.testing.latency import LatencyStore
 from engine import checkpoints
 from engine.container import Container, Settings
 from engine.operations import Append, CreateSegment, Operation, Payload
@@ -25,7 +26,7 @@ from engine.segments import Extents, Segment
 from engine.tables import METADATA, STORAGE
 from pravega_spark import StreamManager
 
-THREADS, APPENDS = 64, 400
+THREADS, APPENDS = 64, 200
 ACTIVE, HISTORY, CHUNKS = 25_000, 1_000_000, 100_000
 S = "scope/segment"
 
@@ -44,7 +45,14 @@ def _opened(store: Store, **settings: object) -> Container:
 
 def group_commit(folder: str) -> None:
     """64 threads append 1 KB each and wait for it, against the same bytes in the same frame sizes without a log."""
-    store = open_store(f"{folder}/group")
+    print(f"\ngroup commit, {THREADS} threads appending 1 KB and waiting for it")
+    _group_commit("local disk", open_store(f"{folder}/group"))
+    for seconds in (0.002, 0.005, 0.02, 0.05):
+        store = LatencyStore(open_store(f"memory://{uuid.uuid4()}"), seconds)
+        _group_commit(f"{seconds * 1000:.0f} ms a request", store)
+
+
+def _group_commit(name: str, store: Store) -> None:
     with _opened(store) as container:
         container.create_segment(S)
         first = container.head.address
@@ -61,12 +69,13 @@ def group_commit(folder: str) -> None:
     sizes = [info.size for info in store.list("containers/0/wal/")][-frames:]
     begun = time.perf_counter()
     for number, size in enumerate(sizes):
-        store.put_if_absent(f"bare/{number}", bytes(size))
+        store.put_if_absent(f"bare/{number}", uuid.uuid4().bytes + bytes(size))
     bare = time.perf_counter() - begun
     count = THREADS * APPENDS
-    print(f"\ngroup commit, {THREADS} threads appending 1 KB")
-    print(f"  {count / frames:.1f} operations in a frame, {count / taken / 1000:.1f} k appends/s")
-    print(f"  {bare / taken:.2f} of the speed of bare put_if_absent of the same sizes, one after the other")
+    print(
+        f"  {name:18s} {count / frames:5.1f} operations in a frame, {count / taken / 1000:5.1f} k appends/s, "
+        f"{bare / taken:.2f} of the speed of bare put_if_absent of the same sizes, one after the other"
+    )
 
 
 def events(folder: str) -> None:
