@@ -88,9 +88,9 @@ def check_range(path: str, start: int, end: int | None) -> None:
         raise ValueError(f"range [{start}, {end}) of {path!r} is not a byte range")
 
 
-def token_of(data: Data) -> bytes:
-    """The token that `data` begins with; ValueError if it is too short to hold one."""
-    view = memoryview(data).cast("B")
+def token_of(data: Parts) -> bytes:
+    """The token that `data` begins with, in its first piece; ValueError if that is too short to hold one."""
+    view = memoryview(next(iter(pieces_of(data)), b"")).cast("B")
     if len(view) < TOKEN:
         raise ValueError(f"put_if_absent needs data that begins with a token of {TOKEN} bytes; got {len(view)} bytes")
     return bytes(view[:TOKEN])
@@ -155,7 +155,7 @@ class Store(abc.ABC):
         """Make or overwrite an object: readers see the old bytes or the new, and it is durable on return."""
 
     @abc.abstractmethod
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
 
         Outcome.MINE: the object there begins with this token (so the same bytes may be put again, to settle a doubt).

@@ -21,6 +21,7 @@ _BODY = struct.Struct(">16sQ4sBBHIqQ16sqIIQI")
 _CRC = struct.Struct(">I")
 HEADER = _BODY.size + _CRC.size
 NOBODY = bytes(16)
+_LARGE = 256 << 10
 
 
 class Kind(enum.IntEnum):
@@ -69,8 +70,12 @@ def encode(
     meta: bytes,
     payload: Sequence[bytes | bytearray | memoryview] = (),
     kind: Kind = Kind.DATA,
-) -> bytes:
-    """The object of a frame: header, metadata, payload (the concatenation of the given buffers)."""
+) -> list[bytes | bytearray | memoryview]:
+    """The object of a frame: header and metadata, then the payload (the concatenation of the given buffers).
+
+    Much payload is left in its pieces, as copying it costs more than all else; little makes one piece.
+    """
+    length = sum(len(part) for part in payload)
     body = _BODY.pack(
         position.writer,
         attempt,
@@ -85,10 +90,11 @@ def encode(
         predecessor.address,
         len(meta),
         crc32c(meta),
-        sum(len(part) for part in payload),
+        length,
         crc32c_of(payload),
     )
-    return b"".join([body, _CRC.pack(crc32c(body)), meta, *payload])
+    head = b"".join([body, _CRC.pack(crc32c(body)), meta])
+    return [b"".join([head, *payload])] if length < _LARGE else [head, *payload]
 
 
 def meta_end(prefix: bytes, path: str, address: int) -> int:

@@ -24,6 +24,7 @@ import msgpack
 from chunkstore import ObjectNotFound, Outcome, Range, StorageError, StorageUnavailable, Store
 from chunkstore import OutcomeUnknown as PutUnknown
 from chunkstore.metrics import default_metrics
+from chunkstore.port import Parts, length_of
 from engine import frames
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.frames import Frame, Kind, Position
@@ -93,7 +94,7 @@ class Flight:
     """A frame that was sent and is not settled yet. `body` is the owner's."""
 
     position: Position
-    data: bytes
+    data: Parts
     sent: float
     future: Any
     body: Any
@@ -207,10 +208,10 @@ class Log:
         self._writer = self._new_writer()
         return dropped
 
-    def _put(self, address: int, data: bytes) -> Outcome:
+    def _put(self, address: int, data: Parts) -> Outcome:
         with _METRICS.measure("put_frame") as measurement:
             outcome = self.store.put_if_absent(frame_path(self.container, address), data)
-            measurement.bytes = len(data)
+            measurement.bytes = length_of(data)
             return outcome
 
     def _outcome(self, flight: Flight) -> Outcome:

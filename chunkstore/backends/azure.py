@@ -50,10 +50,10 @@ class AzureStore(BucketStore):
         body = self._body(path, joined(data))
         self._run(lambda fs: self._upload(fs, key, body, overwrite=True), path)
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         key = self._key(path)
-        body = self._body(path, data)
+        body = self._body(path, joined(data))
         try:
             self._send(lambda fs: self._upload(fs, key, body, overwrite=False))
             return Outcome.MINE

@@ -41,10 +41,10 @@ class GcsStore(BucketStore):
         body = bytes(joined(data))
         self._run(lambda fs: self._upload(fs, key, body), path)
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         key = self._key(path)
-        body = bytes(data)
+        body = bytes(joined(data))
         try:
             self._send(lambda fs: self._upload(fs, key, body, ifGenerationMatch="0"))
             return Outcome.MINE

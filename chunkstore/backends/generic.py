@@ -88,10 +88,10 @@ class GenericStore(Store):
         body = bytes(joined(data))
         self._run(lambda fs: self._in_folder_of(fs, name, lambda: self._replace(fs, name, body)), path)
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         name = self._name(path)
-        body = bytes(data)
+        body = bytes(joined(data))
         try:
             with self._filesystem() as fs:
                 self._in_folder_of(fs, name, lambda: self._create(fs, name, body))

@@ -122,7 +122,7 @@ class LocalStore(Store):
         except OSError as error:
             raise self._error(error, path) from error
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         target = self._file(path)
         # Looking first spares the loser of a race the writing, and costs the winner a microsecond.
@@ -276,7 +276,7 @@ class LocalStore(Store):
             return not os.stat(self._file(path)).st_mode & _MAY_WRITE
         return False
 
-    def _link_new(self, path: str, target: str, data: Data) -> bool:
+    def _link_new(self, path: str, target: str, data: Parts) -> bool:
         """Write and link; False if the target exists by now. After an error but OutcomeUnknown it is not made."""
         try:
             temporary = self._write_temporary(data)

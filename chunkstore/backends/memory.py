@@ -60,10 +60,10 @@ class MemoryStore(Store):
         key = self._key(path)
         _files[key] = self._new_file(key, joined(data))
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         key = self._key(path)
-        new = self._new_file(key, data)
+        new = self._new_file(key, joined(data))
         if _files.setdefault(key, new) is new or self.read(path, 0, len(token)) == token:
             return Outcome.MINE
         return Outcome.ANOTHERS

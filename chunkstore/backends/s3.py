@@ -63,10 +63,10 @@ class S3Store(BucketStore):
         # In parts if it is large, and complete at once then too.
         self._run(lambda fs: fs._pipe_file(f"{self._bucket}/{key}", body), path)
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         key = self._key(path)
-        body = bytes(data)
+        body = bytes(joined(data))
         if len(body) > _LARGEST_CREATE:
             raise StorageRefused(
                 f"{self.root}: {path!r} has {len(body)} bytes; at most {_LARGEST_CREATE} can be made with one request"

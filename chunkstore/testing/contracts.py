@@ -94,6 +94,15 @@ class StoreContract:
         assert store.put_if_absent("empty", body()) is Outcome.ANOTHERS
         assert store.read("empty") == b""
 
+    def test_an_object_of_several_pieces(self, store: Store) -> None:
+        data = body(os.urandom(2 * 2**20))
+        pieces: list[Data] = [data[:100], memoryview(data)[100 : 2**20], b"", bytearray(data[2**20 :])]
+        store.put("put", pieces)
+        assert store.put_if_absent("made", pieces) is Outcome.MINE
+        assert store.put_if_absent("made", data) is Outcome.MINE
+        assert store.put_if_absent("made", [body(), b"other"]) is Outcome.ANOTHERS
+        assert store.read("put") == store.read("made") == data
+
     def test_a_large_object(self, store: Store) -> None:
         data = os.urandom(3 * 2**20 + 1)
         assert store.put_if_absent("large", data) is Outcome.MINE

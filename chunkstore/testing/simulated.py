@@ -91,10 +91,10 @@ class SimulatedStore(Store):
 
         self._request(attempt, may_be_late=True)
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         check_path(path)
-        content = bytes(data)
+        content = bytes(joined(data))
 
         def attempt() -> Outcome:
             if path not in self._objects:

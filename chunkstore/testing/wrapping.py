@@ -51,8 +51,8 @@ class WrappingStore(Store):
     def put(self, path: str, data: Parts) -> None:
         return self._carry_out(Request("put", (path,), length_of(data)), lambda: self.inner.put(path, data))
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
-        request = Request("put_if_absent", (path,), memoryview(data).nbytes)
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
+        request = Request("put_if_absent", (path,), length_of(data))
         return self._carry_out(request, lambda: self.inner.put_if_absent(path, data))
 
     def append(self, path: str, offset: int, data: Data) -> None:

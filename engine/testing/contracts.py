@@ -126,7 +126,8 @@ class LogContract:
         append(writer, b"a", b"b", b"c")
         last = store.read(frame_path(0, 2))
         store.delete([frame_path(0, 1)])
-        missing = frames.encode(0, Position(1, writer.head.writer, 1), 99, Position(0, writer.head.writer, 1), b"B")
+        writer_id = writer.head.writer
+        missing = frames.encode(0, Position(1, writer_id, 1), 99, Position(0, writer_id, 1), b"B")
         assert metas(reader.follow()) == [b"a"]
         assert reader.follow() == []
         store.put_if_absent(frame_path(0, 1), missing)

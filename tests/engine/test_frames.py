@@ -21,7 +21,7 @@ BEFORE = Position(6, OTHER, 4)
 
 def encoded(meta: bytes = b"meta", payload: tuple[bytes, ...] = (b"pay", b"load"), **changes: Any) -> bytes:
     fields: dict[str, Any] = {"container": 3, "position": HERE, "attempt": 9, "predecessor": BEFORE, **changes}
-    return frames.encode(**fields, meta=meta, payload=payload)
+    return b"".join(frames.encode(**fields, meta=meta, payload=payload))
 
 
 def decoded(data: bytes, whole: bool = True) -> Frame:
@@ -42,7 +42,7 @@ def test_what_is_encoded_is_decoded(
 ) -> None:
     position, predecessor = Position(address, writer, attempt % 1000), Position(address - 1, writer[::-1], 3)
     views = [memoryview(part) for part in payload]
-    data = frames.encode(container, position, attempt, predecessor, meta, views, kind)
+    data = b"".join(frames.encode(container, position, attempt, predecessor, meta, views, kind))
     whole = frames.decode(data, PATH, container, address, whole=True)
     body = b"".join(payload)
     assert whole == Frame(position, kind, predecessor._replace(epoch=0), meta, HEADER + len(meta), len(body))

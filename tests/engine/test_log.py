@@ -9,6 +9,7 @@ import pytest
 
 from chunkstore import OutcomeUnknown as PutUnknown
 from chunkstore import StorageError, StorageUnavailable, Store
+from chunkstore.port import joined
 from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault, Plan
 from engine import frames
@@ -167,7 +168,7 @@ def test_the_same_bytes_are_put_again_at_the_same_address(store: SimulatedStore)
 
     class Watched(FaultStore):
         def put_if_absent(self, path: str, data: Any) -> Any:
-            seen.append((path, bytes(data)))
+            seen.append((path, bytes(joined(data))))
             return super().put_if_absent(path, data)
 
     log = open_log(Watched(store, lambda at, request: Fault("before") if at <= 3 else None))

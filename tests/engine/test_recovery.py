@@ -103,8 +103,10 @@ def prepared(simulation: Simulation, rounds: int = 3, segments: int = 12) -> Con
 )
 def test_after_every_request_of_a_cycle(segments: int, active_segments: int) -> None:
     """A copy of tier 2 after any request of a cycle recovers to its beginning, or to that of the one before."""
-    simulation = Simulation(grace=GRACE, garbage_delay=GRACE, active_segments=active_segments)
-    before = prepared(simulation, segments=segments)
+    simulation = Simulation(
+        grace=GRACE, garbage_delay=GRACE, active_segments=active_segments, flush_frames=100_000, flush_seconds=1e9
+    )
+    before = prepared(simulation, rounds=4, segments=segments)  # in the fifth round nothing is flushed
     old = contents_of(recovered(without_log(simulation.store)))
     new = contents_of(before)
     assert old != new
