@@ -199,7 +199,7 @@ class Model:
 
     def _put(self, op: ops.PutEntry) -> None:
         version = self.version(op.table, op.key)
-        if op.expected not in (None, version):
+        if op.expected is not None and (op.expected != version or version == _NOT_KNOWN):
             raise BadKeyVersion(op.table, op.key, op.expected or 0, version)
         entries = self.tables.setdefault(op.table, {})
         if op.value is None:
