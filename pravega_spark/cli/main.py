@@ -7,9 +7,17 @@ from collections.abc import Sequence
 
 import click
 
+from pravega_spark.cli import events  # noqa: F401  # gives `stream` some of its commands
+from pravega_spark.cli.collection import gc
+from pravega_spark.cli.completion import PROGRAM, completion
 from pravega_spark.cli.containers import container
+from pravega_spark.cli.copies import backup, restore
+from pravega_spark.cli.defragmentation import defrag
+from pravega_spark.cli.headers import header
+from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
 from pravega_spark.cli.session import Commands, Session, storage_options
+from pravega_spark.cli.streams import stream
 from pravega_spark.cli.verification import verify
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
@@ -38,15 +46,15 @@ def cli(
     as_json: bool,
     traceback: bool,  # see Commands
 ) -> None:
-    """Event streams in a folder or a bucket: look at them, verify and repair them."""
+    """Event streams in a folder or a bucket: make, write and read them, look at them, verify and repair them."""
     context.obj = context.with_resource(Session(url, wal, options, as_json))
 
 
-for command in (container, segment, verify):
+for command in (scope, stream, container, segment, verify, gc, defrag, backup, restore, header, completion):
     cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave: 0 = done, 1 = refused or failed, 2 = wrong usage."""
     logging.getLogger().addHandler(logging.NullHandler())  # warnings of upkeep are not for this terminal
-    cli.main(args=arguments, prog_name="pravega-spark")
+    cli.main(args=arguments, prog_name=PROGRAM)

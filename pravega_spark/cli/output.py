@@ -36,6 +36,15 @@ class Output:
         if not self.as_json:
             click.echo(text)
 
+    def warning(self, text: str) -> None:
+        """Print a line that people should not overlook."""
+        if not self.as_json:
+            click.secho(text, fg="yellow")
+
+    def record(self, document: Mapping[str, Any]) -> None:
+        """Print one of many JSON documents, each on its line, at once."""
+        click.echo(json.dumps(document))
+
     def table(self, columns: Columns, rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
         """Print rows for people. Numbers stand to the right."""
         if self.as_json:
@@ -59,9 +68,9 @@ class Output:
         """Print one thing for people, a line for each property."""
         self.table({"name": "property", "value": "value"}, _named(values, labels))
 
-    def progress(self) -> AbstractContextManager[Progress | None]:
+    def progress(self, wanted: bool = True) -> AbstractContextManager[Progress | None]:
         """A progress bar on stderr, if that is a terminal."""
-        if not sys.stderr.isatty():
+        if not (wanted and sys.stderr.isatty()):
             return nullcontext()
         from rich.console import Console
         from rich.progress import Progress

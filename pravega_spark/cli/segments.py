@@ -14,7 +14,7 @@ from engine.inspection import describe_segment, list_segments, open_for_reading,
 from engine.root import Root
 from pravega_spark.cli.output import moment
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.names import owner_of
 
 T = TypeVar("T")
 
@@ -69,8 +69,7 @@ def _first(root: Root, name: str, look: Callable[[Container], T]) -> tuple[int, 
 
     The container where the segments of a stream lie is asked first.
     """
-    stream = "/".join(name.partition("#")[0].split("/")[:2])
-    likely = container_of(stream, root.config.containers)
+    likely = owner_of(name, root.config.containers)
     for number in sorted(range(root.config.containers), key=lambda number: number != likely):
         with open_for_reading(root, number) as container, suppress(SegmentNotFound):
             return number, look(container)

@@ -1,17 +1,22 @@
 """What one call of the command line works with: the root, and how failures end it.
 
-Owns that a failure is one line on stderr and exit code 1, and that no storage option's value is ever shown.
+Owns that a failure is one line on stderr and exit code 1, that wrong usage is one line too and exit code 2, and that no
+storage option's value is ever shown.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from engine.root import Root
 from pravega_spark.cli.output import Output
+
+if TYPE_CHECKING:
+    from pravega_spark.client.manager import StreamManager
 
 
 class Refused(click.ClickException):
@@ -22,16 +27,40 @@ class Refused(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print it."""
-        click.echo(f"pravega-spark: {self.message}", err=True)
+        click.echo(f"{click.style('pravega-spark:', fg='red')} {self.message}", err=True)
+
+
+class WrongUsage(click.ClickException):
+    """A command that cannot be understood: one line on stderr, exit code 2."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        command = error.ctx.command_path if error.ctx is not None else "pravega-spark"
+        message = " ".join(error.format_message().split()).rstrip(".")
+        super().__init__(f"{message}; see {command} --help")
 
 
 class Commands(click.Group):
-    """The commands, whose failures become `Refused`."""
+    """The commands, whose failures become `Refused` or `WrongUsage`."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        """Understand the options before the command."""
+        try:
+            return super().make_context(*arguments, **extra)
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise WrongUsage(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise WrongUsage(error) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
@@ -54,6 +83,7 @@ class Session:
     def __init__(self, url: str | None, wal: str | None, options: dict[str, object], as_json: bool) -> None:
         self.output = Output(as_json)
         self.new_log = False  # whether an empty log takes the place of one that is lost
+        self.new_root = False  # whether the root is made if there is none
         self._url = url
         self._wal = wal
         self._options = options
@@ -61,14 +91,43 @@ class Session:
 
     @property
     def root(self) -> Root:
-        """The root that was named; it is never made here. Raises UsageError if none was, StorageRefused."""
+        """The root that was named. Raises UsageError if none was, StorageRefused."""
         if self._root is None:
-            if not self._url:
-                raise click.UsageError("Give the root of the streams with --root, before the command.")
             self._root = Root.open(
-                self._url, self._options, wal=self._wal, create=False, new_log=self.new_log
+                self.url, self._options, wal=self._wal, create=self.new_root, new_log=self.new_log
             )
         return self._root
+
+    @property
+    def url(self) -> str:
+        """What was named as the root. Raises UsageError if nothing was."""
+        if not self._url:
+            raise click.UsageError("Give the root of the streams with --root, before the command.")
+        return self._url
+
+    @property
+    def wal(self) -> str | None:
+        """What was named as the place of the log."""
+        return self._wal
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the root's filesystem. They are not to be shown."""
+        return self._options
+
+    @property
+    def manager(self) -> StreamManager:
+        """The streams of the root. It is closed with the session."""
+        from pravega_spark.client.manager import StreamManager  # takes longer to load than all other commands need
+
+        return StreamManager.over(self.root)
+
+    def insist(self, yes: bool, *lines: str) -> None:
+        """Go on if that is wanted; else tell what would be done, and refuse to do it."""
+        if not yes:
+            for line in lines:
+                self.output.warning(line)
+            raise Refused("nothing was done: give --yes to do it")
 
     def __enter__(self) -> Session:
         return self

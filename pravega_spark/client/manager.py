@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from engine.root import Root
+from pravega_spark.client.bytes import ByteStream
+from pravega_spark.client.group import StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.writer import EventWriter
+from pravega_spark.errors import ScopeNotFound
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.records import EpochRecord, RetentionPolicy, ScalingPolicy, SegmentRecord
@@ -41,7 +44,7 @@ class StreamInfo(NamedTuple):
 
 
 class StreamManager:
-    """Streams below a root. Close it, or use it in a with statement: that flushes its writers.
+    """Streams below a root. Close it, or use it in a with statement: that flushes writers and takes readers offline.
 
     Args:
         root: a folder or any URL that fsspec knows; made if it is new.
@@ -52,12 +55,22 @@ class StreamManager:
     """
 
     def __init__(self, root: str | os.PathLike[str], *, wal: str | None = None, **storage_options: Any) -> None:
-        self._root = Root.open(os.fspath(root), storage_options, wal=wal)
-        self._catalog = Catalog(self._root)
-        self._writers: weakref.WeakSet[EventWriter] = weakref.WeakSet()
+        self._begin(Root.open(os.fspath(root), storage_options, wal=wal))
+
+    @classmethod
+    def over(cls, root: Root) -> StreamManager:
+        """A manager of a root that is open. Closing it closes the root."""
+        manager = cls.__new__(cls)
+        manager._begin(root)
+        return manager
+
+    def _begin(self, root: Root) -> None:
+        self._root = root
+        self._catalog = Catalog(root)
+        self._writers: weakref.WeakSet[EventWriter | ByteStream | StreamReaderGroup] = weakref.WeakSet()
 
     def close(self) -> None:
-        """Close the writers that were made here, then the root. Raises the first failure of a writer."""
+        """Close the writers and readers that were made here, then the root. Raises the first failure of one of them."""
         failures = []
         for writer in list(self._writers):
             try:
@@ -165,6 +178,47 @@ class StreamManager:
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer
+
+    def create_byte_stream(self, scope_name: str, stream_name: str) -> ByteStream:
+        """The bytes of a stream that has one segment and no events. Raises ByteStreamError for others."""
+        opened = ByteStream(self._catalog.stream(scope_name, stream_name))
+        self._writers.add(opened)
+        return opened
+
+    # --- reader groups -----------------------------------------------------------------------------------------
+
+    def create_reader_group(
+        self,
+        reader_group_name: str,
+        scope_name: str,
+        stream_name: str,
+        read_from_tail: bool = False,
+        stream_cut: StreamCut | StreamCuts | None = None,
+    ) -> StreamReaderGroup:
+        """A reader group for a stream, from its head, its tail or a cut. One that exists goes on where it is.
+
+        Raises ScopeNotFound, InvalidStreamCut, StreamError for a group of that name that reads another stream.
+        """
+        cut = stream_cut.stream_cut if isinstance(stream_cut, StreamCuts) else stream_cut
+        start = [cut] if cut is not None else []
+        config = StreamReaderGroupConfig(read_from_tail, scope_name, stream_name, start=start)
+        return self.create_reader_group_with_config(reader_group_name, scope_name, config)
+
+    def create_reader_group_with_config(
+        self, reader_group_name: str, scope_name: str, rg_config: StreamReaderGroupConfig
+    ) -> StreamReaderGroup:
+        """The same for the streams of a configuration, which may lie in another scope than the group."""
+        if not self._catalog.scope_exists(scope_name):
+            raise ScopeNotFound(scope_name)
+        group = StreamReaderGroup.create(self._root, scope_name, reader_group_name, rg_config)
+        self._writers.add(group)
+        return group
+
+    def delete_reader_group(self, reader_group_name: str, scope_name: str) -> None:
+        """Delete a reader group; its readers are offline then. Raises GroupNotFound."""
+        StreamReaderGroup.delete(self._root, scope_name, reader_group_name)
+
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
         self, scope_name: str, stream_name: str, start: StreamCut | None = None, end: StreamCut | None = None

@@ -115,6 +115,11 @@ def container_of(name: str, count: int) -> int:
     return _consistent_hash(murmur64(_primary_name(name), _CONTAINER_SEED), count)
 
 
+def owner_of(segment: str, count: int) -> int:
+    """The container, of `count`, that holds a segment of a stream, by its name or by what it is called in tier 2."""
+    return container_of("/".join(segment.partition("#")[0].split("/")[:2]), count)
+
+
 def _primary_name(name: str) -> str:
     name = _TRANSIENT_SUFFIX.sub("", _TRANSACTION_SUFFIX.sub("", name))
     # What follows the epoch goes too, so `#index` and `$attributes.index` need no rule of their own.

@@ -31,8 +31,8 @@ def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
     except ValueError:
         return
     index = view.other(index_segment_name(view.name))
-    if index is None:
-        return
+    if index is None or (index.length == index.start == 0 and not view.attributes.get(EVENT_COUNT, 0)):
+        return  # of a byte stream nothing can be told
     if index.start % RECORD_SIZE or index.length % RECORD_SIZE:
         problem = f"its bytes {index.start} to {index.length} are not whole records of {RECORD_SIZE} bytes"
         yield Problem(index.name, problem, INDEX_REMEDY)

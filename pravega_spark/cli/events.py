@@ -1,0 +1,165 @@
+"""What is in streams: `stream write`, `stream read` and `stream tail`. An event is a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from pravega_spark.cli.arguments import Place, PlaceType, StreamName, the_stream
+from pravega_spark.cli.session import Refused, Session, pass_session
+from pravega_spark.cli.streams import stream
+
+if TYPE_CHECKING:
+    from pravega_spark.client.reader import Event
+
+MAX_LINE = 8 << 20
+"""Bytes of a line, as many as an event may have."""
+
+_TOLD_EVERY = 1000  # lines
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+@stream.command()
+@the_stream
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--key", help="The routing key of all events.")
+@click.option("--key-from", "field", metavar="FIELD", help="Each line is a JSON object; this field is its routing key.")
+@pass_session
+def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, field: str | None) -> None:
+    """Write each line of FILE, by default of what comes in, as an event, without its line end.
+
+    Lines are written as they come. If one cannot be an event, those before it were written.
+    """
+    if key is not None and field is not None:
+        raise click.UsageError("Give --key or --key-from, not both.")
+    events = size = 0
+    with session.manager.create_writer(*name) as writer, session.output.progress(not file.isatty()) as bar:
+        task = bar.add_task(f"to {name}", total=_size_of(file)) if bar is not None else None
+        for number, line in enumerate(_lines(file), start=1):
+            if len(line) > MAX_LINE:
+                limit = f"the {MAX_LINE} bytes that an event may have"
+                raise Refused(f"line {number} is longer than {limit}; {_before(number)}")
+            writer.write_event_bytes(line, key if field is None else _key_of(line, field, number))
+            events, size = events + 1, size + len(line)
+            if bar is not None and task is not None and number % _TOLD_EVERY == 0:
+                bar.update(task, completed=size + events)
+    session.output.document({"stream": str(name), "written": {"events": events, "bytes": size}})
+    session.output.line(f"{events} events with {size} bytes were written to stream {name}")
+
+
+def _size_of(file: BinaryIO) -> int | None:
+    """The bytes of a file, None for a pipe."""
+    try:
+        return os.fstat(file.fileno()).st_size or None
+    except OSError:
+        return None
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines without their ends; of one that is too long only the beginning, which is too long too."""
+    while line := file.readline(MAX_LINE + 2):
+        yield line.removesuffix(b"\n")
+
+
+def _key_of(line: bytes, field: str, number: int) -> str:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise Refused(f"line {number} is not JSON; {_before(number)}") from None
+    value = found.get(field) if isinstance(found, dict) else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise Refused(
+            f"line {number} has no field {field!r} with a text or a number for a routing key; {_before(number)}"
+        )
+    return str(value)
+
+
+def _before(number: int) -> str:
+    return "nothing was written" if number == 1 else f"the {number - 1} lines before it were written"
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@stream.command()
+@the_stream
+@click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--count", type=click.IntRange(min=0), help="Events at most.")
+@pass_session
+def read(session: Session, name: StreamName, begin: Place, end: Place, count: int | None) -> None:
+    """Print the events between two places, each as a line: segment after segment, in order within each.
+
+    A place is head, tail, a time, or a stream cut's text.
+    """
+    manager = session.manager
+    events = manager.read_events(*name, begin.cut(manager, name), end.cut(manager, name))
+    chosen = islice(events, count)
+    if session.output.as_json:
+        _print_document(name, chosen)
+    else:
+        _print_lines(chosen)
+
+
+@stream.command()
+@the_stream
+@click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to begin.")
+@click.option("--count", type=click.IntRange(min=0), help="Stop after so many events.")
+@click.option("--poll", type=click.FloatRange(min=0.01), default=0.2, show_default=True, help="Seconds between looks.")
+@pass_session
+def tail(session: Session, name: StreamName, begin: Place, count: int | None, poll: float) -> None:
+    """Print events as they come, until Ctrl-C, or until the stream is sealed. With --json, a document on each line."""
+    manager = session.manager
+    events = manager.tail(*name, begin.cut(manager, name), poll)
+    chosen = islice(events, count)
+    try:
+        if session.output.as_json:
+            for event in chosen:
+                session.output.record(_row(event))
+        else:
+            _print_lines(chosen, at_once=True)
+    except KeyboardInterrupt:
+        return  # which is how it is meant to end
+
+
+def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:
+    out = sys.stdout.buffer
+    terminal = out.isatty()
+    for event in events:
+        out.write((_visible(event.data) if terminal else event.data) + b"\n")
+        if at_once:
+            out.flush()
+    out.flush()
+
+
+def _visible(data: bytes) -> bytes:
+    """Bytes as they can be shown on a terminal, which obeys what some of them say."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text).encode()
+
+
+def _print_document(name: StreamName, events: Iterable[Event]) -> None:
+    """One document, whose events are printed one after the other: there may be any number."""
+    click.echo(f'{{"stream": {json.dumps(str(name))}, "events": [', nl=False)
+    separator = "\n  "
+    for event in events:
+        click.echo(separator + json.dumps(_row(event)), nl=False)
+        separator = ",\n  "
+    click.echo("]}")
+
+
+def _row(event: Event) -> dict[str, Any]:
+    try:
+        text, coded = event.data.decode(), None
+    except UnicodeDecodeError:
+        text, coded = None, base64.b64encode(event.data).decode()
+    return {"event": text, "base64": coded, "segment_id": event.segment_id, "offset": event.offset}

@@ -1,0 +1,53 @@
+"""`scope`: the scopes of a root."""
+
+from __future__ import annotations
+
+import click
+
+from pravega_spark.cli.arguments import ScopeType, with_yes
+from pravega_spark.cli.session import Refused, Session, pass_session
+from pravega_spark.errors import ScopeNotEmpty
+
+
+@click.group()
+def scope() -> None:
+    """Make, list and delete scopes."""
+
+
+@scope.command()
+@click.argument("name", type=ScopeType())
+@click.option("--new-root", is_flag=True, help="Make the root too, if there is none yet.")
+@pass_session
+def create(session: Session, name: str, new_root: bool) -> None:
+    """Make scope NAME; nothing happens if it exists."""
+    session.new_root = new_root
+    created = session.manager.create_scope(name)
+    session.output.document({"scope": name, "created": created})
+    session.output.line(f"scope {name} was created" if created else f"scope {name} exists already")
+
+
+@scope.command("list")
+@pass_session
+def list_(session: Session) -> None:
+    """List the scopes, and how many streams each has."""
+    manager = session.manager
+    rows = [{"scope": name, "streams": len(manager.list_stream(name))} for name in manager.list_scope()]
+    session.output.document({"scopes": rows})
+    session.output.table({"scope": "scope", "streams": "streams"}, rows)
+
+
+@scope.command()
+@click.argument("name", type=ScopeType())
+@with_yes
+@pass_session
+def delete(session: Session, name: str, yes: bool) -> None:
+    """Delete scope NAME, which must have no streams."""
+    manager = session.manager
+    if name not in manager.list_scope():
+        raise Refused(f"scope {name} does not exist")
+    if manager.list_stream(name):
+        raise ScopeNotEmpty(name)
+    session.insist(yes, f"This would delete scope {name}, which has no streams.")
+    deleted = manager.delete_scope(name)
+    session.output.document({"scope": name, "deleted": deleted})
+    session.output.line(f"scope {name} was deleted" if deleted else f"scope {name} was deleted by somebody else")

@@ -1,0 +1,326 @@
+"""`stream`: the streams of a root, their cuts, and their ends. What is in them: see `events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pravega_spark.cli.arguments import (
+    MomentType,
+    Place,
+    PlaceType,
+    ScopeType,
+    StreamName,
+    the_stream,
+    with_yes,
+)
+from pravega_spark.cli.output import moment
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.errors import ScopeNotFound, StreamNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.streams.cuts import StreamCut
+
+if TYPE_CHECKING:
+    from pravega_spark.client.manager import StreamInfo, StreamManager
+    from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy, StreamRecord
+    from pravega_spark.streams.stream import Stream
+
+
+@click.group()
+def stream() -> None:
+    """Make, look at, write, read, cut off and delete streams."""
+
+
+# --- their life ---------------------------------------------------------------------------------------------------
+
+
+@stream.command()
+@the_stream
+@click.option("--segments", type=click.IntRange(min=1), default=1, show_default=True, help="Segments at the beginning.")
+@click.option("--scale-kib", type=click.IntRange(min=1), help="KiB per second above which a segment is split.")
+@click.option("--scale-events", type=click.IntRange(min=1), help="Events per second above which a segment is split.")
+@click.option("--scale-factor", type=click.IntRange(min=2), default=2, show_default=True, help="Into how many.")
+@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least so many bytes.")
+@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep at least the last so many milliseconds.")
+@click.option("--tag", "tags", multiple=True, help="A tag. May be given several times.")
+@pass_session
+def create(
+    session: Session,
+    name: StreamName,
+    segments: int,
+    scale_kib: int | None,
+    scale_events: int | None,
+    scale_factor: int,
+    retain_bytes: int | None,
+    retain_ms: int | None,
+    tags: tuple[str, ...],
+) -> None:
+    """Make a stream in a scope that exists; nothing happens if the stream exists, whatever its policies are."""
+    scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
+    retention = _retention(retain_bytes, retain_ms)
+    manager = session.manager
+    created = manager.create_stream_with_policy(*name, scaling, retention, tags)
+    session.output.document({"stream": str(name), "created": created})
+    session.output.line(f"stream {name} was created" if created else f"stream {name} exists already")
+
+
+def _scaling(segments: int, kib: int | None, events: int | None, factor: int) -> ScalingPolicy:
+    from pravega_spark.streams.records import ScalingPolicy
+
+    if kib is not None and events is not None:
+        raise click.UsageError("Give --scale-kib or --scale-events, not both.")
+    if kib is not None:
+        return ScalingPolicy.auto_scaling_policy_by_data_rate(kib, factor, segments)
+    if events is not None:
+        return ScalingPolicy.auto_scaling_policy_by_event_rate(events, factor, segments)
+    return ScalingPolicy.fixed_scaling_policy(segments)
+
+
+def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | None:
+    from pravega_spark.streams.records import RetentionPolicy
+
+    if size is not None and milliseconds is not None:
+        raise click.UsageError("Give --retain-bytes or --retain-ms, not both.")
+    if size is not None:
+        return RetentionPolicy.by_size(size)
+    return RetentionPolicy.by_time(milliseconds) if milliseconds is not None else None
+
+
+@stream.command("list")
+@click.argument("scope", type=ScopeType(), required=False)
+@pass_session
+def list_(session: Session, scope: str | None) -> None:
+    """List the streams of SCOPE, or of all scopes."""
+    manager = session.manager
+    scopes = manager.list_scope()
+    if scope is not None and scope not in scopes:
+        raise ScopeNotFound(scope)
+    names = [StreamName(each, name) for each in scopes if scope in (None, each) for name in manager.list_stream(each)]
+    rows = list(_rows(manager, names))
+    session.output.document({"streams": rows})
+    session.output.table(_LISTED, rows)
+
+
+def _rows(manager: StreamManager, names: list[StreamName]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        try:
+            yield _row(name, manager.stream_info(*name))
+        except StreamNotFound:
+            continue  # deleted meanwhile
+
+
+def _row(name: StreamName, info: StreamInfo) -> dict[str, Any]:
+    return {
+        "stream": str(name),
+        "segments": len(info.segments),
+        "events": info.events,
+        "bytes": info.size,
+        "sealed": info.sealed,
+    }
+
+
+@stream.command()
+@the_stream
+@pass_session
+def describe(session: Session, name: StreamName) -> None:
+    """Tell everything about a stream."""
+    manager = session.manager
+    info, record = manager.stream_info(*name), _the(session, name).snapshot().record
+    row = _row(name, info) | {
+        "epochs": len(info.epochs),
+        "created": moment(record.created),
+        "scaling": _scaling_row(record),
+        "retention": record.retention and {"kind": record.retention.kind, "limit": record.retention.limit},
+        "tags": list(record.tags),
+        "head": _cut_row(info.head),
+        "tail": _cut_row(info.tail),
+        "current": [
+            {"id": segment.id, "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
+            for segment in info.segments
+        ],
+    }
+    session.output.document({"stream": row})
+    flat = row | {
+        "scaling": " ".join(str(value) for value in row["scaling"].values() if value),
+        "retention": f"{record.retention.limit} ({record.retention.kind})" if record.retention else None,
+        "tags": ", ".join(record.tags) or None,
+        "head": info.head.as_text(),
+        "tail": info.tail.as_text(),
+    }
+    session.output.properties(flat, _DESCRIBED)
+    places = [{**each, "tail": info.tail.positions.get(each["id"])} for each in row["current"]]
+    session.output.table(_SEGMENTS, places, title="segments that take events")
+
+
+def _the(session: Session, name: StreamName) -> Stream:
+    from pravega_spark.streams.catalog import Catalog
+
+    return Catalog(session.root).stream(*name)
+
+
+def _segment_name(name: StreamName, number: int) -> str:
+    from pravega_spark.streams.names import segment_name
+
+    return segment_name(*name, number)
+
+
+def _scaling_row(record: StreamRecord) -> dict[str, Any]:
+    scaling = record.scaling
+    return {
+        "kind": scaling.kind,
+        "min_segments": scaling.min_segments,
+        "target_rate": scaling.target_rate,
+        "factor": scaling.scale_factor,
+    }
+
+
+def _cut_row(cut: StreamCut) -> dict[str, Any]:
+    return {"cut": cut.as_text(), "positions": {str(number): at for number, at in cut.positions.items()}}
+
+
+@stream.command()
+@the_stream
+@with_yes
+@pass_session
+def seal(session: Session, name: StreamName, yes: bool) -> None:
+    """Let a stream take no more events, for ever."""
+    manager = session.manager
+    info = manager.stream_info(*name)
+    if not info.sealed:
+        session.insist(
+            yes,
+            f"This would seal stream {name} with its {info.events} events, for ever: it can be read and deleted then, "
+            "not written, scaled or truncated.",
+        )
+        manager.seal_stream(*name)
+    session.output.document({"stream": str(name), "sealed": True, "before": info.sealed})
+    session.output.line(f"stream {name} was sealed" if not info.sealed else f"stream {name} is sealed already")
+
+
+@stream.command()
+@the_stream
+@with_yes
+@click.option("--seal", "seal_first", is_flag=True, help="Seal it first, if it is not.")
+@pass_session
+def delete(session: Session, name: StreamName, yes: bool, seal_first: bool) -> None:
+    """Delete a sealed stream with all that is in it."""
+    manager = session.manager
+    info = manager.stream_info(*name)
+    if not (info.sealed or seal_first):
+        raise StreamNotSealed(str(name))
+    segments = _the(session, name).snapshot().record.segment_ids()
+    gone = {"events": info.events, "bytes": info.size, "segments": len(segments)}
+    session.insist(yes, f"This would delete stream {name}: {_told(gone)}.")
+    if not info.sealed:
+        manager.seal_stream(*name)
+    manager.delete_stream(*name)
+    session.output.document({"stream": str(name), "deleted": gone})
+    session.output.line(f"stream {name} was deleted: {_told(gone)}")
+
+
+def _told(gone: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in gone.items())
+
+
+# --- where they begin, and how they are divided -------------------------------------------------------------------
+
+
+@stream.command()
+@the_stream
+@click.option("--at", "place", type=PlaceType(), required=True, help="Where it begins then: see `cuts`.")
+@with_yes
+@pass_session
+def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> None:
+    """Remove what lies before a place: a time, a stream cut's text, head, or tail."""
+    manager = session.manager
+    cut = place.cut(manager, name)
+    gone = _the(session, name).look(lambda snapshot: _between(snapshot, cut))
+    session.insist(yes, f"This would remove from stream {name}: {_told(gone)}.")
+    manager.truncate_stream(*name, cut)
+    session.output.document({"stream": str(name), "truncated": gone, "head": _cut_row(cut)})
+    session.output.line(f"stream {name} was truncated: {_told(gone)}")
+
+
+def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
+    """What lies between the head and a cut. Raises InvalidStreamCut, StreamSealed."""
+    from pravega_spark.streams.scan import ranges_between
+
+    if snapshot.record.sealed:
+        raise StreamSealed(snapshot.stream.key)
+    gone = {"events": 0, "bytes": 0}
+    for number, (start, end) in ranges_between(snapshot, snapshot.head_cut(), cut).items():
+        gone["bytes"] += end - start
+        gone["events"] += snapshot.count_before(number, end) - snapshot.count_before(number, start)
+    return gone
+
+
+@stream.command()
+@the_stream
+@click.option("--segments", type=click.IntRange(min=1), help="Divide the whole stream evenly into so many.")
+@click.option("--seal", "sealed", type=click.IntRange(min=0), multiple=True, metavar="ID", help="A segment to replace.")
+@click.option(
+    "--range",
+    "ranges",
+    type=(click.FloatRange(0, 1), click.FloatRange(0, 1)),
+    multiple=True,
+    metavar="LOW HIGH",
+    help="Range of keys (0 to 1) of a new segment.",
+)
+@pass_session
+def scale(
+    session: Session,
+    name: StreamName,
+    segments: int | None,
+    sealed: tuple[int, ...],
+    ranges: tuple[tuple[float, float], ...],
+) -> None:
+    """Replace segments by others, which own the same ranges of keys together.
+
+    Either all, with --segments; or those that --seal names, by those that --range describes.
+    """
+    from pravega_spark.streams.routing import even_ranges
+
+    if (segments is None) == (not (sealed and ranges)) or (segments is not None and (sealed or ranges)):
+        raise click.UsageError("Give --segments; or else --seal and --range, each as often as need be.")
+    manager = session.manager
+    before = manager.stream_info(*name)
+    old = [segment.id for segment in before.segments] if segments is not None else list(sealed)
+    new = even_ranges(segments) if segments is not None else list(ranges)
+    manager.scale_stream(*name, old, new)
+    now = manager.stream_info(*name)
+    rows = [{"id": segment.id, "low": segment.low, "high": segment.high} for segment in now.segments]
+    session.output.document({"stream": str(name), "sealed": old, "epoch": now.epochs[-1].epoch, "current": rows})
+    session.output.line(f"stream {name} was scaled: {len(before.segments)} segments became {len(now.segments)}")
+    session.output.table({"id": "segment", "low": "above key", "high": "up to key"}, rows)
+
+
+@stream.command()
+@the_stream
+@click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="May be given several times.")
+@pass_session
+def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
+    """List the stream cuts of head and tail, and those before what was written at given times."""
+    manager = session.manager
+    info = manager.stream_info(*name)
+    found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]
+    rows = [{"at": at, **_cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
+    session.output.document({"stream": str(name), "cuts": rows})
+    for row in rows:
+        row["positions"] = ", ".join(f"{number}={at}" for number, at in row["positions"].items())
+    session.output.table({"at": "at", "positions": "positions", "cut": "stream cut"}, rows)
+
+
+_LISTED = {"stream": "stream", "segments": "segments", "events": "events", "bytes": "bytes", "sealed": "sealed"}
+
+_DESCRIBED = _LISTED | {
+    "epochs": "epochs",
+    "created": "created",
+    "scaling": "scaling",
+    "retention": "retention",
+    "tags": "tags",
+    "head": "head",
+    "tail": "tail",
+}
+
+_SEGMENTS = {"id": "id", "name": "segment", "low": "above key", "high": "up to key", "tail": "tail"}

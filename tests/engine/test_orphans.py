@@ -1,0 +1,379 @@
+"""Orphans are found, only they are, and letting them go never takes anything away that somebody names, or will."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from chunkstore import Store
+from chunkstore.orphans import ImplausibleSweep
+from chunkstore.testing import WRITES, Crashed, FaultStore, Request, WrappingStore, crash_at
+from engine.chunks import chunk_name, write_chunk
+from engine.container import Container, Settings
+from engine.errors import DataCorruption, Rejected
+from engine.operations import Append
+from engine.orphans import AGE, NAMES, Sweep, check_plausible, find_orphans, give_up
+from engine.reads import Stores
+from engine.root import Root, RootConfig
+from engine.segments import Extent
+from engine.testing.simulation import Simulation, audit, small_sizes
+from engine.verify import Report, verify
+
+DELAY = 600.0
+Result = TypeVar("Result")
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with small_sizes():
+        yield
+
+
+class SimulatedRoot(Root):
+    """A root of one container, each opening of which is another process of the simulation."""
+
+    def __init__(self, simulation: Simulation, through: Store | None = None) -> None:
+        self.simulation = simulation
+        self.through = through or simulation.store
+        stores = Stores(self.through, self.through)
+        super().__init__(stores, RootConfig("0" * 32, 1, DELAY, DELAY), Settings())
+
+    def _start(self, number: int) -> Container:
+        return self.simulation.open(through=self.through)
+
+
+def found(root: Root, age: float = AGE, **others: Any) -> Sweep:
+    return find_orphans(root, lambda segment: 0, age, **others)
+
+
+def report_of(simulation: Simulation, deep: bool = True) -> Report:
+    root = SimulatedRoot(simulation)
+    return verify(root, deep=deep, opener=lambda root, number: simulation.open())
+
+
+def assert_healthy(simulation: Simulation, orphans: int = 0) -> None:
+    report = report_of(simulation)
+    assert list(report.findings) == [] and report.orphans is not None
+    assert report.orphans.number == orphans, report.orphans.names
+    audit(simulation.open().state)
+
+
+def unattached(store: Store, data: bytes = b"nobody's", segment: str = "s") -> Extent:
+    """A chunk as a task leaves it."""
+    (extent,) = write_chunk(store, chunk_name(segment, 3, 0), [[data]])
+    return extent
+
+
+def collect(simulation: Simulation) -> int:
+    """What upkeep does once the delay is over."""
+    simulation.advance(1.1 * DELAY)
+    container = simulation.open()
+    container.flush()
+    return container.collect_garbage()
+
+
+@pytest.fixture
+def simulation() -> Simulation:
+    """A root in which everything lies somewhere: attached, flushed, in tables, garbage, and a backup."""
+    simulation = Simulation(grace=DELAY, garbage_delay=DELAY)
+    container = simulation.open()
+    container.create_segment("s")
+    container.create_segment("gone")
+    for size in (500, 70, 300):
+        container.append("s", random.Random(size).randbytes(size))
+        container.commit([Append("s", (unattached(simulation.store, bytes(size)),))])
+        container.append("gone", bytes(size))
+        container.put_entries("t", {f"k{size + n}": bytes(20) for n in range(30)})
+        container.flush()
+    container.delete("gone")
+    container.append("s", b"only in the log")
+    container.commit([Append("s", (unattached(simulation.store, b"attached"),))])
+    container.checkpoint()
+    return simulation
+
+
+def test_where_nothing_is_lost_nothing_is_found(simulation: Simulation) -> None:
+    root, counts = SimulatedRoot(simulation), []
+    simulation.advance(2 * AGE)
+    before = [(info.path, info.modified) for info in simulation.store.list("")]
+    sweep = found(root, told=counts.append)
+    assert sweep.orphans == () and sweep.recent == sweep.unknown == sweep.bytes == 0 and sweep.examined > 10
+    assert counts == [len(before)]
+    assert [(info.path, info.modified) for info in simulation.store.list("")] == before
+    assert give_up(root, sweep) == 0
+    assert_healthy(simulation)
+
+
+def test_every_kind_of_orphan_goes_and_nothing_else(simulation: Simulation) -> None:
+    store, unique = simulation.store, uuid.uuid4()
+    tables = f"_system/containers/0/E-4-S-17.{unique}"
+    ours = [unattached(store).source, unattached(store, segment="s.2").source, tables, f"never/was.E-1-O-0.{unique}"]
+    strange = ["notes.txt", "s/a$header", "s.E-1-O-0.1234", "_system/containers/0/other", "_system/containers/7/E-1"]
+    for path in (*ours[2:], *strange):
+        store.put(str(path), b"12345")
+    root = SimulatedRoot(simulation)
+    young = found(root)
+    assert young.orphans == () and young.recent == 4 and young.unknown == len(strange)
+    simulation.advance(1.1 * AGE)
+    late = unattached(store).source
+    sweep = found(root)
+    assert sorted(orphan.path for orphan in sweep.orphans) == sorted(map(str, ours))
+    assert sweep.recent == 1 and sweep.unknown_names == tuple(sorted(strange)) and sweep.bytes == 26
+    before = {info.path for info in store.list("")}
+    assert give_up(root, sweep, 1) == 0
+    assert {info.path for info in store.list("")} >= before  # the log alone has grown
+    assert found(root).orphans == ()
+    collect(simulation)
+    left = {info.path for info in store.list("")}
+    assert not left & set(map(str, ours)) and left >= {*strange, late}
+    assert_healthy(simulation, orphans=len(strange) + 1)
+
+
+def test_only_so_many_unknown_names_are_told(simulation: Simulation) -> None:
+    for number in range(NAMES + 5):
+        simulation.store.put(f"x/{number}", b"")
+    sweep = found(SimulatedRoot(simulation))
+    assert (sweep.unknown, len(sweep.unknown_names)) == (NAMES + 5, NAMES)
+
+
+def test_the_age_is_by_the_clock_of_the_store(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    unattached(simulation.store)
+    simulation.advance(1000)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    root = SimulatedRoot(simulation)
+    assert len(found(root, 999).orphans) == 1 and len(found(root, 1001).orphans) == 0
+    with pytest.raises(ValueError, match="age=-1"):
+        found(root, -1)
+
+
+# --- what others do meanwhile ---------------------------------------------------------------------------------------
+
+
+def test_what_was_given_up_cannot_be_attached(simulation: Simulation) -> None:
+    extent, root = unattached(simulation.store), SimulatedRoot(simulation)
+    simulation.advance(2 * AGE)
+    give_up(root, found(root))
+    with pytest.raises(Rejected, match="given up already"):
+        simulation.open().commit([Append("s", (extent,))])
+
+
+def test_what_others_attached_lately_is_no_orphan(simulation: Simulation) -> None:
+    root, extent = SimulatedRoot(simulation), unattached(simulation.store)
+    root.container(0)
+    simulation.advance(2 * AGE)
+    simulation.open().commit([Append("s", (extent,))])
+    assert found(root).orphans == ()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_who_attaches_before_it_is_given_up_keeps_it(simulation: Simulation, flushed: bool) -> None:
+    extent, root = unattached(simulation.store, b"just in time"), SimulatedRoot(simulation)
+    simulation.advance(2 * AGE)
+    sweep = found(root)
+    assert len(sweep.orphans) == 1
+    other = simulation.open()
+    at = other.commit([Append("s", (extent,))]).results[0]
+    if flushed:
+        other.flush()
+    assert give_up(root, sweep) == (0 if flushed else 1)
+    collect(simulation)
+    assert simulation.open().read("s", at, at + 12) == b"just in time"
+    assert_healthy(simulation)
+
+
+class Pausing(WrappingStore):
+    """Lets something happen right after the first put of a path that is wanted."""
+
+    def __init__(self, inner: Store, wanted: Callable[[str], bool], happens: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.wanted = wanted
+        self.happens: Callable[[], None] | None = happens
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        result = call()
+        if request.verb == "put" and self.happens is not None and self.wanted(request.paths[0]):
+            happens, self.happens = self.happens, None
+            happens()
+        return result
+
+
+@pytest.mark.parametrize("kind", [".E-", "/E-"], ids=["chunk", "tables"])
+@pytest.mark.parametrize("cycles", [0, 1], ids=["first cycle", "second cycle"])
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_flush_that_slept_with_an_object_in_its_hands(kind: str, cycles: int, collected: bool) -> None:
+    simulation = Simulation(grace=10 * AGE, garbage_delay=DELAY)
+    container = simulation.open()
+    container.create_segment("s")
+    for _ in range(cycles):
+        container.append("s", b"before")
+        container.flush()
+    container.append("s", b"slow")
+
+    def sweep() -> None:
+        simulation.advance(2 * AGE)
+        root = SimulatedRoot(simulation)
+        given = found(root)
+        assert len(given.orphans) == 1
+        give_up(root, given, 1)
+        simulation.advance(1.1 * DELAY)
+        assert simulation.open().collect_garbage() == 0  # it may be committed yet
+        if collected:
+            assert collect(simulation) > 0
+
+    slow = simulation.open(through=Pausing(simulation.store, lambda path: kind in path, sweep))
+    with suppress(Rejected):
+        slow.flush()
+    slow.flush()
+    expected = b"before" * cycles + b"slow"
+    assert simulation.open().read("s", 0, len(expected)) == expected
+    collect(simulation)
+    assert_healthy(simulation)
+
+
+def test_sweeps_at_any_time_take_nothing_away(simulation: Simulation) -> None:
+    """With no age at all, so that everything that is under way is in danger. What waits longer than the delay to be
+    attached is given up by whoever wrote it."""
+    dice, root = random.Random(7), SimulatedRoot(simulation)
+    container = simulation.open()
+    expected = container.read("s", 0, container.info("s").length)
+    waiting: list[tuple[float, bytes, Extent]] = []
+    rejected = given = 0
+    for step in range(150):
+        match dice.randrange(7):
+            case 0:
+                data = dice.randbytes(dice.randint(1, 300))
+                waiting.append((simulation.store.now, data, unattached(simulation.store, data)))
+            case 1 if waiting:
+                made, data, extent = waiting.pop(dice.randrange(len(waiting)))
+                if made < simulation.store.now - DELAY:
+                    continue
+                try:
+                    container.commit([Append("s", (extent,))])
+                    expected += data
+                except Rejected:
+                    rejected += 1
+            case 2:
+                container.append("s", b"x" * step)
+                expected += b"x" * step
+            case 3:
+                container.flush()
+            case 4:
+                container.put_entries("t", {f"k{dice.randrange(50)}": dice.randbytes(20)})
+            case 5:
+                simulation.advance(1)
+                sweep = found(root, 0)
+                given += len(sweep.orphans)
+                give_up(root, sweep, 1)
+            case 6:
+                simulation.advance(dice.choice((1, DELAY / 3)))
+                container.collect_garbage()
+    assert rejected > 2 and given > 5
+    waiting.clear()
+    simulation.advance(1)
+    give_up(root, found(root, 0), 1)
+    collect(simulation)
+    assert simulation.open().read("s", 0, len(expected)) == expected
+    assert_healthy(simulation)
+
+
+# --- when it stops --------------------------------------------------------------------------------------------------
+
+
+def orphaned() -> Simulation:
+    simulation = Simulation(grace=10 * AGE, garbage_delay=DELAY)
+    container = simulation.open()
+    container.create_segment("s")
+    container.append("s", b"kept")
+    container.flush()
+    container.append("s", b" in the log")
+    for segment in ("s", f"s.{container.info('s').id}", "s"):
+        unattached(simulation.store, segment=segment)
+    simulation.advance(2 * AGE)
+    return simulation
+
+
+def give_all_up(simulation: Simulation, through: Store) -> None:
+    root = SimulatedRoot(simulation, through)
+    give_up(root, found(root), 1)
+    simulation.advance(1.1 * DELAY)
+    root.container(0).flush()
+    root.container(0).collect_garbage()
+
+
+def test_a_crash_at_any_request_does_no_harm() -> None:
+    counting = FaultStore((simulation := orphaned()).store, verbs=WRITES)
+    give_all_up(simulation, counting)
+    assert counting.passed > 10
+    for number in range(1, counting.passed + 1):
+        for when in ("before", "after"):
+            simulation = orphaned()
+            with pytest.raises(Crashed):
+                give_all_up(simulation, FaultStore(simulation.store, crash_at(number, when), WRITES))
+            simulation.advance(2 * AGE)
+            assert simulation.open().read("s", 0, 15) == b"kept in the log"
+            assert list(report_of(simulation).findings) == []
+            give_all_up(simulation, simulation.store)
+            assert_healthy(simulation)
+            assert simulation.open().read("s", 0, 15) == b"kept in the log"
+
+
+def test_an_implausible_share_stops_it(simulation: Simulation) -> None:
+    for _ in range(20):
+        unattached(simulation.store)
+    simulation.advance(2 * AGE)
+    root = SimulatedRoot(simulation)
+    sweep, before = found(root), simulation.open().state
+    share = len(sweep.orphans) / sweep.examined
+    with pytest.raises(ImplausibleSweep, match=r"20 of \d+ objects belong to nothing, such as 's\.E-3"):
+        give_up(root, sweep)
+    with pytest.raises(ImplausibleSweep):
+        check_plausible(root, sweep, share - 0.001)
+    assert simulation.open().state.sequence == before.sequence
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        check_plausible(root, sweep, 1.1)
+    assert give_up(root, sweep, share) == 0 and len(simulation.open().state.garbage) >= 20
+
+
+def test_a_container_that_cannot_be_opened_stops_it(simulation: Simulation) -> None:
+    unattached(simulation.store)
+    simulation.advance(2 * AGE)
+    checkpoint = simulation.store.list("containers/0/checkpoints/")[-1].path
+    simulation.store.put(checkpoint, b"damaged")
+    with pytest.raises(DataCorruption, match="checkpoints"):
+        found(SimulatedRoot(simulation))
+
+
+def test_each_orphan_goes_to_the_container_that_owns_it(tmp_path: Path) -> None:
+    """And every container is asked whether it names an object, whosever it is by its name."""
+    with Root.open(str(tmp_path), containers=3, garbage_delay_seconds=0) as root:
+        store = root.stores.chunks
+        for number in range(3):
+            root.container(number).create_segment(f"{number}/s")
+        strayed = unattached(store, segment="0/s")
+        root.container(2).commit([Append("2/s", (strayed,))])
+        for number in range(3):
+            unattached(store, segment=f"{number}/s")
+        store.put(f"_system/containers/1/E-1-S-1.{uuid.uuid4()}", b"")
+        store.put(f"_system/containers/3/E-1-S-1.{uuid.uuid4()}", b"")
+        unattached(store, segment="9/s")
+
+        def look(age: float = 0) -> Sweep:
+            return find_orphans(root, lambda segment: int(segment.split("/")[0]), age)
+
+        assert look(AGE).recent == 4
+        while len((sweep := look()).orphans) < 4:  # until the clock of the storage has moved on
+            pass
+        assert sorted(orphan.container for orphan in sweep.orphans) == [0, 1, 1, 2] and sweep.unknown == 2
+        give_up(root, sweep, 1)
+        assert [len(root.container(number).state.garbage) for number in range(3)] == [1, 2, 1]
+        for number in range(3):
+            root.container(number).flush()
+            root.container(number).collect_garbage()
+        assert root.container(2).read("2/s", 0, 8) == b"nobody's"
+        assert look().orphans == ()
