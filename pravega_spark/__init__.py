@@ -9,10 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pravega_spark.client.bytes import ByteStream, ByteStreamError
+    from pravega_spark.client.group import StreamReaderGroup, StreamReaderGroupConfig
     from pravega_spark.client.manager import StreamInfo, StreamManager
     from pravega_spark.client.reader import Event
+    from pravega_spark.client.transaction import StreamTransaction, StreamTransactionWriter
     from pravega_spark.client.writer import EventWriter, WriteFailed
     from pravega_spark.errors import (
+        InvalidScale,
         InvalidStreamCut,
         ScopeNotEmpty,
         ScopeNotFound,
@@ -20,8 +24,11 @@ if TYPE_CHECKING:
         StreamNotFound,
         StreamNotSealed,
         StreamSealed,
+        TransactionClosed,
+        TransactionNotFound,
         TruncatedData,
     )
+    from pravega_spark.errors import TransactionClosed as TxnFailedException
     from pravega_spark.source.provider import PravegaDataSource
     from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
     from pravega_spark.streams.pointers import EventPointer
@@ -29,6 +36,16 @@ if TYPE_CHECKING:
     from pravega_spark.streams.records import ScalingPolicy as StreamScalingPolicy
 
 _PLACES = {
+    "ByteStream": "client.bytes",
+    "ByteStreamError": "client.bytes",
+    "StreamReaderGroup": "client.group",
+    "StreamReaderGroupConfig": "client.group",
+    "StreamTransaction": "client.transaction",
+    "StreamTransactionWriter": "client.transaction",
+    "InvalidScale": "errors",
+    "TransactionClosed": "errors",
+    "TransactionNotFound": "errors",
+    "TxnFailedException": "errors",
     "StreamInfo": "client.manager",
     "StreamManager": "client.manager",
     "Event": "client.reader",
@@ -49,13 +66,20 @@ _PLACES = {
     "StreamRetentionPolicy": "streams.records",
     "StreamScalingPolicy": "streams.records",
 }
-_ELSEWHERE = {"StreamRetentionPolicy": "RetentionPolicy", "StreamScalingPolicy": "ScalingPolicy"}
+_ELSEWHERE = {
+    "TxnFailedException": "TransactionClosed",
+    "StreamRetentionPolicy": "RetentionPolicy",
+    "StreamScalingPolicy": "ScalingPolicy",
+}
 
 __all__ = [
     "UNBOUNDED",
+    "ByteStream",
+    "ByteStreamError",
     "Event",
     "EventPointer",
     "EventWriter",
+    "InvalidScale",
     "InvalidStreamCut",
     "PravegaDataSource",
     "ScopeNotEmpty",
@@ -66,10 +90,17 @@ __all__ = [
     "StreamManager",
     "StreamNotFound",
     "StreamNotSealed",
+    "StreamReaderGroup",
+    "StreamReaderGroupConfig",
     "StreamRetentionPolicy",
     "StreamScalingPolicy",
     "StreamSealed",
+    "StreamTransaction",
+    "StreamTransactionWriter",
+    "TransactionClosed",
+    "TransactionNotFound",
     "TruncatedData",
+    "TxnFailedException",
     "WriteFailed",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 
 class StreamError(Exception):
     """Base of the errors that streams raise."""
@@ -44,19 +46,61 @@ class StreamNotSealed(StreamError):
         super().__init__(f"Stream is not sealed: {stream}. Seal it first, then delete it.")
 
 
+class TransactionNotFound(StreamError):
+    """There is no such transaction: it never was, or it ended so long ago that it was forgotten."""
+
+    def __init__(self, stream: str, transaction: uuid.UUID) -> None:
+        super().__init__(
+            f"Stream {stream} has no transaction {transaction}: it was never begun, or ended long ago. Begin another."
+        )
+        self.stream = stream
+        self.transaction = transaction
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.transaction)
+
+
+class TransactionClosed(StreamError):
+    """The transaction takes nothing more. status: "committed" or "aborted"."""
+
+    def __init__(self, stream: str, transaction: uuid.UUID, status: str) -> None:
+        why = "" if status == "committed" else ", by its writer or because nobody pinged it in time"
+        super().__init__(f"Transaction {transaction} of stream {stream} was {status}{why}. Begin another one.")
+        self.stream = stream
+        self.transaction = transaction
+        self.status = status
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.transaction, self.status)
+
+
 class InvalidStreamCut(StreamError, ValueError):
     """A stream cut is of another stream, or names segments or offsets that the stream does not have."""
+
+
+class InvalidScale(StreamError, ValueError):
+    """The segments of a stream cannot be replaced in this way."""
+
+    def __init__(self, stream: str, problem: str) -> None:
+        super().__init__(f"Stream {stream} cannot be scaled so: {problem}")
+        self.stream = stream
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.problem)
 
 
 class TruncatedData(StreamError):
     """A range that was to be read has been truncated away.
 
-    stream: "scope/stream"; segment_id; [start, end): the offsets that are lost.
+    stream: "scope/stream"; segment_id; [start, end): the offsets that are lost. end is None where it is not known how
+    much there was in a segment that is gone.
     """
 
-    def __init__(self, stream: str, segment_id: int, start: int, end: int) -> None:
+    def __init__(self, stream: str, segment_id: int, start: int, end: int | None) -> None:
+        lost = f"between offsets {start} and {end}" if end is not None else f"from offset {start} on"
         super().__init__(
-            f"Stream {stream}, segment {segment_id}: the data between offsets {start} and {end} has been truncated and "
+            f"Stream {stream}, segment {segment_id}: the data {lost} has been truncated and "
             "cannot be read any more. Set option 'fail_on_data_loss' to false to go on at the head of the stream, "
             "or start from a later stream cut."
         )

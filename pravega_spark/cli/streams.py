@@ -244,15 +244,37 @@ def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> Non
 
 def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
     """What lies between the head and a cut. Raises InvalidStreamCut, StreamSealed."""
-    from pravega_spark.streams.scan import ranges_between
-
     if snapshot.record.sealed:
         raise StreamSealed(snapshot.stream.key)
     gone = {"events": 0, "bytes": 0}
-    for number, (start, end) in ranges_between(snapshot, snapshot.head_cut(), cut).items():
+    for number, (start, end) in snapshot.ranges(snapshot.head_cut(), cut).items():
         gone["bytes"] += end - start
         gone["events"] += snapshot.count_before(number, end) - snapshot.count_before(number, start)
     return gone
+
+
+@stream.command()
+@the_stream
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@click.option("--period", type=click.FloatRange(min=0), help="Seconds between two recorded cuts.  [default: 1800]")
+@with_yes
+@pass_session
+def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
+    """Let the retention policy truncate the stream, if its last cut was recorded a period ago."""
+    if not dry_run:
+        session.insist(yes, f"This would remove from stream {name} what its retention policy does not keep.")
+    done = session.manager.retain(*name, period=period, dry_run=dry_run)
+    row = {
+        "recorded": _cut_row(done.recorded) if done.recorded is not None else None,
+        "truncated": _cut_row(done.truncated) if done.truncated is not None else None,
+        "bytes": done.bytes,
+    }
+    session.output.document({"stream": str(name), "dry_run": dry_run, "retained": row})
+    if done.truncated is None:
+        session.output.line(f"stream {name}: nothing is to be truncated")
+    else:
+        how = "would be" if dry_run else "were"
+        session.output.line(f"stream {name}: {done.bytes} bytes {how} truncated, up to {done.truncated}")
 
 
 @stream.command()

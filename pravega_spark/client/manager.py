@@ -16,20 +16,24 @@ from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.group import StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
 from pravega_spark.client.reader import Event, read_events, tail_events
+from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import ScopeNotFound
+from pravega_spark.streams import retention
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.records import EpochRecord, RetentionPolicy, ScalingPolicy, SegmentRecord
-from pravega_spark.streams.scan import available, ranges_between
-from pravega_spark.streams.stream import Snapshot
+from pravega_spark.streams.epochs import EpochRecord, SegmentRecord
+from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.retention import Retained
+from pravega_spark.streams.snapshot import Snapshot
 
 
 class StreamInfo(NamedTuple):
     """A stream at one moment.
 
     head, tail: the cuts before the first and behind the last event. size: bytes that can be read, with the events'
-    headers. events: how many can be read. segments: those that take events now. epochs: all generations of segments.
+    headers. events: how many can be read. segments: those that take events now. epochs: the
+    generations of segments since the head.
     """
 
     scope: str
@@ -125,8 +129,37 @@ class StreamManager:
         """
         return self._catalog.create_stream(scope_name, stream_name, scaling_policy, retention_policy, tuple(tags or ()))
 
+    def update_stream_with_policy(
+        self,
+        scope_name: str,
+        stream_name: str,
+        scaling_policy: ScalingPolicy | None = None,
+        retention_policy: RetentionPolicy | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> bool:
+        """Give a stream these policies and tags instead of those that it has; what is left out is as for a new stream.
+
+        True. Its segments stay as they are. Raises StreamSealed.
+        """
+        self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tuple(tags or ()))
+        return True
+
+    def scale_stream(
+        self,
+        scope_name: str,
+        stream_name: str,
+        segments_to_seal: Sequence[int],
+        new_key_ranges: Sequence[tuple[float, float]],
+    ) -> bool:
+        """Seal open segments, by their ids, and make new ones with these ranges (low, high] of the same keys.
+
+        True. Readers and writers go on, and the events of each key keep their order. Raises InvalidScale, StreamSealed.
+        """
+        self._catalog.stream(scope_name, stream_name).scale(segments_to_seal, new_key_ranges)
+        return True
+
     def get_stream_tags(self, scope_name: str, stream_name: str) -> list[str]:
-        """The tags that the stream was made with."""
+        """The tags of the stream."""
         return list(self._catalog.stream(scope_name, stream_name).snapshot().record.tags)
 
     def list_stream(self, scope_name: str) -> list[str]:
@@ -150,6 +183,15 @@ class StreamManager:
     def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
         """Make `cut` the head of the stream; what lies before it is gone. Raises InvalidStreamCut, StreamSealed."""
         self._catalog.stream(scope_name, stream_name).truncate(cut)
+
+    def retain(
+        self, scope_name: str, stream_name: str, period: float | None = None, dry_run: bool = False
+    ) -> Retained:
+        """Let the stream's retention policy truncate it, if its last cut was recorded `period` seconds (by default half
+        an hour) ago. dry_run: only tell what would go.
+        """
+        stream = self._catalog.stream(scope_name, stream_name)
+        return retention.retain(stream, period=retention.PERIOD if period is None else period, dry_run=dry_run)
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 
@@ -178,6 +220,12 @@ class StreamManager:
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer
+
+    def create_transaction_writer(
+        self, scope_name: str, stream_name: str, writer_id: int = 0
+    ) -> StreamTransactionWriter:
+        """What begins transactions on a stream. `writer_id` has no meaning here."""
+        return StreamTransactionWriter(self._catalog.stream(scope_name, stream_name))
 
     def create_byte_stream(self, scope_name: str, stream_name: str) -> ByteStream:
         """The bytes of a stream that has one segment and no events. Raises ByteStreamError for others."""
@@ -225,7 +273,8 @@ class StreamManager:
     ) -> Iterator[Event]:
         """The events between two cuts, by default all there are now: segment after segment, in order within each.
 
-        The range is looked up at once. Raises InvalidStreamCut, TruncatedData (while reading too).
+        A segment comes after all of those that it succeeds, so the events of each key come in their order. The range is
+        looked up at once. Raises InvalidStreamCut, TruncatedData (while reading too).
         """
         return read_events(self._catalog.stream(scope_name, stream_name), start, end)
 
@@ -262,5 +311,5 @@ def _described(snapshot: Snapshot) -> StreamInfo:
 
 def _next_cut(snapshot: Snapshot, cut: StreamCut, approx_bytes: int) -> StreamCut:
     tail = snapshot.tail_cut()
-    available(snapshot, ranges_between(snapshot, cut, tail))
+    snapshot.available(snapshot.ranges(cut, tail))
     return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)

@@ -1,4 +1,8 @@
-"""Reading a stream without Spark: a range of it once, or following its tail."""
+"""Reading a stream without Spark: a range of it once, or following its tail.
+
+Segments are read in the order of their epochs, so that none is begun before all of those that it succeeds are done, and
+the events of each key come in the order in which they were written.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ from typing import NamedTuple
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Slice, SliceReader, available, plan_slices, ranges_between
-from pravega_spark.streams.stream import Snapshot, Stream
+from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
 
 SLICE_BYTES = 64 << 20
 """How much of a segment is one slice."""
@@ -85,7 +90,7 @@ def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, lis
 def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None) -> list[Slice]:
     begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
     finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
-    ranges, _ = available(snapshot, ranges_between(snapshot, begin, finish))
+    ranges, _ = snapshot.available(snapshot.ranges(begin, finish))
     return plan_slices(snapshot, ranges, SLICE_BYTES)
 
 

@@ -3,6 +3,9 @@
 While an append is on its way, what is written meanwhile is collected, and the next append takes all of it. So a slow
 writer's events are durable after one append, and a fast writer pays for few. Only one append of a writer is on its way
 at a time: what the stream holds of a writer is always a prefix of what it wrote, whatever fails.
+
+When the stream was scaled, what is not durable yet is routed again, by the keys, which are kept with it until then: the
+events of a key follow those of it that went to the segments of before.
 """
 
 from __future__ import annotations
@@ -19,20 +22,22 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.errors import SegmentNotFound, SegmentSealed
 from engine.layout import MAX_PAYLOAD
 from engine.operations import Payload
+from pravega_spark.client.columns import checked_events, checked_keys, cut
 from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, Framed, frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import SegmentRecord
-from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
+from pravega_spark.streams.records import Routing
+from pravega_spark.streams.routing import KeyPlaces, hash_key, hash_keys, segment_for
 from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.upkeep import after_commit
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +71,38 @@ class WriteFailed(StreamError):
         return type(self), (self.stream, self.unconfirmed, self.cause)
 
 
+
+
+class _Routes(NamedTuple):
+    """By what events are routed, and the upper bounds of its segments' key ranges."""
+
+    routing: Routing
+    bounds: list[float]
+
+
+class _Keys(NamedTuple):
+    """The keys of some events that have one segment, wherever they belong: hashed when there are several."""
+
+    keys: pa.Array | pa.ChunkedArray | None
+    events: int
+
+
+_Place: TypeAlias = "str | float | np.ndarray | _Keys | None"
+"""Where events belong: one by its key, or by a place that was drawn, or (None) anywhere; or many of a column."""
+
+
 class _Batch:
-    """Framed events of one append: each segment's bytes and the events' lengths with their headers."""
+    """Framed events of one append: each segment's bytes and the events' lengths with their headers.
 
-    __slots__ = ("events", "shares", "size")
+    places: where the events belong, in the order in which they were written.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("events", "places", "routes", "shares", "size")
+
+    def __init__(self, routes: _Routes) -> None:
+        self.routes = routes
         self.shares: dict[int, tuple[bytearray, array[int]]] = {}
+        self.places: list[_Place] = []
         self.size = 0
         self.events = 0
 
@@ -83,31 +113,57 @@ class _Batch:
             found = self.shares[index] = bytearray(), array("q")
         return found
 
-    def parts(self, segments: Sequence[SegmentRecord]) -> list[Part]:
-        """The batch as a stream takes it."""
-        now, parts = int(time.time() * 1000), []
+    def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
+        """For each segment, by its index, the framed events and their lengths."""
         for index, (content, lengths) in sorted(self.shares.items()):
-            records = sparse_records(np.frombuffer(lengths, np.int64), now)
-            parts.append(Part(segments[index].id, Payload(content), records, len(lengths)))
-        return parts
+            yield index, memoryview(content), np.frombuffer(lengths, np.int64)
 
 
 class _Column:
     """Framed events of one append that came as a column."""
 
-    def __init__(self, framed: Framed) -> None:
+    def __init__(self, framed: Framed, routes: _Routes, places: _Place) -> None:
         self._framed = framed
+        self.routes = routes
+        self.places = [places]
         self.size = framed.data.size
         self.events = len(framed.lengths)
 
-    def parts(self, segments: Sequence[SegmentRecord]) -> list[Part]:
-        """The column as a stream takes it."""
-        now, parts = int(time.time() * 1000), []
+    def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
+        """As of a batch."""
         for index in self._framed.segments():
-            lengths = self._framed.segment_lengths(index)
-            content = Payload(memoryview(self._framed.segment_data(index)))
-            parts.append(Part(segments[index].id, content, sparse_records(lengths, now), len(lengths)))
-        return parts
+            yield index, memoryview(self._framed.segment_data(index)), self._framed.segment_lengths(index)
+
+
+def _parts(batch: _Batch | _Column) -> list[Part]:
+    """A batch as a stream takes it."""
+    now, segments = int(time.time() * 1000), batch.routes.routing.segments
+    return [
+        Part(segments[index].id, Payload(content), sparse_records(lengths, now), len(lengths))
+        for index, content, lengths in batch.contents()
+    ]
+
+
+def _rerouted(batch: _Batch | _Column, routes: _Routes) -> _Batch:
+    """The same events as another epoch routes them, those of each segment in the order in which they were written.
+
+    One by one, because it is seldom done.
+    """
+    fractions = _fractions(batch.places)
+    before = np.searchsorted(batch.routes.bounds, fractions, side="left")
+    after = np.searchsorted(routes.bounds, fractions, side="left")
+    starts, ends, contents = np.empty(len(before), np.int64), np.empty(len(before), np.int64), {}
+    for index, content, lengths in batch.contents():
+        contents[index] = content
+        ends[before == index] = np.cumsum(lengths)
+        starts[before == index] = np.cumsum(lengths) - lengths
+    found = _Batch(routes)
+    found.places, found.size, found.events = [fractions], batch.size, batch.events
+    for old, new, start, end in zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        framed, sizes = found.share(new)
+        framed += contents[old][start:end]
+        sizes.append(end - start)
+    return found
 
 
 class EventWriter:
@@ -123,9 +179,7 @@ class EventWriter:
         if record.sealed:
             raise StreamSealed(stream.key)
         self._stream = stream
-        self._segments = record.current.segments
-        self._bounds = [segment.high for segment in self._segments]
-        self._random = np.random.default_rng()
+        self._routes = _routes(record.routing)
         self._places = KeyPlaces()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # for the thread: there is a batch, or the end
@@ -169,13 +223,15 @@ class EventWriter:
             )
         header = _HEADER.pack(0, len(event))
         size = HEADER_SIZE + len(event)
-        index = self._index_for(routing_key)
+        routes = self._routes
+        index, place = _routed(routing_key, routes.bounds)
         with self._lock:
-            batch = self._batch_for(size)
+            batch = self._batch_for(size, routes)
             content, lengths = batch.share(index)
             content += header
             content += event
             lengths.append(size)
+            batch.places.append(place)
             batch.events += 1
             batch.size += size
             self._written += 1
@@ -193,54 +249,43 @@ class EventWriter:
         """
         if len(events) == 0:
             return
-        column, segments = _column(events), None
-        if len(self._bounds) > 1:
-            segments = segment_for(self._fractions(routing_keys, len(column)), self._bounds, self._random)
-        for start, end in _slices(column):
+        column, keys, routes = checked_events(events), checked_keys(routing_keys, len(events)), self._routes
+        segments = fractions = None
+        if len(routes.bounds) > 1:
+            fractions = _drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
+            segments = segment_for(fractions, routes.bounds)
+        for start, end in cut(column, BATCH_BYTES):
             part = segments[start:end] if segments is not None else None
-            self._put(frame_column(column.slice(start, end - start), part, len(self._bounds)))
+            framed = frame_column(column.slice(start, end - start), part, len(routes.bounds))
+            if fractions is not None:
+                self._put(framed, routes, fractions[start:end])
+            else:
+                self._put(framed, routes, _Keys(keys[start:end] if keys is not None else None, end - start))
 
-    def _fractions(
-        self, keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None, count: int
-    ) -> np.ndarray:
-        """The place of each event on the key space; NaN without a key."""
-        if keys is None:
-            return np.full(count, np.nan)
-        if len(keys) != count:
-            raise ValueError(f"{len(keys)} routing keys were given for {count} events: give one, or null, for each")
-        if not isinstance(keys, pa.Array | pa.ChunkedArray):
-            keys = pa.array(keys, pa.string())
-        return self._places.find(keys)
-
-    def _put(self, framed: Framed) -> None:
+    def _put(self, framed: Framed, routes: _Routes, places: _Place) -> None:
         with self._lock:
             if framed.data.size >= COPIED_BYTES:
                 self._wait_for_room()
-                self._batches.append(_Column(framed))
+                self._batches.append(_Column(framed, routes, places))
                 self._work.notify()
             else:
-                batch = self._batch_for(framed.data.size)
+                batch = self._batch_for(framed.data.size, routes)
                 for index in framed.segments():
                     content, lengths = batch.share(index)
                     content += memoryview(framed.segment_data(index))
                     lengths.frombytes(framed.segment_lengths(index).astype(np.int64, copy=False).tobytes())
+                batch.places.append(places)
                 batch.events += len(framed.lengths)
                 batch.size += framed.data.size
             self._written += len(framed.lengths)
             self._queued += framed.data.size
 
-    def _index_for(self, key: str | None) -> int:
-        """The index of the segment that an event goes to."""
-        if len(self._bounds) == 1:
-            return 0
-        return bisect_left(self._bounds, random.random() if key is None else _place_of(key))
-
-    def _batch_for(self, size: int) -> _Batch:
+    def _batch_for(self, size: int, routes: _Routes) -> _Batch:
         """The batch that the next `size` bytes go into. Waits while too much is queued."""
         self._wait_for_room()
         last = self._batches[-1] if self._batches else None
-        if not isinstance(last, _Batch) or last.size + size > BATCH_BYTES:
-            last = _Batch()
+        if not isinstance(last, _Batch) or last.size + size > BATCH_BYTES or last.routes is not routes:
+            last = _Batch(routes)
             self._batches.append(last)
             self._work.notify()
         return last
@@ -296,10 +341,8 @@ class EventWriter:
         if self._cause is None:
             return
         self._reported = True
-        if isinstance(self._cause, SegmentSealed):
-            raise StreamSealed(self._stream.key) from self._cause
-        if isinstance(self._cause, SegmentNotFound):
-            raise StreamNotFound(self._stream.key) from self._cause
+        if isinstance(self._cause, StreamSealed | StreamNotFound):
+            raise type(self._cause)(self._stream.key) from self._cause
         raise WriteFailed(self._stream.key, self._written - self._durable, str(self._cause)) from self._cause
 
     # --- the thread --------------------------------------------------------------------------------------------
@@ -307,7 +350,7 @@ class EventWriter:
     def _run(self) -> None:
         while (batch := self._next()) is not None:
             try:
-                self._stream.write(batch.parts(self._segments))
+                self._write(batch)
             except Exception as error:  # whatever it is, the next caller hears of it
                 with self._lock:
                     self._cause = error
@@ -318,6 +361,27 @@ class EventWriter:
                 self._queued -= batch.size
                 self._durable += batch.events
                 self._done.notify_all()
+            after_commit(self._stream)
+
+    def _write(self, batch: _Batch | _Column) -> None:
+        """Append a batch, as soon as its events are routed to segments that are open."""
+        while True:
+            if batch.routes is not self._routes:
+                batch = _rerouted(batch, self._routes)
+            try:
+                self._stream.write(_parts(batch))
+                return
+            except (SegmentSealed, SegmentNotFound):
+                self._routes = self._routes_now()
+
+    def _routes_now(self) -> _Routes:
+        """The routes since the stream was scaled. Raises StreamSealed, StreamNotFound."""
+        record = self._stream.snapshot().record
+        if record.created != self._routes.routing.created:
+            raise StreamNotFound(self._stream.key)  # another stream has its name now
+        if record.sealed:
+            raise StreamSealed(self._stream.key)
+        return _routes(record.routing)
 
     def _next(self) -> _Batch | _Column | None:
         """The next batch, as soon as there is one; None at the end."""
@@ -338,30 +402,48 @@ def _warn_of_loss() -> None:
             logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)
 
 
+def _routes(routing: Routing) -> _Routes:
+    return _Routes(routing, [segment.high for segment in routing.segments])
+
+
+def _routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | None]:
+    """The index of the segment that an event goes to, and by what its place can be told later."""
+    if len(bounds) == 1:
+        if key is not None and not isinstance(key, str):
+            raise TypeError(f"a routing key is a str, not {type(key).__name__}")
+        return 0, key
+    if key is None:
+        drawn = random.random()
+        return bisect_left(bounds, drawn), drawn
+    return bisect_left(bounds, _place_of(key)), key
+
+
+def _fractions(places: Sequence[_Place]) -> np.ndarray:
+    """The place of each event on the key space."""
+    found: list[np.ndarray] = []
+    single: list[float] = []
+    for place in places:
+        if isinstance(place, str):
+            single.append(_place_of(place))
+        elif isinstance(place, float):
+            single.append(place)
+        elif place is None:
+            single.append(random.random())
+        else:
+            if isinstance(place, _Keys):
+                place = _drawn(np.full(place.events, np.nan) if place.keys is None else hash_keys(place.keys))
+            found += [np.array(single, np.float64), place]
+            single = []
+    return np.concatenate([*found, np.array(single, np.float64)])
+
+
+def _drawn(fractions: np.ndarray) -> np.ndarray:
+    """The places, with drawn ones for the events without a key, where it is NaN."""
+    keyless = np.isnan(fractions)
+    return np.where(keyless, np.random.default_rng().random(len(fractions)), fractions) if keyless.any() else fractions
+
+
 def _copied(event: object) -> bytes:
     if not isinstance(event, bytearray | memoryview):
         raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
     return bytes(event)
-
-
-def _column(events: pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes]) -> pa.Array:
-    """The events as one column whose rows can all be framed."""
-    if not isinstance(events, pa.Array | pa.ChunkedArray):
-        events = pa.array(events)
-    frame_column(pa.array([], events.type), None, 1)  # refuses other types
-    events = events.cast(pa.large_binary())
-    column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
-    if column.null_count or pc.max(pc.binary_length(column)).as_py() > MAX_EVENT_SIZE:
-        frame_column(column, None, 1)  # tells which row it is
-    return column
-
-
-def _slices(column: pa.Array) -> Iterator[tuple[int, int]]:
-    """Cut a column into rows of one append each."""
-    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)
-    start, done = 0, 0
-    while start < len(ends):
-        end = max(int(np.searchsorted(ends, done + BATCH_BYTES, side="right")), start + 1)
-        yield start, end
-        start, done = end, int(ends[end - 1])

@@ -1,7 +1,9 @@
 """The micro-batch read: offsets are stream cuts, as text, so that a checkpoint of the original's can be read on.
 
 A poll that finds nothing new reads one object. Limits by bytes or events are kept from the first trigger on; data that
-was truncated under the query is an error that names it.
+was truncated under the query is an error that names it. A batch ends where the stream was scaled: the segments that
+follow are left to the next batch, limit or not. So the events of a key come in their order from batch to batch, and
+those of one batch lie in one segment, in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from pravega_spark.source.opening import open_stream, resolve_cut
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.scan import available, ranges_between
-from pravega_spark.streams.stream import Snapshot, Stream
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,27 +86,21 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if tail.positions == begin.positions:
             return str(start)
         self._newest = tail = self._end(snapshot, tail)
-        begin = self._past_losses(snapshot, begin, tail)
+        snapshot.available(snapshot.ranges(begin, tail), self._options.fail_on_data_loss)
+        reached = snapshot.up_to_scale(begin, tail)
         if isinstance(limit, ReadMaxBytes):
-            tail = snapshot.next_cut(begin, tail, max_bytes=limit.max_bytes)
+            reached = snapshot.next_cut(begin, reached, max_bytes=limit.max_bytes)
             limit = self._second_limit()
         if isinstance(limit, ReadMaxRows):
-            tail = snapshot.next_cut(begin, tail, max_events=limit.max_rows)
-        return tail.as_text()
-
-    def _past_losses(self, snapshot: Snapshot, begin: StreamCut, tail: StreamCut) -> StreamCut:
-        """Where to go on from, when the stream was truncated beyond `begin`: an error, unless that is switched off."""
-        ranges, losses = available(snapshot, ranges_between(snapshot, begin, tail), self._options.fail_on_data_loss)
-        if not losses:
-            return begin
-        return StreamCut(begin.scope, begin.stream, {number: low for number, (low, _) in ranges.items()})
+            reached = snapshot.next_cut(begin, reached, max_events=limit.max_rows)
+        return str(start) if reached.positions == begin.positions else reached.as_text()
 
     def _end(self, snapshot: Snapshot, tail: StreamCut) -> StreamCut:
         """The tail, or where the query is to end."""
         if self._options.ending_timestamp is not None:
-            return _earlier(tail, snapshot.cut_at(self._options.ending_timestamp))
+            return snapshot.earlier(tail, snapshot.cut_at(self._options.ending_timestamp))
         _, end = self._options.streaming_cuts()
-        return tail if end in ("unbounded", "latest") else _earlier(tail, resolve_cut(snapshot, end, tail))
+        return tail if end in ("unbounded", "latest") else snapshot.earlier(tail, resolve_cut(snapshot, end, tail))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._stream().snapshot().tail_cut()
@@ -116,7 +112,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, finish = StreamCut.from_text(start), StreamCut.from_text(end)
         stream = self._stream()
         snapshot = stream.snapshot(refresh=False)
-        if any(offset > snapshot.segment(number).length for number, offset in finish.positions.items()):
+        if not snapshot.has(finish):
             snapshot = stream.snapshot()  # a restarted query plans its last batch again before it looks for news
         return list(plan_partitions(self._options, snapshot, begin, finish))
 
@@ -128,9 +124,3 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The process ends with the query, and nothing needs to be closed."""
-
-
-def _earlier(one: StreamCut, other: StreamCut) -> StreamCut:
-    """The cut that lies behind neither of the two."""
-    positions = {number: min(offset, other.positions[number]) for number, offset in one.positions.items()}
-    return StreamCut(one.scope, one.stream, positions)

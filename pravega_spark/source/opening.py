@@ -7,7 +7,8 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.stream import Snapshot, Stream
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
 
 
 def open_stream(options: SourceOptions) -> Stream:

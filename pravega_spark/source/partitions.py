@@ -13,8 +13,8 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.columns import Columns
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.scan import Slice, SliceReader, available, plan_slices, ranges_between
-from pravega_spark.streams.stream import Snapshot
+from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
+from pravega_spark.streams.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def plan_partitions(
     options: SourceOptions, snapshot: Snapshot, start: StreamCut, end: StreamCut
 ) -> list[SlicePartition]:
     """The partitions that cover what lies between two cuts. Raises TruncatedData, InvalidStreamCut."""
-    ranges, losses = available(snapshot, ranges_between(snapshot, start, end), options.fail_on_data_loss)
+    ranges, losses = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
     for loss in losses:
         logger.warning("fail_on_data_loss is false, so this is only logged: %s", loss)
     total = sum(high - low for low, high in ranges.values())

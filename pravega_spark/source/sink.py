@@ -2,7 +2,9 @@
 
 Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). A streaming
 query's batch is remembered in the same append under the query's id and the batch's number, so a replay of it is a
-no-op (X3); `txn_app_id` and `txn_version` do the same for batch jobs and `foreachBatch`.
+no-op (X3); `txn_app_id` and `txn_version` do the same for batch jobs and `foreachBatch`. A stream that is scaled while
+a job runs takes its data all the same (`Stream.write`): as what the tasks wrote does not tell the keys, it goes into
+segments like those that they were planned for, which costs the stream two epochs if a segment was split.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from engine.segments import Extent
 from pravega_spark.roots import open_root
 from pravega_spark.source.opening import look, open_stream
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.epochs import SegmentRecord
 from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import SegmentRecord
+from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, segment_for
 from pravega_spark.streams.stream import Part
+from pravega_spark.streams.upkeep import after_commit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,11 +79,14 @@ class _Group(NamedTuple):
 
 
 class TaskMessage(WriterCommitMessage):
-    """What a task hands to the driver: its shares in the order of its rows, and the query that it belongs to."""
+    """What a task hands to the driver: its shares in the order of its rows, the query that it belongs to, and by what
+    its rows were routed: the driver commits in a process that did not plan the job.
+    """
 
-    def __init__(self, shares: Sequence[Share], query_id: str | None) -> None:
+    def __init__(self, shares: Sequence[Share], query_id: str | None, planned: Routing) -> None:
         self.shares = tuple(shares)
         self.query_id = query_id
+        self.planned = planned
 
     def chunks(self) -> list[str]:
         """The chunks that the task has written."""
@@ -185,19 +192,19 @@ class _Writer:
         _check_schema(schema)
         self._options = options
         self._only_events = only_events
-        self._segments = look(options).record.current.segments  # the tasks need not look at the log
+        self._planned = look(options).record.routing  # the tasks need not look at the log
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        collector = Collector(self._options, self._segments)
+        collector = Collector(self._options, self._planned.segments)
         try:
             for batch in iterator:
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
-            return TaskMessage(collector.finish(), query_id)
+            return TaskMessage(collector.finish(), query_id, self._planned)
         except BaseException:
             collector.drop()
             raise
@@ -207,8 +214,10 @@ class _Writer:
         parts = merged(tasks)
         if not parts:
             return
-        if not open_stream(self._options).write(parts, writer):
+        stream = open_stream(self._options)
+        if not stream.write(parts, writer, tasks[0].planned):
             self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
+        after_commit(stream)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         chunks = [name for message in messages if isinstance(message, TaskMessage) for name in message.chunks()]

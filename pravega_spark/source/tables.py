@@ -11,6 +11,7 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.opening import look
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.names import segment_epoch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +59,8 @@ class TableReader(DataSourceReader):
 
     def _segments(self) -> Iterator[tuple[Any, ...]]:
         snapshot = look(self._options)
-        for epoch in snapshot.record.epochs:
-            for number, low, high in epoch.segments:
-                segment = snapshot.segment(number)
-                events = snapshot.count_before(number, segment.length)
-                yield number, epoch.epoch, low, high, segment.start_offset, segment.length, events, segment.sealed
+        snapshot.load(snapshot.record.segment_ids())
+        for number, low, high in snapshot.record.history.segments.values():
+            segment = snapshot.segment(number)
+            events = snapshot.count_before(number, segment.length)
+            yield number, segment_epoch(number), low, high, segment.start_offset, segment.length, events, segment.sealed

@@ -39,6 +39,18 @@ def _unpickled_invalid_event(message: str, offset: int) -> InvalidEvent:
     return error
 
 
+def framed_event(event: bytes | bytearray | memoryview) -> bytes:
+    """One event with its header. ValueError if it is too large, TypeError if it is not bytes."""
+    if not isinstance(event, bytes | bytearray | memoryview):
+        raise TypeError(f"an event is bytes, not {type(event).__name__}: encode a str first")
+    if len(event) > MAX_EVENT_SIZE:
+        raise ValueError(
+            f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} bytes: "
+            "split it"
+        )
+    return _HEADER.pack(0, len(event)) + event
+
+
 @dataclass(frozen=True)
 class Framed:
     """Framed events grouped by segment, in row order within each segment.

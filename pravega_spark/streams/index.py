@@ -119,6 +119,10 @@ class IndexReader:
         """The number of the first record with an offset of at least `offset`; the end of the index if there is none."""
         return self._search(_OFFSET, offset)
 
+    def position_of_count(self, count: int) -> int:
+        """The number of the first record with at least `count` events up to it."""
+        return self._search(_COUNT, count)
+
     def records(self, from_number: int, to_number: int) -> np.ndarray:
         """The records [from_number, to_number) as an int64 array of shape (k, 3). IndexError outside of the index."""
         if not self._first <= from_number <= to_number <= self._end:

@@ -7,6 +7,7 @@ container is a pure function of the name.
 from __future__ import annotations
 
 import re
+import uuid
 from typing import NamedTuple
 
 from pravega_spark.streams.hashing import murmur64
@@ -72,6 +73,11 @@ def parse_segment_name(name: str) -> SegmentName:
 def index_segment_name(segment: str) -> str:
     """The name of the index segment that belongs to the segment named `segment`."""
     return segment + _INDEX_SUFFIX
+
+
+def transaction_segment_name(scope: str, stream: str, segment: int, transaction: uuid.UUID) -> str:
+    """The name of a transaction's segment that goes with a segment of the stream."""
+    return f"{segment_name(scope, stream, segment)}#transaction.{transaction.hex}"
 
 
 def indexed_segment_name(index_segment: str) -> str:

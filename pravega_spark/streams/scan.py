@@ -20,11 +20,11 @@ from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, SegmentNotFound
 from engine.reads import Piece, fetch
 from engine.root import Root
-from pravega_spark.errors import InvalidStreamCut, TruncatedData
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.errors import TruncatedData
 from pravega_spark.streams.events import decode
 from pravega_spark.streams.index import RECORD_SIZE, decode_records
-from pravega_spark.streams.stream import Snapshot, Stream
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
 
 STEP = 8 << 20
 """How many bytes of a slice are in memory at once, about."""
@@ -74,38 +74,8 @@ class Events(NamedTuple):
     lengths: np.ndarray
 
 
-def ranges_between(snapshot: Snapshot, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
-    """For each segment the range between two cuts. Raises InvalidStreamCut when they are not cuts in this order."""
-    snapshot.check(start)
-    snapshot.check(end)
-    ranges = {}
-    for number, offset in start.positions.items():
-        if offset > end.positions[number]:
-            raise InvalidStreamCut(
-                f"Segment offset in startStreamCut should be <= segment offset in endStreamCut. "
-                f"Segment {number} of {snapshot.stream.key}: {offset} and {end.positions[number]}"
-            )
-        ranges[number] = (offset, end.positions[number])
-    return dict(sorted(ranges.items()))
-
-
-def available(
-    snapshot: Snapshot, ranges: dict[int, tuple[int, int]], fail_on_data_loss: bool = True
-) -> tuple[dict[int, tuple[int, int]], list[TruncatedData]]:
-    """The parts of the ranges that are still there, and what is lost. Raises the loss if it is to be an error."""
-    found, losses = {}, []
-    for number, (start, end) in ranges.items():
-        head = snapshot.segment(number).start_offset
-        if start < head and start < end:
-            losses.append(TruncatedData(snapshot.stream.key, number, start, min(head, end)))
-            if fail_on_data_loss:
-                raise losses[-1]
-        found[number] = (min(max(start, head), end), end)
-    return found, losses
-
-
 def plan_slices(snapshot: Snapshot, ranges: dict[int, tuple[int, int]], target_bytes: int) -> list[Slice]:
-    """Slices of at most about `target_bytes` that cover the ranges; none for an empty range."""
+    """Slices of at most about `target_bytes` that cover the ranges in their order; none for an empty range."""
     slices = []
     for number, (start, end) in ranges.items():
         bounds = _bounds(snapshot, number, start, end, target_bytes)

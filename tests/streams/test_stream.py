@@ -20,7 +20,7 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import ScalingPolicy
-from pravega_spark.streams.scan import Slice, SliceReader, available, plan_slices, ranges_between
+from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
 from pravega_spark.streams.stream import Part, Stream
 
 SETTINGS = Settings(upkeep=False, threaded=False)
@@ -221,7 +221,7 @@ def test_scan_reads_what_lies_between(settled: Case) -> None:
     snapshot = settled.stream.snapshot()
     for start, end in cuts_from(settled):
         for target in (1, 300, 1 << 20):
-            planned = plan_slices(snapshot, ranges_between(snapshot, start, end), target)
+            planned = plan_slices(snapshot, snapshot.ranges(start, end), target)
             assert collected(settled.stream, planned, start, end) == settled.model.between(start, end)
 
 
@@ -243,7 +243,7 @@ def test_planned_slices_are_found_again_where_they_were_moved(case: Case) -> Non
         case.append()
     snapshot, container = case.stream.snapshot(), case.stream.container
     start, end = snapshot.head_cut(), snapshot.tail_cut()
-    planned = plan_slices(snapshot, ranges_between(snapshot, start, end), 400)
+    planned = plan_slices(snapshot, snapshot.ranges(start, end), 400)
     container.flush()
     container.checkpoint()
     container.checkpoint()
@@ -258,8 +258,8 @@ def test_a_range_that_was_truncated_is_named(case: Case) -> None:
     case.stream.truncate(end)
     later = case.stream.snapshot()
     with pytest.raises(TruncatedData, match="sc/st, segment"):
-        available(later, ranges_between(later, start, end))
-    found, losses = available(later, ranges_between(later, start, end), fail_on_data_loss=False)
+        later.available(later.ranges(start, end))
+    found, losses = later.available(later.ranges(start, end), fail_on_data_loss=False)
     assert found == {number: (offset, offset) for number, offset in end.positions.items()}
     assert {(loss.segment_id, loss.start, loss.end) for loss in losses} == {
         (number, offset, end.positions[number])

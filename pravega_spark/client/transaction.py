@@ -1,0 +1,168 @@
+"""Transactions as programs use them (Pravega: TransactionalEventStreamWriter; `pravega_client.StreamTxnWriter` and
+`StreamTransaction`).
+
+Writing hands events to the container at once and does not wait; `flush` and `commit` do. So what a commit lets into the
+stream is all that was written through this object before, and all that others have flushed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from random import random
+
+import numpy as np
+
+from engine.operations import Payload
+from engine.pending import Receipt
+from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut
+from pravega_spark.errors import TransactionNotFound
+from pravega_spark.streams import transactions
+from pravega_spark.streams.events import frame_column, framed_event
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
+from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.transactions import LEASE, OPEN, Transaction
+
+BATCH_BYTES = 4 << 20
+"""How much of a column goes into one append."""
+
+MAX_WAITING = 64
+"""Writes that wait to be durable, at most."""
+
+
+class StreamTransaction:
+    """Events that come into a stream together. Made by `StreamTransactionWriter`. For one thread.
+
+    In a with statement it is committed at the end, or aborted by an exception. Events of one routing key keep their
+    order. Raises TransactionClosed once it was committed, aborted or has expired; StreamSealed; StorageError.
+    """
+
+    def __init__(self, transaction: Transaction, record: transactions.TransactionRecord) -> None:
+        self._transaction = transaction
+        self._segments = record.routing.segments
+        self._bounds = [segment.high for segment in self._segments]
+        self._places = KeyPlaces()
+        self._random = np.random.default_rng()
+        self._waiting: deque[Future[Receipt]] = deque()
+        self._failure: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"StreamTransaction({self._transaction.key!r})"
+
+    def get_txn_id(self) -> int:
+        """Its id, by which another process can get it."""
+        return self._transaction.id.int
+
+    def is_open(self) -> bool:
+        """Whether it can still be written to and committed."""
+        try:
+            return self._transaction.record().status == OPEN
+        except TransactionNotFound:
+            return False  # it ended so long ago that it was forgotten
+
+    def write_event(self, event: str, routing_key: str | None = None) -> None:
+        """Write a text as UTF-8."""
+        if not isinstance(event, str):
+            raise TypeError(f"write_event takes a str, not {type(event).__name__}; use write_event_bytes for bytes")
+        self.write_event_bytes(event.encode(), routing_key)
+
+    def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
+        """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
+        content = framed_event(event)
+        index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
+        self._submit([Part(self._segments[index].id, Payload(content), sparse_records(np.array([len(content)]), 0), 1)])
+
+    def write_events(
+        self,
+        events: Column,
+        routing_keys: Keys | None = None,
+    ) -> None:
+        """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
+        if len(events) == 0:
+            return
+        column, keys = checked_events(events), checked_keys(routing_keys, len(events))
+        places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
+        segments = segment_for(places, self._bounds, self._random)
+        for start, end in cut(column, BATCH_BYTES):
+            framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
+            parts = []
+            for index in framed.segments():
+                lengths = framed.segment_lengths(index)
+                content = Payload(memoryview(framed.segment_data(index)))
+                parts.append(Part(self._segments[index].id, content, sparse_records(lengths, 0), len(lengths)))
+            self._submit(parts)
+
+    def _submit(self, parts: Sequence[Part]) -> None:
+        self._check()
+        while len(self._waiting) >= MAX_WAITING:
+            self._settle()
+        self._waiting.append(self._transaction.stream.container.submit(self._transaction.operations(parts)))
+
+    def _settle(self) -> None:
+        try:
+            self._transaction.answer(self._waiting.popleft().result)
+        except Exception as error:
+            self._failure = error
+            self._waiting.clear()
+            raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure  # some of what was written is missing: it must not be committed
+
+    def flush(self) -> None:
+        """Wait until all that was written is durable."""
+        self._check()
+        while self._waiting:
+            self._settle()
+
+    def ping(self, lease: float | None = None) -> None:
+        """Keep it open for another `lease` seconds, by default for as long as the last time."""
+        self._transaction.ping(lease)
+
+    def commit(self) -> None:
+        """Let all events into the stream, together. Committing it again changes nothing."""
+        self.flush()
+        self._transaction.commit()
+
+    def commit_timestamp(self, timestamp: int) -> None:
+        """The same. `timestamp` is not kept: events have the time of the commit."""
+        self.commit()
+
+    def abort(self) -> None:
+        """Forget all events. Aborting it again changes nothing."""
+        self._waiting.clear()
+        self._transaction.abort()
+
+    def __enter__(self) -> StreamTransaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+
+class StreamTransactionWriter:
+    """Begins transactions on a stream. Made by `StreamManager.create_transaction_writer`."""
+
+    def __init__(self, stream: Stream) -> None:
+        stream.snapshot()
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"StreamTransactionWriter({self._stream.key!r})"
+
+    def begin_txn(self, lease: float = LEASE) -> StreamTransaction:
+        """Begin a transaction, which is aborted when nobody pings it for `lease` seconds. Raises StreamSealed."""
+        return StreamTransaction(*transactions.begin(self._stream, lease))
+
+    def get_txn(self, txn_id: int) -> StreamTransaction:
+        """A transaction by its id. Raises TransactionNotFound."""
+        transaction = Transaction(self._stream, uuid.UUID(int=txn_id))
+        return StreamTransaction(transaction, transaction.record())

@@ -1,0 +1,114 @@
+"""The maintenance job: all that a root needs from time to time. `python -m pravega_spark.jobs.maintain --root URI`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from chunkstore import StorageError
+from chunkstore.orphans import ImplausibleSweep
+from engine import orphans
+from engine.checks.findings import Severity
+from engine.defragmentation import defragment
+from engine.errors import EngineError
+from engine.root import Root
+from engine.verify import verify
+from pravega_spark.jobs import work
+from pravega_spark.jobs.command import job
+from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.spread import Target, over_streams
+from pravega_spark.roots import open_root
+from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.retention import PERIOD
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.verification import check_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET = 64 << 20
+"""Bytes of a chunk that others are merged into."""
+
+
+def run(
+    target: Target,
+    *,
+    dry_run: bool = False,
+    period: float = PERIOD,
+    check: bool = False,
+    spark: SparkSession | None = None,
+) -> list[Outcome]:
+    """Take care of streams and their root: retention, scaling, transactions, flush, optimiser, garbage, verify.
+
+    Named streams get their retention, scaling and transactions; the rest is about the whole root. Orphans are looked
+    for, and nothing is flushed, merged or deleted, in a dry run. check: verify the root at the end, too.
+    """
+    outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
+    return outcomes + list(_root(open_root(target.root, target.storage, target.wal), dry_run, check))
+
+
+def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
+    yield from work.retain(stream, dry_run, period)
+    yield from work.scale(stream, dry_run)
+    yield from work.expire(stream, dry_run)
+
+
+def _root(root: Root, dry_run: bool, check: bool) -> Iterator[Outcome]:
+    actions = [("garbage", partial(_garbage, root, dry_run))]
+    if not dry_run:
+        actions = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root)), *actions]
+    if check:
+        actions.append(("verify", partial(_verify, root)))
+    for name, action in actions:
+        try:
+            yield action()
+        except (EngineError, StorageError, ImplausibleSweep) as error:
+            yield Outcome("", "", name, error=str(error))
+
+
+def _flush(root: Root) -> Outcome:
+    for number in range(root.config.containers):
+        root.container(number).flush()
+        root.container(number).truncate_log()
+    return Outcome("", "", "flush", True, 0, f"{root.config.containers} containers")
+
+
+def _optimise(root: Root) -> Outcome:
+    if not root.config.garbage_delay_seconds:
+        return Outcome("", "", "optimiser", detail="this root keeps garbage for no time at all")
+    found = [one for number in range(root.config.containers) for one in defragment(root.container(number), "", TARGET)]
+    chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
+    return Outcome("", "", "optimiser", bool(merges), 0, f"{chunks} chunks became {merges}" if merges else "")
+
+
+def _garbage(root: Root, dry_run: bool) -> Outcome:
+    sweep = orphans.find_orphans(root, partial(owner_of, count=root.config.containers))
+    orphans.check_plausible(root, sweep)
+    deleted = 0
+    if not dry_run:
+        orphans.give_up(root, sweep)
+        deleted = sum(root.container(number).collect_garbage() for number in range(root.config.containers))
+    detail = f"{len(sweep.orphans)} orphans, {deleted} objects deleted"
+    return Outcome("", "", "garbage", bool(sweep.orphans or deleted), sweep.bytes, detail)
+
+
+def _verify(root: Root) -> Outcome:
+    report = verify(root, content_checks=[check_events])
+    wrong = [finding for finding in report.findings if finding.severity is Severity.ERROR]
+    if not wrong:
+        return Outcome("", "", "verify")
+    first = f"{wrong[0].object}: {wrong[0].problem}"
+    return Outcome("", "", "verify", error=f"{len(wrong)} errors, the first: {first}; see pravega-spark verify")
+
+
+main = job("maintain")(run)
+main.params += [
+    click.Option(["--period"], type=click.FloatRange(min=0), default=PERIOD, show_default=True, help="Seconds."),
+    click.Option(["--verify", "check"], is_flag=True, help="Verify the root at the end."),
+]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The retention job: `python -m pravega_spark.jobs.retention --root URI`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from pravega_spark.jobs import work
+from pravega_spark.jobs.command import job
+from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.spread import Target, over_streams
+from pravega_spark.streams.retention import PERIOD
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    target: Target, *, dry_run: bool = False, period: float = PERIOD, spark: SparkSession | None = None
+) -> list[Outcome]:
+    """Let the retention policies of streams truncate them.
+
+    A cut of a stream is recorded, and its policy applied, when the last one is `period` seconds old.
+    """
+    return over_streams(target, partial(work.retain, dry_run=dry_run, period=period), spark)
+
+
+main = job("retention")(run)
+main.params.append(
+    click.Option(["--period"], type=click.FloatRange(min=0), default=PERIOD, show_default=True, help="Seconds.")
+)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""The changes of a stream: for each the record after it, and the operations that make it in one append (X1).
+
+Every change is made on a snapshot and carried out with the record's version as condition. Nothing is requested here but
+what the checks of a truncation have to read of the index.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
+from engine.table_content import MAX_VALUE
+from engine.tables import METADATA
+from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.epochs import Comparison, EpochRecord, SegmentRecord, duplicate, overlapping, replaced
+from pravega_spark.streams.index import RECORD_SIZE
+from pravega_spark.streams.names import index_segment_name, segment_id, segment_number
+from pravega_spark.streams.records import RetentionPolicy, Routing, ScalingPolicy, StreamRecord, next_number
+from pravega_spark.streams.snapshot import Snapshot
+
+STREAMS = "_system/streams"
+NUMBERS = "_system/numbers"
+"""Tables: the records of streams, and the segment numbers at which deleted streams go on when they are made again."""
+
+TRANSACTIONS = "_system/transactions"
+SUBSCRIBERS = "_system/subscribers"
+OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)
+"""Tables whose keys begin with the scope and name of the stream that they are about."""
+
+
+class Change(NamedTuple):
+    """What a stream's record is after a change, None if it is the same, and the operations on its segments."""
+
+    record: StreamRecord | None
+    operations: list[Operation]
+
+    def committed(self, key: str) -> list[Operation]:
+        """All operations of the change of the stream `key`."""
+        if self.record is None:
+            return self.operations
+        return [PutEntry(STREAMS, key, self.record.encode(), self.record.version), *self.operations]
+
+
+NO_CHANGE = Change(None, [])
+
+
+def creations(names: Iterable[str]) -> list[Operation]:
+    """Make segments and their index segments."""
+    return [CreateSegment(each) for name in names for each in (name, index_segment_name(name))]
+
+
+def _seals(snapshot: Snapshot, segments: Iterable[SegmentRecord]) -> list[Operation]:
+    names = (snapshot.name_of(segment.id) for segment in segments)
+    return [SealSegment(each) for name in names for each in (name, index_segment_name(name))]
+
+
+def seal(snapshot: Snapshot) -> Change:
+    """Let the stream take no more events."""
+    if snapshot.record.sealed:
+        return NO_CHANGE
+    return Change(snapshot.record.with_changes(sealed=True), _seals(snapshot, snapshot.record.current.segments))
+
+
+def delete(snapshot: Snapshot) -> list[Operation]:
+    """The operations that delete the stream and its data. Raises StreamNotSealed."""
+    stream, record = snapshot.stream, snapshot.record
+    if not record.sealed:
+        raise StreamNotSealed(stream.key)
+    number = next_number(record.current).to_bytes(8, "big")
+    operations: list[Operation] = [
+        PutEntry(STREAMS, stream.key, None, record.version),
+        PutEntry(NUMBERS, stream.key, number),
+    ]
+    container, below = stream.container, f"{stream.key}/"
+    names = {name for name in snapshot.state.segments if name.startswith(below)}
+    names |= {name for name, _ in container.scan_entries(METADATA, below)}
+    found = container.activated([stream.writers, *sorted(names)], snapshot.state)
+    entries = [(table, key) for table in OF_STREAMS for key, _ in container.scan_entries(table, below)]
+    return [
+        *operations,
+        *(PutEntry(table, key, None) for table, key in entries),
+        *(DeleteSegment(name) for name, segment in found.items() if segment is not None),
+    ]
+
+
+def update(
+    snapshot: Snapshot, scaling: ScalingPolicy, retention: RetentionPolicy | None, tags: Sequence[str]
+) -> Change:
+    """Other policies and tags. Raises StreamSealed."""
+    _require_open(snapshot)
+    return Change(snapshot.record.with_changes(scaling=scaling, retention=retention, tags=tuple(tags)), [])
+
+
+def _require_open(snapshot: Snapshot) -> None:
+    if snapshot.record.sealed:
+        raise StreamSealed(snapshot.stream.key)
+
+
+# --- scaling -----------------------------------------------------------------------------------------------------
+
+
+def scale(
+    snapshot: Snapshot,
+    segments_to_seal: Sequence[int],
+    new_key_ranges: Sequence[tuple[float, float]],
+    expected_epoch: int | None,
+) -> Change:
+    """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale."""
+    _require_open(snapshot)
+    record, now = snapshot.record, int(time.time() * 1000)
+    problem = _scale_problem(record, segments_to_seal, new_key_ranges, expected_epoch)
+    if problem is not None:
+        raise InvalidScale(snapshot.stream.key, problem)
+    epoch, first = record.current.epoch + 1, next_number(record.current)
+    new = [
+        SegmentRecord(segment_id(first + place, epoch), float(low), float(high))
+        for place, (low, high) in enumerate(new_key_ranges)
+    ]
+    sealed = [segment for segment in record.current.segments if segment.id in segments_to_seal]
+    created = max(now, record.current.created + 1)
+    following = EpochRecord(epoch, created, replaced(record.current.segments, new), epoch)
+    return Change(
+        _with_epochs(snapshot, following),
+        [*creations(snapshot.name_of(segment.id) for segment in new), *_seals(snapshot, sealed)],
+    )
+
+
+def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
+    """The record with more epochs, if it has room for them."""
+    record = snapshot.record.with_changes(epochs=(*snapshot.record.epochs, *epochs))
+    if len(record.encode()) > MAX_VALUE:
+        raise InvalidScale(
+            snapshot.stream.key,
+            f"its record has {len(snapshot.record.epochs)} epochs since the head of the stream, and no room for more. "
+            "Truncate the stream: epochs before its head are forgotten",
+        )
+    return record
+
+
+def _scale_problem(
+    record: StreamRecord, sealed: Sequence[int], ranges: Sequence[tuple[float, float]], expected_epoch: int | None
+) -> str | None:
+    """Why the current epoch cannot be scaled so."""
+    current = {segment.id: segment for segment in record.current.segments}
+    if expected_epoch not in (None, record.current.epoch):
+        return f"its epoch is {record.current.epoch} by now, not {expected_epoch}. Look at its segments again"
+    if not sealed or not ranges:
+        return "name at least one segment to seal and one new key range"
+    if len(set(sealed)) < len(sealed):
+        return f"a segment is named twice in {list(sealed)}"
+    unknown = [number for number in sealed if number not in current]
+    if unknown:
+        return f"segment {unknown[0]} is not open; the open ones are {sorted(current)}. Look at its segments again"
+    for low, high in ranges:
+        if not 0.0 <= low < high <= 1.0:
+            return f"({low}, {high}) is no key range: 0 <= low < high <= 1 has to hold"
+    ordered = sorted(ranges)
+    for one, other in pairwise(ordered):
+        if other[0] < one[1]:
+            return f"the new key ranges {one} and {other} overlap"
+    before, after = _joined((current[n].low, current[n].high) for n in sealed), _joined(ordered)
+    if before != after:
+        return f"the new key ranges have the keys {after}, and the segments to seal {before}"
+    left = len(current) - len(sealed) + len(ranges)
+    if left < record.scaling.min_segments:
+        return f"{left} segments would be left, and its scaling policy wants {record.scaling.min_segments} at least"
+    return None
+
+
+def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Ranges in order, those that touch made one."""
+    joined: list[tuple[float, float]] = []
+    for low, high in sorted(ranges):
+        if joined and joined[-1][1] == low:
+            low = joined.pop()[0]
+        joined.append((low, high))
+    return joined
+
+
+# --- truncating --------------------------------------------------------------------------------------------------
+
+
+def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
+    """Make `cut` the head: segments wholly before it are deleted, and those in it truncated, with their indices.
+
+    Raises InvalidStreamCut, StreamSealed.
+    """
+    _require_open(snapshot)
+    snapshot.check(cut)
+    record, history = snapshot.record, snapshot.record.history
+    head = record.head_positions()
+    if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
+        raise InvalidStreamCut(
+            f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, head {head}"
+        )
+    if cut.positions == head:
+        return NO_CHANGE
+    passed = history.before(cut.positions)
+    operations: list[Operation] = []
+    for number in passed:
+        name = snapshot.name_of(number)
+        operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
+    for number, offset in cut.positions.items():
+        operations += _truncation(snapshot, cut, number, offset)
+    first = history.first_epoch(cut.positions) - record.epochs[0].epoch
+    changed = record.with_changes(
+        head=dict(cut.positions),
+        epochs=record.epochs[first:],
+        ended=_ended(snapshot, cut, passed),
+        passed=record.passed + history.size(head, cut.positions, snapshot.length),
+    )
+    return Change(changed, operations)
+
+
+def _truncation(snapshot: Snapshot, cut: StreamCut, number: int, offset: int) -> list[Operation]:
+    if not snapshot.is_boundary(number, offset):
+        raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+    if offset == snapshot.segment(number).start_offset:
+        return []
+    name = snapshot.name_of(number)
+    records = snapshot.index_position(number, offset)
+    return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
+
+
+def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, int]:
+    """The lengths of those passed segments behind which nothing is lost: all that follows them is there.
+
+    Those of the last truncation are kept as long as that is still true of them.
+    """
+    record, history = snapshot.record, snapshot.record.history
+    whole = {number for number, offset in cut.positions.items() if offset == 0}
+    snapshot.load(passed)
+    ended = {n: snapshot.length(n) for n in passed if whole.issuperset(s.id for s in history.successors(n))}
+    if whole.issuperset(number for number, offset in record.head.items() if offset == 0):
+        ended |= record.ended
+    return ended
+
+
+# --- what was routed by an epoch that is over --------------------------------------------------------------------
+
+
+class Rerouted(NamedTuple):
+    """Where what was meant for the segments of an epoch goes now: the new segment of each, and what has to be done.
+
+    before: what goes before the appends, in the same commit. after: what goes behind them.
+    """
+
+    targets: dict[int, int]
+    before: list[Operation]
+    after: list[Operation]
+
+
+def reroute(snapshot: Snapshot, planned: Routing, used: Iterable[int]) -> Rerouted:
+    """Where events go that were routed to the segments `used` of an epoch that is over.
+
+    A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets two more epochs in the same
+    append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
+    routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
+    Raises StreamSealed, and StreamNotFound if another stream has the name now.
+    """
+    record = snapshot.record
+    if record.created != planned.created:
+        raise StreamNotFound(snapshot.stream.key)
+    _require_open(snapshot)
+    segments = {segment.id: segment for segment in planned.segments}
+    places = {number: overlapping(record.current.segments, segments[number]) for number in used}
+    if all(len(place) == 1 for place in places.values()):
+        return Rerouted({number: place[0].id for number, place in places.items()}, [], [])
+    return _rolled(snapshot, planned)
+
+
+def _rolled(snapshot: Snapshot, planned: Routing) -> Rerouted:
+    current, now = snapshot.record.current, int(time.time() * 1000)
+    created = max(now, current.created + 1)
+    past = EpochRecord(planned.reference, 0, planned.segments, planned.reference)
+    again, following = duplicate(past, current.epoch + 1, created), duplicate(current, current.epoch + 2, created + 1)
+    change = Change(
+        _with_epochs(snapshot, again, following),
+        creations(snapshot.name_of(segment.id) for segment in again.segments),
+    )
+    numbers = {segment_number(segment.id): segment.id for segment in again.segments}
+    return Rerouted(
+        {segment.id: numbers[segment_number(segment.id)] for segment in planned.segments},
+        change.committed(snapshot.stream.key),
+        [
+            *_seals(snapshot, [*current.segments, *again.segments]),
+            *creations(snapshot.name_of(segment.id) for segment in following.segments),
+        ],
+    )

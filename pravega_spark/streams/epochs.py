@@ -1,0 +1,293 @@
+"""The epochs of a stream: which segments follow which, and where stream cuts lie among them.
+
+An epoch is a generation of segments whose key ranges cover all keys once; scaling makes the next one. Over any key the
+segments of all epochs form a line in the order of their ids, and a stream cut is a place on each of these lines. A cut
+may mix segments of several epochs as long as it can be reached by reading: a segment lies before the cut as a whole, is
+in it, or lies behind it as a whole. Nothing here looks at segments' content.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from pravega_spark.streams.names import segment_epoch, segment_id, segment_number
+
+GONE = -1
+"""Stands for a segment of a cut that is not there any more: it comes before all that are."""
+
+Positions = Mapping[int, int]
+"""Offsets by segment ids: what a stream cut consists of."""
+
+
+class SegmentRecord(NamedTuple):
+    """A segment of an epoch: its id and the key range (low, high] it owns."""
+
+    id: int
+    low: float
+    high: float
+
+
+class EpochRecord(NamedTuple):
+    """A generation of segments (Pravega: EpochRecord). `created` in ms since the epoch; `segments` in order of ranges.
+
+    reference: the epoch that this one is a duplicate of, with the same segment numbers and ranges; its own number if it
+    is none.
+    """
+
+    epoch: int
+    created: int
+    segments: tuple[SegmentRecord, ...]
+    reference: int
+
+
+class Comparison(enum.Enum):
+    """How one cut lies to another (Pravega: StreamCutComparison).
+
+    BEFORE: behind the other cut nowhere, and before it somewhere. OVERLAPS: before it for some keys, behind it for
+    others.
+    """
+
+    BEFORE = "before"
+    OVERLAPS = "overlaps"
+    EQUAL_OR_AFTER = "equal or after"
+
+
+def replaced(segments: Sequence[SegmentRecord], new: Iterable[SegmentRecord]) -> tuple[SegmentRecord, ...]:
+    """An epoch's segments with `new` ones in the place of those that they overlap, in order of their ranges."""
+    new = sorted(new, key=_low)
+    kept = [segment for segment in segments if not overlapping(new, segment)]
+    return tuple(sorted([*kept, *new], key=_low))
+
+
+def duplicate(epoch: EpochRecord, number: int, created: int) -> EpochRecord:
+    """Epoch `number`, with the segment numbers and ranges of another one (as a rolling transaction makes it)."""
+    segments = (SegmentRecord(segment_id(segment_number(s.id), number), s.low, s.high) for s in epoch.segments)
+    return EpochRecord(number, created, tuple(segments), epoch.reference)
+
+
+def overlapping(segments: Sequence[SegmentRecord], segment: SegmentRecord) -> Sequence[SegmentRecord]:
+    """Those of `segments`, an epoch's or a cut's in order of their ranges, that overlap `segment`."""
+    first = bisect_right(segments, segment.low, key=_high)
+    return segments[first : bisect_left(segments, segment.high, first, key=_low)]
+
+
+class Front:
+    """The segments of a cut, in order of their key ranges. They may leave keys out: what it has there is GONE."""
+
+    def __init__(self, segments: Iterable[SegmentRecord]) -> None:
+        self._segments = sorted(segments, key=_low)
+
+    def at(self, segment: SegmentRecord) -> int:
+        """The cut's segment where `segment` is. The cut lies before that, in it, or behind it as their ids compare."""
+        place = bisect_left(self._segments, segment.high, key=_high)
+        if place == len(self._segments) or self._segments[place].low >= segment.high:
+            return GONE
+        return self._segments[place].id
+
+    def over(self, segment: SegmentRecord) -> Iterator[int]:
+        """All segments of the cut that overlap `segment`; GONE where it leaves out some of its keys."""
+        reached = segment.low
+        for other in overlapping(self._segments, segment):
+            if other.low > reached:
+                yield GONE
+            yield other.id
+            reached = other.high
+        if reached < segment.high:
+            yield GONE
+
+    def overlap(self) -> tuple[SegmentRecord, SegmentRecord] | None:
+        """Two of the segments that overlap each other."""
+        return next(((one, other) for one, other in pairwise(self._segments) if other.low < one.high), None)
+
+    def gap(self) -> tuple[float, float] | None:
+        """The first range of keys that is left out."""
+        reached = 0.0
+        for segment in self._segments:
+            if segment.low > reached:
+                return reached, segment.low
+            reached = segment.high
+        return (reached, 1.0) if reached < 1.0 else None
+
+
+class Epochs:
+    """The segments of a stream from its head on.
+
+    epochs: consecutive ones, from the first one with a segment of the head cut. head: the head cut's positions.
+    Segments that lie before the head are not there any more, though `epochs` may still name them.
+    """
+
+    def __init__(self, epochs: Sequence[EpochRecord], head: Positions) -> None:
+        self._epochs = epochs
+        self._first = epochs[0].epoch
+        self._last_epochs: dict[int, int] = {}
+        self._named: dict[int, SegmentRecord] = {}
+        for epoch in epochs:
+            for segment in epoch.segments:
+                self._named[segment.id] = segment
+                self._last_epochs[segment.id] = epoch.epoch
+        front = Front(self._named[number] for number in head)
+        self.segments: dict[int, SegmentRecord] = {
+            number: segment for number, segment in sorted(self._named.items()) if front.at(segment) <= number
+        }
+        """All segments that are there, by their ids and in the order of them."""
+        self._ids = list(self.segments)
+
+    # --- segments ----------------------------------------------------------------------------------------------
+
+    def successors(self, number: int) -> list[SegmentRecord]:
+        """The segments that took the place of one: those of the epoch that sealed it. None for one that is open."""
+        following = self._last_epochs[number] + 1 - self._first
+        if following == len(self._epochs):
+            return []
+        return list(overlapping(self._epochs[following].segments, self.segments[number]))
+
+    def predecessors(self, number: int) -> list[SegmentRecord]:
+        """The segments whose place one took: those of the epoch before it, without those that are gone."""
+        before = segment_epoch(number) - 1 - self._first
+        if before < 0:
+            return []
+        found = overlapping(self._epochs[before].segments, self.segments[number])
+        return [segment for segment in found if segment.id in self.segments]
+
+    def epoch(self, number: int) -> EpochRecord:
+        """An epoch by its number."""
+        return self._epochs[number - self._first]
+
+    def span(self, positions: Positions) -> dict[int, int]:
+        """For each segment of a cut the last epoch, up to the newest one that any of them was made in, that has it."""
+        newest = max(map(segment_epoch, positions))
+        return {number: min(self._last_epochs[number], newest) for number in positions}
+
+    def first_epoch(self, positions: Positions) -> int:
+        """The first epoch that is needed when a cut is the head: those before it have no segment of it or behind it."""
+        return min(self._last_epochs[number] for number in positions)
+
+    # --- cuts --------------------------------------------------------------------------------------------------
+
+    def front(self, positions: Positions) -> Front:
+        """Those segments of a cut that are still there."""
+        return Front(self.segments[number] for number in positions if number in self.segments)
+
+    def gone(self, positions: Positions) -> list[int]:
+        """Those segments of a cut that lie before the head, as far as can be told."""
+        return [number for number in positions if number not in self.segments]
+
+    def problem(self, positions: Positions) -> str | None:
+        """Why these are not the positions of a cut; None if they are. What lies before the head can be judged less."""
+        gone = self.gone(positions)
+        unknown = [number for number in gone if number not in self._named and segment_epoch(number) >= self._first]
+        if unknown:
+            return f"the stream has no segment {unknown[0]}"
+        front = self.front(positions)
+        twice, gap = front.overlap(), front.gap()
+        if twice is not None:
+            return f"segments {twice[0].id} and {twice[1].id} have some keys in common, so one follows the other"
+        if gap is not None and not gone:
+            return f"none of its segments has the keys between {gap[0]} and {gap[1]}"
+        if gap is None and gone:
+            return f"segment {gone[0]} was deleted, and the other segments have all keys"
+        return self._unreachable(positions, front, bool(gone))
+
+    def _unreachable(self, positions: Positions, front: Front, gone: bool) -> str | None:
+        known = [number for number in positions if number in self.segments]
+        if not known:
+            return None
+        for number in self._within(GONE if gone else min(known), max(known)):
+            places = list(front.over(self.segments[number])) if number not in positions else []
+            if places and min(places) < number < max(places):
+                return f"it lies before segment {number} for some keys and behind it for others: no reader gets there"
+        return None
+
+    def _within(self, first: int, last: int) -> list[int]:
+        """The segments with ids between these two, both included."""
+        return self._ids[bisect_left(self._ids, first) : bisect_right(self._ids, last)]
+
+    def compare(self, one: Positions, other: Positions) -> Comparison:
+        """How one cut lies to another. Both have to be valid.
+
+        Of segments that are gone only ids are left to tell it by. In doubt they are not taken for lower ones.
+        """
+        lower = any(self._lower(one, other))
+        if lower and any(self._lower(other, one)):
+            return Comparison.OVERLAPS
+        return Comparison.BEFORE if lower else Comparison.EQUAL_OR_AFTER
+
+    def _lower(self, one: Positions, other: Positions) -> Iterator[bool]:
+        """For each segment of a cut whether it is before what another cut has in its place."""
+        front = self.front(other)
+        gone = min((number for number in self.gone(other) if number not in one), default=None)
+        for number, offset in one.items():
+            if number in other:
+                yield offset < other[number]
+            elif number not in self.segments:
+                yield gone is None or number < gone
+            else:
+                yield any(number < place for place in front.over(self.segments[number]))
+
+    def before(self, positions: Positions) -> list[int]:
+        """The segments that lie wholly before a cut."""
+        front = self.front(positions)
+        newest = max((number for number in positions if number in self.segments), default=GONE)
+        return [number for number in self._within(0, newest) if front.at(self.segments[number]) > number]
+
+    def between(self, start: Positions, end: Positions) -> list[int]:
+        """The segments with a range between two cuts, an empty one maybe, in order of ids, so of epochs."""
+        begin, finish = self.front(start), self.front(end)
+        first = GONE if self.gone(start) else min(start)
+        return [
+            number
+            for number in self._within(first, max(end))
+            if begin.at(self.segments[number]) <= number <= finish.at(self.segments[number])
+        ]
+
+    def ranges(self, start: Positions, end: Positions, length: Callable[[int], int]) -> dict[int, tuple[int, int]]:
+        """The range of each segment that is there between two cuts, in order of epochs; empty ones too.
+
+        `length` tells how long a sealed segment is. The first cut has to be before the second one, or equal.
+        """
+        return {
+            number: (start.get(number, 0), end[number] if number in end else length(number))
+            for number in self.between(start, end)
+        }
+
+    def size(self, start: Positions, end: Positions, length: Callable[[int], int]) -> int:
+        """Bytes between two cuts, as far as they are there."""
+        return sum(high - low for low, high in self.ranges(start, end, length).values())
+
+    def later(self, one: Positions, other: Positions) -> dict[int, int]:
+        """The cut that is, for each key, the later one of two. What is gone in one of them is there in the other."""
+        return self._chosen(one, other, later=True)
+
+    def earlier(self, one: Positions, other: Positions) -> dict[int, int]:
+        """The cut that is, for each key, the earlier one of two."""
+        gone = {number: min(one.get(number, at), other.get(number, at)) for number, at in self._all_gone(one, other)}
+        return {**gone, **self._chosen(one, other, later=False)}
+
+    def _all_gone(self, one: Positions, other: Positions) -> Iterator[tuple[int, int]]:
+        return ((number, at) for number, at in (*one.items(), *other.items()) if number not in self.segments)
+
+    def _chosen(self, one: Positions, other: Positions, later: bool) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for mine, yours in ((one, other), (other, one)):
+            front = self.front(yours)
+            for number, offset in mine.items():
+                if number not in self.segments:
+                    continue
+                place = front.at(self.segments[number])
+                if number == place:
+                    found[number] = max(offset, yours[number]) if later else min(offset, yours[number])
+                elif (number > place) is later:
+                    found[number] = offset
+        return found
+
+
+def _low(segment: SegmentRecord) -> float:
+    return segment.low
+
+
+def _high(segment: SegmentRecord) -> float:
+    return segment.high

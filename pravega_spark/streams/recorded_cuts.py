@@ -1,0 +1,153 @@
+"""The stream cuts that were recorded for retention, in the order of their times (Pravega: RetentionSet).
+
+A segment holds the cuts one behind the other, and another one a record of 24 bytes for each: how many bytes the stream
+had before it, where the cut lies, and when it was recorded. None of the three ever descends, so the records are
+searched as the index of events is: what a search costs hardly depends on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgpack
+import numpy as np
+
+from engine.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, TruncateSegment, UpdateKind
+from engine.segments import Segment
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.index import RECORD_SIZE, IndexReader, Record, encode_records
+from pravega_spark.streams.snapshot import Snapshot
+
+_LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
+_LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
+"""Core attributes of the segment with the records, which are always at hand."""
+
+
+class Recorded(NamedTuple):
+    """A recorded cut: its number, when it was recorded (ms since the epoch), how many bytes the stream had before."""
+
+    number: int
+    time: int
+    size: int
+
+
+class RecordedCuts:
+    """The recorded cuts of a stream, as of a snapshot. Each search reads a block or two of the records."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._stream = snapshot.stream
+        self._names = f"{self._stream.key}/recorded", f"{self._stream.key}/recorded#index"
+        known = self._stream.container.activated(self._names, snapshot.state)
+        self._cuts, self._records = (known[name] for name in self._names)
+        self._index: IndexReader | None = None
+
+    def latest(self) -> Recorded | None:
+        """The last one. Nothing is read for it."""
+        records = self._records
+        if records is None or records.length == records.start_offset:
+            return None
+        number = records.length // RECORD_SIZE - 1
+        return Recorded(number, records.attributes[_LATEST_TIME], records.attributes[_LATEST_SIZE])
+
+    @property
+    def last_time(self) -> int | None:
+        """When the last one was recorded, be it forgotten since. Nothing is read for it."""
+        return self._records.attributes.get(_LATEST_TIME) if self._records is not None else None
+
+    def last_of_size(self, most: int) -> Recorded | None:
+        """The last one with at most so many bytes before it."""
+        return self._before(self._number(self._reader().locate_offset(most + 1)))
+
+    def first_of_size(self, least: int) -> Recorded | None:
+        """The first one with at least so many bytes before it."""
+        return self._at(self._number(self._reader().locate_offset(least)))
+
+    def last_of_time(self, most: int) -> Recorded | None:
+        """The last one that was recorded then or earlier."""
+        return self._before(self._number(self._reader().locate_time(most + 1)))
+
+    def first_of_time(self, least: int) -> Recorded | None:
+        """The first one that was recorded then or later."""
+        return self._at(self._number(self._reader().locate_time(least)))
+
+    def before(self, recorded: Recorded) -> Recorded | None:
+        """The one recorded before another."""
+        return self._before(recorded.number)
+
+    def cut(self, recorded: Recorded) -> StreamCut:
+        """The cut itself."""
+        place = self._row(recorded.number)[1]
+        last = recorded.number + 1 == self._end
+        end = self._known(self._cuts).length if last else self._row(recorded.number + 1)[1]
+        positions = msgpack.unpackb(
+            self._stream.container.read(self._names[0], place, end), strict_map_key=False
+        )
+        return StreamCut(self._stream.scope, self._stream.name, positions)
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def record(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
+        """The operations that record a cut, unless somebody else has recorded one meanwhile (BadOffset)."""
+        cuts, records = self._cuts, self._records
+        operations: list[Operation] = [] if cuts is not None else [CreateSegment(name) for name in self._names]
+        place, index = (cuts.length if cuts is not None else 0), (records.length if records is not None else 0)
+        moment = max(time_ms, self.last_time or 0)
+        row = np.array([[size, place, moment]])
+        updates = (
+            AttributeUpdate(_LATEST_TIME, UpdateKind.REPLACE, moment),
+            AttributeUpdate(_LATEST_SIZE, UpdateKind.REPLACE, size),
+        )
+        return [
+            *operations,
+            Append(self._names[0], Payload(msgpack.packb(dict(positions))), place),
+            Append(self._names[1], Payload(encode_records(row)), index, updates),
+        ]
+
+    def forget(self, size: int) -> list[Operation]:
+        """The operations that forget the cuts that lie before the first `size` bytes of the stream, or at their end."""
+        last = self.last_of_size(size)
+        if last is None or self._records is None:
+            return []
+        following = last.number + 1
+        end = self._known(self._cuts).length if following == self._end else self._row(following)[1]
+        return [TruncateSegment(self._names[0], end), TruncateSegment(self._names[1], following * RECORD_SIZE)]
+
+    # --- the records -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _known(segment: Segment | None) -> Segment:
+        assert segment is not None
+        return segment
+
+    @property
+    def _first(self) -> int:
+        return self._records.start_offset // RECORD_SIZE if self._records is not None else 0
+
+    @property
+    def _end(self) -> int:
+        return self._records.length // RECORD_SIZE if self._records is not None else 0
+
+    def _reader(self) -> IndexReader:
+        if self._index is None:
+            container, name = self._stream.container, self._names[1]
+            self._index = IndexReader(
+                lambda start, end: container.read(name, start, end), self._first * RECORD_SIZE, self._end * RECORD_SIZE
+            )
+        return self._index
+
+    def _number(self, found: Record | None) -> int:
+        """The number of a record that a search found: places never repeat, unlike times and sizes."""
+        return self._end if found is None else self._reader().position_of_count(found.count)
+
+    def _row(self, number: int) -> list[int]:
+        return self._reader().records(number, number + 1)[0].tolist()
+
+    def _at(self, number: int) -> Recorded | None:
+        if not self._first <= number < self._end:
+            return None
+        size, _, time_ms = self._row(number)
+        return Recorded(number, time_ms, size)
+
+    def _before(self, number: int) -> Recorded | None:
+        return self._at(number - 1)

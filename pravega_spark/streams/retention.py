@@ -1,0 +1,199 @@
+"""Retention: which stream cut a policy truncates a stream at, and the truncation there (PDP-19; Pravega:
+StreamMetadataTasks.retention).
+
+At most once in a period the tail cut is recorded. A policy is held against the recorded cuts, so what it keeps is right
+to one period. Subscribers hold back what they have not read, up to the policy's maximum.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from engine.errors import BadKeyVersion, BadOffset, SegmentExists
+from engine.operations import CheckEntry
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.streams import changes
+from pravega_spark.streams.changes import STREAMS
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts
+from pravega_spark.streams.records import RetentionPolicy
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.subscribers import subscribers
+
+PERIOD = 1800.0
+"""Seconds between two recorded cuts (Pravega: controller.retention.frequency.minutes)."""
+
+
+class Retained(NamedTuple):
+    """What a run did: the cut that it recorded, and the one that it truncated at, if any; bytes: how many went."""
+
+    recorded: StreamCut | None = None
+    truncated: StreamCut | None = None
+    bytes: int = 0
+
+
+NOTHING = Retained()
+
+
+def due(stream: Stream, now: int | None = None, period: float = PERIOD) -> bool:
+    """Whether there is something to do, as far as this process knows: nothing is requested."""
+    snapshot = stream.snapshot(refresh=False)
+    if snapshot.record.retention is None or snapshot.record.sealed:
+        return False
+    last = RecordedCuts(snapshot).last_time
+    return last is None or _now(now) - last >= 1000 * period
+
+
+def retain(
+    stream: Stream, now: int | None = None, period: float = PERIOD, dry_run: bool = False
+) -> Retained:
+    """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
+
+    now: ms since the epoch. dry_run: only tell what would be truncated, with the cuts recorded so far. May be repeated,
+    and run by several processes at a time. Raises StreamNotFound, StorageError.
+    """
+    stream.snapshot()
+    moment, recorded = _now(now), None
+    if not dry_run:
+        if not due(stream, moment, period):
+            return NOTHING
+        recorded = _record(stream, moment)
+    while True:
+        with suppress(BadKeyVersion, InvalidStreamCut):  # the stream was scaled, or truncated further, meanwhile
+            found = stream.look(lambda snapshot: _planned(snapshot, moment))
+            if found is None:
+                return Retained(recorded)
+            cut, size, operations = found
+            if not dry_run:
+                stream.container.commit(operations)
+            return Retained(recorded, cut, size)
+
+
+def _record(stream: Stream, moment: int) -> StreamCut | None:
+    """Record the tail cut. None if somebody else has just done so."""
+    snapshot = stream.snapshot()
+    cut, history = snapshot.tail_cut(), snapshot.record.history
+    size = snapshot.record.passed + history.size(snapshot.record.head_positions(), cut.positions, snapshot.length)
+    operations = RecordedCuts(snapshot).record(cut.positions, size, moment)
+    try:
+        stream.container.commit([CheckEntry(STREAMS, stream.key, snapshot.record.version), *operations])
+    except (BadKeyVersion, BadOffset, SegmentExists):
+        return None
+    return cut
+
+
+def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[changes.Operation]] | None:
+    """Where to truncate, how many bytes go, and the operations; None if there is nothing to do."""
+    policy = snapshot.record.retention
+    if policy is None or snapshot.record.sealed:
+        return None
+    plan = _Plan(snapshot, policy, moment)
+    cut = plan.cut()
+    if cut is None:
+        return None
+    history, head = snapshot.record.history, snapshot.record.head_positions()
+    if cut.positions == head or history.gone(cut.positions):
+        return None
+    if history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
+        return None  # it intersects with the truncation that was before
+    change = changes.truncate(snapshot, cut)
+    size = history.size(head, cut.positions, snapshot.length)
+    forgotten = plan.recorded.forget(snapshot.record.passed + size)
+    return cut, size, [*change.committed(snapshot.stream.key), *forgotten]
+
+
+class _Plan:
+    """The decision for one snapshot: the recorded cuts by what truncating there would keep, bytes or milliseconds."""
+
+    def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int) -> None:
+        self.recorded = RecordedCuts(snapshot)
+        self._snapshot = snapshot
+        self._policy = policy
+        self._by_size = policy.kind == "size"
+        latest = self.recorded.latest()
+        self._end = moment if not self._by_size else latest.size if latest is not None else 0
+        self._last = self.recorded.last_of_size if self._by_size else self.recorded.last_of_time
+        self._first = self.recorded.first_of_size if self._by_size else self.recorded.first_of_time
+
+    def cut(self) -> StreamCut | None:
+        """Where to truncate, or None."""
+        least = self._last(self._end - self._policy.limit)  # keeps the least of those that keep enough
+        if least is None:
+            return None
+        slowest = self._slowest()
+        if slowest is None:
+            return self.recorded.cut(least)
+        return (self._by_bytes if self._by_size else self._by_age)(least, slowest)
+
+    def _slowest(self) -> StreamCut | None:
+        """The cut before all that some subscriber has not read yet; None without subscribers."""
+        cuts = [cut for cut in subscribers(self._snapshot.stream).values() if self._is_valid(cut)]
+        slowest = None
+        for cut in cuts:
+            slowest = cut if slowest is None else self._snapshot.earlier(slowest, cut)
+        return slowest if slowest is None else self._snapshot.past_head(slowest, self._snapshot.tail_cut())
+
+    def _is_valid(self, cut: StreamCut) -> bool:
+        with suppress(InvalidStreamCut):
+            self._snapshot.check(cut)
+            return True
+        return False
+
+    def _by_bytes(self, least: Recorded, slowest: StreamCut) -> StreamCut | None:
+        retained = self._end - self._size_before(slowest)
+        if retained < self._policy.limit:
+            cut = self.recorded.cut(least)
+            return cut if self._order(cut, slowest) is Comparison.BEFORE else self._last_before(slowest)
+        if self._policy.maximum is None or retained < self._policy.maximum:
+            return slowest
+        most = self._most(least)
+        return self.recorded.cut(most) if self._end - most.size < retained else slowest
+
+    def _by_age(self, least: Recorded, slowest: StreamCut) -> StreamCut | None:
+        cut = self.recorded.cut(least)
+        order = self._order(cut, slowest)
+        if order is Comparison.BEFORE:
+            return cut
+        if order is Comparison.OVERLAPS:
+            return self._last_before(slowest)
+        too_old = self._last(self._end - self._policy.maximum) if self._policy.maximum is not None else None
+        if too_old is not None:
+            late = self._order(slowest, self.recorded.cut(too_old))
+            if late is Comparison.BEFORE:
+                return self.recorded.cut(self._most(least))
+            if late is Comparison.OVERLAPS:
+                return self.recorded.cut(too_old)
+        return slowest
+
+    def _most(self, least: Recorded) -> Recorded:
+        """The cut that keeps the most of those that keep enough and not too much; `least` if there is none."""
+        if self._policy.maximum is None:
+            return least
+        found = self._first(self._end - self._policy.maximum)
+        return found if found is not None and found.number <= least.number else least
+
+    def _last_before(self, slowest: StreamCut) -> StreamCut | None:
+        """The last recorded cut that no subscriber still needs anything before."""
+        found = self.recorded.last_of_size(self._size_before(slowest))
+        while found is not None:
+            cut = self.recorded.cut(found)
+            if self._order(slowest, cut) is Comparison.EQUAL_OR_AFTER:
+                return cut
+            found = self.recorded.before(found)
+        return None
+
+    def _order(self, one: StreamCut, other: StreamCut) -> Comparison:
+        return self._snapshot.record.history.compare(one.positions, other.positions)
+
+    def _size_before(self, cut: StreamCut) -> int:
+        """How many bytes the stream has had before a cut."""
+        record = self._snapshot.record
+        return record.passed + record.history.size(record.head_positions(), cut.positions, self._snapshot.length)
+
+
+def _now(now: int | None) -> int:
+    return int(time.time() * 1000) if now is None else now

@@ -1,0 +1,91 @@
+"""The subscribers of a stream: the reader groups whose released cuts hold back its retention (PDP-47).
+
+Each has an entry in a table of the stream's container (X1), `<scope>/<stream>/<subscriber>`: the bytes of the last cut
+that it released. It only moves forward.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from engine.errors import BadKeyVersion
+from engine.operations import PutEntry
+from engine.state import NOT_EXISTS
+from engine.tables import Entry
+from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.streams.changes import SUBSCRIBERS
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.stream import Stream
+
+
+class NotSubscribed(StreamError):
+    """The stream has no subscriber of that name."""
+
+    def __init__(self, stream: str, name: str) -> None:
+        super().__init__(
+            f"stream {stream} has no subscriber {name}: make the reader group with retention 'manual' or 'automatic'"
+        )
+        self.stream = stream
+        self.name = name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.name)
+
+
+def subscribers(stream: Stream) -> dict[str, StreamCut]:
+    """The last cut that each subscriber of a stream has released, by the subscriber's name, up to date."""
+    container, prefix = stream.container, f"{stream.key}/"
+    container.refresh()
+    return {
+        key.removeprefix(prefix): StreamCut.from_bytes(entry.value)
+        for key, entry in sorted(container.scan_entries(SUBSCRIBERS, prefix))
+        if entry.value is not None
+    }
+
+
+def subscribe(stream: Stream, name: str, cut: StreamCut, *, anew: bool = False) -> None:
+    """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
+    with suppress(BadKeyVersion):
+        expected = None if anew else NOT_EXISTS
+        stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), cut.to_bytes(), expected)])
+
+
+def unsubscribe(stream: Stream, name: str) -> None:
+    """Let a subscriber hold back nothing any more."""
+    entry = _entry(stream, name)
+    while entry is not None and entry.value is not None:
+        with suppress(BadKeyVersion):
+            stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), None, entry.version)])
+            return
+        entry = _entry(stream, name)
+
+
+def release(stream: Stream, name: str, cut: StreamCut) -> None:
+    """A subscriber needs nothing before this cut any more (Pravega: updateSubscriberStreamCut).
+
+    Raises NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that lies, anywhere, before the last one.
+    """
+    snapshot = stream.snapshot()
+    snapshot.check(cut)
+    while True:
+        entry = _entry(stream, name)
+        if entry is None or entry.value is None:
+            raise NotSubscribed(stream.key, name)
+        last = StreamCut.from_bytes(entry.value)
+        if cut == last:
+            return
+        if snapshot.record.history.compare(cut.positions, last.positions) is not Comparison.EQUAL_OR_AFTER:
+            raise InvalidStreamCut(f"stream cut {cut} is behind {last}, which subscriber {name} has released already")
+        with suppress(BadKeyVersion):
+            stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), cut.to_bytes(), entry.version)])
+            return
+
+
+def _key(stream: Stream, name: str) -> str:
+    return f"{stream.key}/{name}"
+
+
+def _entry(stream: Stream, name: str) -> Entry | None:
+    container, key = stream.container, _key(stream, name)
+    return container.entries(SUBSCRIBERS, [key], container.refresh())[key]

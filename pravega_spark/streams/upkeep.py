@@ -1,0 +1,53 @@
+"""What a stream needs from time to time, and whoever commits to it sees to: retention and scaling by its policies.
+
+Nobody has to run a job for them, but may. A commit is never slowed down by more than a look at what this process knows;
+once in a minute it pays for what is due. What fails is logged, and is tried again by a later commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from chunkstore import StorageError
+from engine.errors import EngineError
+from engine.root import Root
+from pravega_spark.errors import StreamError
+from pravega_spark.streams import retention, scaling
+from pravega_spark.streams.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+PAUSE = 60.0
+"""Seconds between two looks of a process at what is due."""
+
+_lock = threading.Lock()
+_looked: WeakKeyDictionary[Root, dict[str, float]] = WeakKeyDictionary()
+
+
+def after_commit(stream: Stream) -> None:
+    """Called by who has just committed to a stream."""
+    if _is_time(stream):
+        _try(stream, "retention", lambda: retention.due(stream) and retention.retain(stream))
+        _try(stream, "scaling", lambda: scaling.scale(stream))
+
+
+def _is_time(stream: Stream) -> bool:
+    now = time.monotonic()
+    with _lock:
+        looked = _looked.setdefault(stream.root, {})
+        if now - looked.get(stream.key, -PAUSE) < PAUSE:
+            return False
+        looked[stream.key] = now
+    record = stream.snapshot(refresh=False).record
+    return record.retention is not None or record.scaling.kind != "fixed"
+
+
+def _try(stream: Stream, what: str, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except (StreamError, EngineError, StorageError) as error:
+        logger.warning("%s of stream %s failed and will be tried again: %s", what, stream.key, error)

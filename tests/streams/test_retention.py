@@ -1,0 +1,216 @@
+"""Retention: what is kept is what the policy says, held against every recorded cut one by one."""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from chunkstore.testing import CountingStore, SimulatedStore
+from engine.container import Settings
+from engine.operations import Payload
+from engine.reads import Stores
+from engine.root import Root, RootConfig
+from pravega_spark.streams import retention, subscribers
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.recorded_cuts import RecordedCuts
+from pravega_spark.streams.stream import Part, Stream
+
+MINUTE = 60_000
+
+
+def stream_on(store: object) -> Stream:
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))  # type: ignore[arg-type]
+    return Stream(root, "sc", "st")
+
+
+def made(policy: RetentionPolicy | None, segments: int = 2) -> Stream:
+    stream = stream_on(SimulatedStore(0))
+    stream.create(ScalingPolicy(min_segments=segments), policy)
+    return stream
+
+
+def write(stream: Stream, sizes: Sequence[int]) -> None:
+    """An event of so many bytes, its header included, to each of the segments in turn."""
+    segments = stream.snapshot().record.current.segments
+    parts = []
+    for place, segment in enumerate(segments):
+        own = [b"." * (size - 8) for size in sizes[place :: len(segments)]]
+        if own:
+            framed = frame_column(pa.array(own, pa.binary()), None, 1)
+            records = sparse_records(framed.lengths, 0)
+            parts.append(Part(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
+    stream.write(parts)
+
+
+class Kept(NamedTuple):
+    """A recorded cut, as the test remembers it."""
+
+    time: int
+    size: int
+    cut: StreamCut
+
+
+def chosen(policy: RetentionPolicy, now: int, cuts: Sequence[Kept], slowest: StreamCut | None, stream: Stream) -> StreamCut | None:
+    """The rules of Pravega, step by step over all recorded cuts (facts 5.4)."""
+    record, snapshot = stream.snapshot().record, stream.snapshot()
+
+    def order(one: StreamCut, other: StreamCut) -> Comparison:
+        return record.history.compare(one.positions, other.positions)
+
+    def retained(cut: Kept) -> int:
+        return cuts[-1].size - cut.size if policy.kind == "size" else now - cut.time
+
+    enough = [cut for cut in cuts if retained(cut) >= policy.limit]
+    if not enough:
+        return None
+    least = enough[-1]
+    not_too_much = [cut for cut in enough if policy.maximum is not None and retained(cut) <= policy.maximum]
+    most = not_too_much[0] if not_too_much else least
+    if slowest is None:
+        return least.cut
+    before = [cut for cut in cuts if order(slowest, cut.cut) is Comparison.EQUAL_OR_AFTER]
+    latest_before = before[-1].cut if before else None
+    if policy.kind == "size":
+        size = record.passed + record.history.size(record.head_positions(), slowest.positions, snapshot.length)
+        left = cuts[-1].size - size
+        if left < policy.limit:
+            return least.cut if order(least.cut, slowest) is Comparison.BEFORE else latest_before
+        if policy.maximum is None or left < policy.maximum:
+            return slowest
+        return most.cut if retained(most) < left else slowest
+    if order(least.cut, slowest) is Comparison.BEFORE:
+        return least.cut
+    if order(least.cut, slowest) is Comparison.OVERLAPS:
+        return latest_before
+    old = [cut for cut in cuts if policy.maximum is not None and retained(cut) >= policy.maximum]
+    if old and order(slowest, old[-1].cut) is Comparison.BEFORE:
+        return most.cut
+    if old and order(slowest, old[-1].cut) is Comparison.OVERLAPS:
+        return old[-1].cut
+    return slowest
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("kind", ["size", "time"])
+def test_truncates_where_the_rules_say(kind: str, seed: int) -> None:
+    chance = random.Random(seed)
+    limit = chance.choice([0, 300, 1000, 3000]) if kind == "size" else chance.choice([0, 10, 40, 100]) * MINUTE
+    maximum = chance.choice([None, limit, 2 * limit, 3 * limit])
+    policy = RetentionPolicy(kind, limit, maximum)  # type: ignore[arg-type]
+    stream, now = made(policy), 10**12
+    names = ["one", "two"][: chance.randint(0, 2)]
+    cuts: list[Kept] = []
+    last = 0
+    for name in names:
+        subscribers.subscribe(stream, name, stream.snapshot().head_cut())
+    for _ in range(30):
+        now += chance.choice([1, 29, 30, 31, 100]) * MINUTE
+        write(stream, [chance.randint(8, 300) for _ in range(chance.randint(0, 4))])
+        if chance.random() < 0.15:
+            scale(stream, chance)
+        for name in names:
+            if chance.random() < 0.4:
+                advance(stream, name, chance)
+        snapshot, head = stream.snapshot(), stream.snapshot().head_cut()
+        record = snapshot.record
+        size = record.passed + record.history.size(head.positions, snapshot.tail_cut().positions, snapshot.length)
+        is_due = now - last >= 1000 * retention.PERIOD
+        if is_due:
+            last = now
+            cuts.append(Kept(now, size, snapshot.tail_cut()))
+        cut = chosen(policy, now, cuts, slowest_of(stream, names), stream) if is_due else None
+        behind = cut is not None and record.history.compare(cut.positions, head.positions) is Comparison.EQUAL_OR_AFTER
+        expected = cut if behind and cut != head else None
+        done = retention.retain(stream, now)
+        assert done.truncated == expected
+        assert done.recorded == (snapshot.tail_cut() if is_due else None)
+        if expected is not None:
+            record = stream.snapshot().record
+            assert stream.snapshot().head_cut() == expected
+            cuts = [kept for kept in cuts if kept.size > record.passed]
+        assert stream.snapshot().record.passed == (size - stream.snapshot().size())
+        assert retention.retain(stream, now) == retention.NOTHING
+
+
+def slowest_of(stream: Stream, names: Sequence[str]) -> StreamCut | None:
+    found = list(subscribers.subscribers(stream).values())
+    if not names:
+        return None
+    snapshot = stream.snapshot()
+    slowest = found[0]
+    for cut in found[1:]:
+        slowest = snapshot.earlier(slowest, cut)
+    return snapshot.past_head(slowest, snapshot.tail_cut())
+
+
+def advance(stream: Stream, name: str, chance: random.Random) -> None:
+    """A subscriber releases a cut somewhere behind the last one."""
+    snapshot = stream.snapshot()
+    last = snapshot.past_head(subscribers.subscribers(stream)[name], snapshot.tail_cut())
+    cut = snapshot.next_cut(last, snapshot.tail_cut(), max_events=chance.randint(1, 6))
+    if snapshot.record.history.compare(cut.positions, last.positions) is Comparison.EQUAL_OR_AFTER:
+        subscribers.release(stream, name, cut)
+
+
+def scale(stream: Stream, chance: random.Random) -> None:
+    segments = stream.snapshot().record.current.segments
+    if len(segments) == 2:
+        split = segments[chance.randint(0, 1)]
+        middle = (split.low + split.high) / 2
+        stream.scale([split.id], [(split.low, middle), (middle, split.high)])
+    else:
+        stream.scale([segment.id for segment in segments], [(0.0, 0.3), (0.3, 1.0)])
+
+
+def test_nothing_to_do_costs_one_read() -> None:
+    store = CountingStore(SimulatedStore(0))
+    stream = stream_on(store)
+    stream.create(ScalingPolicy(), RetentionPolicy.by_size(100))
+    write(stream, [50, 60])
+    assert retention.retain(stream, 10**12).recorded is not None
+    store.reset()
+    assert retention.retain(stream, 10**12 + MINUTE) == retention.NOTHING
+    assert sum(store.counts.values()) <= 2
+
+
+def test_a_stream_without_a_policy_keeps_everything() -> None:
+    stream = made(None)
+    write(stream, [50, 60])
+    assert retention.retain(stream, 10**12) == retention.NOTHING
+    assert not retention.due(stream)
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    stream = made(RetentionPolicy.by_size(0))
+    write(stream, [50, 60])
+    before = stream.snapshot().record
+    assert retention.retain(stream, 10**12, dry_run=True) == retention.NOTHING
+    retention._record(stream, 10**12)
+    told = retention.retain(stream, 10**12, dry_run=True)
+    assert told.truncated == stream.snapshot().tail_cut() and told.bytes == 110 and told.recorded is None
+    assert stream.snapshot().record == before
+    assert retention.retain(stream, 10**12 + 31 * MINUTE).truncated == told.truncated
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    stream, now = made(RetentionPolicy.by_size(200)), 10**12
+    for _ in range(20):
+        now += 30 * MINUTE
+        write(stream, [50, 50])
+        retention.retain(stream, now)
+    recorded = RecordedCuts(stream.snapshot())
+    assert recorded.latest() is not None
+    assert recorded._end - recorded._first == 2
+    assert stream.snapshot().size() == 200
+
+
+def test_policies_that_make_no_sense_are_refused() -> None:
+    for limit, maximum in ((-1, None), (10, 9)):
+        with pytest.raises(ValueError, match="keeps at least"):
+            RetentionPolicy.by_size(limit, maximum)

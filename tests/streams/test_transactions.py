@@ -1,0 +1,269 @@
+"""Transactions: all of their events or none, whatever happens to the stream and to whoever commits."""
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from chunkstore import Store
+from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
+from chunkstore.testing.faults import When
+from engine.container import Settings
+from engine.errors import BadOffset
+from engine.operations import Payload
+from engine.reads import Stores
+from engine.root import Root, RootConfig
+from engine.segments import EVENT_COUNT
+from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound
+from pravega_spark.streams import transactions
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.records import Routing, ScalingPolicy
+from pravega_spark.streams.scan import SliceReader, plan_slices
+from pravega_spark.streams.stream import Part, Stream
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Root]:
+    with Root.open(str(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stream(root: Root) -> Stream:
+    catalog = Catalog(root)
+    catalog.create_scope("sc")
+    catalog.create_stream("sc", "st", ScalingPolicy(min_segments=2))
+    return catalog.stream("sc", "st")
+
+
+def parts(routing: Routing, *events: str) -> list[Part]:
+    """Each event goes to a segment by its first letter: those of the alphabet's first half to the first one."""
+    found = []
+    for place, segment in enumerate(routing.segments):
+        own = [event for event in events if (ord(event[0]) - 97) * len(routing.segments) // 26 == place]
+        if own:
+            framed = frame_column(pa.array(own), None, 1)
+            records = sparse_records(framed.lengths, 0)
+            found.append(Part(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
+    return found
+
+
+def write(stream: Stream, *events: str) -> None:
+    routing = stream.snapshot().record.routing
+    stream.write(parts(routing, *events), planned=routing)
+
+
+def read(stream: Stream) -> list[str]:
+    """All events, in order of segments."""
+    snapshot = stream.snapshot()
+    slices = plan_slices(snapshot, snapshot.ranges(snapshot.head_cut(), snapshot.tail_cut()), 1 << 30)
+    reader = SliceReader(stream.root, stream.scope, stream.name)
+    return [
+        bytes(events.data[start + 8 : start + 8 + length]).decode()
+        for events in reader.read(slices)
+        for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True)
+    ]
+
+
+def check(stream: Stream, *events: str) -> None:
+    """The stream has these events, and its index says so too."""
+    assert sorted(read(stream)) == sorted(events)
+    snapshot = stream.snapshot()
+    assert snapshot.events() == len(events)
+    for number in snapshot.record.segment_ids():
+        segment = snapshot.segment(number)
+        assert snapshot.count_before(number, segment.length) == segment.attributes.get(EVENT_COUNT, 0)
+
+
+def begun(stream: Stream, *events: str) -> transactions.Transaction:
+    transaction, record = transactions.begin(stream)
+    if events:
+        transaction.write(parts(record.routing, *events))
+    return transaction
+
+
+def test_events_come_with_the_commit(stream: Stream) -> None:
+    write(stream, "before", "zero")
+    transaction = begun(stream, "a1", "z1", "a2")
+    write(stream, "between")
+    transaction.write(parts(transaction.record().routing, "z2"))
+    check(stream, "before", "zero", "between")
+    transaction.commit()
+    check(stream, "before", "zero", "between", "a1", "a2", "z1", "z2")
+    assert read(stream) == ["before", "between", "a1", "a2", "zero", "z1", "z2"]
+    assert stream.snapshot().record.epochs[-1].epoch == 0
+    transaction.commit()
+    write(stream, "after")
+    assert read(stream)[4] == "after"
+    assert leftovers(stream) == []
+
+
+def leftovers(stream: Stream) -> list[str]:
+    stream.container.refresh()
+    return [name for name in stream.container.state.segments if "#transaction" in name]
+
+
+def test_aborted_events_never_come(stream: Stream) -> None:
+    transaction = begun(stream, "a", "z")
+    transaction.abort()
+    transaction.abort()
+    check(stream)
+    assert leftovers(stream) == []
+    more = parts(stream.snapshot().record.routing, "a")
+    for call in (transaction.commit, transaction.ping, lambda: transaction.write(more)):
+        with pytest.raises(TransactionClosed, match="aborted"):
+            call()
+    committed = begun(stream)
+    committed.commit()
+    with pytest.raises(TransactionClosed, match="committed"):
+        committed.abort()
+    with pytest.raises(TransactionNotFound, match="never begun"):
+        transactions.Transaction(stream, uuid.uuid4()).commit()
+
+
+def test_a_transaction_outlives_scales(stream: Stream) -> None:
+    transaction = begun(stream, "a1", "n1", "z1")
+    record = stream.snapshot().record
+    stream.scale([record.current.segments[0].id], [(0.0, 0.25), (0.25, 0.5)])
+    write(stream, "between")
+    current = stream.snapshot().record.current.segments
+    stream.scale([segment.id for segment in current], [(0.0, 0.7), (0.7, 1.0)])
+    write(stream, "later")
+    transaction.commit()
+    record = stream.snapshot().record
+    assert [epoch.reference for epoch in record.epochs] == [0, 1, 2, 0, 2]
+    check(stream, "a1", "n1", "z1", "between", "later")
+    another = begun(stream, "b")
+    again = begun(stream, "c")
+    another.commit()
+    again.commit()
+    assert stream.snapshot().record.current == record.current
+    check(stream, "a1", "n1", "z1", "between", "later", "b", "c")
+
+
+def test_where_its_keys_have_one_segment_it_needs_no_epochs(stream: Stream) -> None:
+    transaction = begun(stream, "a1", "z1")
+    current = stream.snapshot().record.current.segments
+    with_one = Catalog(stream.root).stream("sc", "st")
+    with_one.update(ScalingPolicy(min_segments=1))
+    stream.scale([segment.id for segment in current], [(0.0, 1.0)])
+    transaction.commit()
+    assert [epoch.reference for epoch in stream.snapshot().record.epochs] == [0, 1]
+    check(stream, "a1", "z1")
+
+
+def test_a_sealed_stream_takes_no_transaction(stream: Stream) -> None:
+    transaction = begun(stream, "a")
+    stream.seal()
+    with pytest.raises(StreamSealed):
+        transaction.commit()
+    with pytest.raises(StreamSealed):
+        transactions.begin(stream)
+    transaction.abort()
+    check(stream)
+
+
+def test_a_deleted_stream_leaves_nothing(stream: Stream) -> None:
+    transaction = begun(stream, "a")
+    stream.seal()
+    stream.delete()
+    assert leftovers(stream) == []
+    assert list(transactions.transactions(stream)) == []
+    Catalog(stream.root).create_stream("sc", "st")
+    with pytest.raises(TransactionNotFound):
+        transaction.commit()
+
+
+def test_leases(stream: Stream) -> None:
+    kept, lost = begun(stream, "a"), begun(stream, "b")
+    now = kept.record().changed
+    kept.ping(3000)
+    assert [found.id for found in transactions.expire(stream, now + 700_000)] == [lost.id]
+    assert transactions.expire(stream, now + 700_000) == []
+    found = {found.id: record.status for found, record in transactions.transactions(stream)}
+    assert found == {kept.id: "open", lost.id: "aborted"}
+    kept.commit()
+    check(stream, "a")
+    transactions.expire(stream, now + 200_000_000)
+    assert list(transactions.transactions(stream)) == []
+    for lease in (0, -1, 31 * 86_400):
+        with pytest.raises(ValueError, match="lease"):
+            transactions.begin(stream, lease)
+
+
+def test_two_processes_commit_at_the_same_time(stream: Stream, tmp_path: Path) -> None:
+    transaction = begun(stream, *(f"a{number}" for number in range(100)))
+    with Root.open(str(tmp_path)) as other:
+        elsewhere = transactions.Transaction(Catalog(other).stream("sc", "st"), transaction.id)
+        elsewhere.write(parts(elsewhere.record().routing, "z"))
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(one.commit) for one in (transaction, elsewhere)]:
+                done.result()
+    check(stream, *(f"a{number}" for number in range(100)), "z")
+
+
+def test_what_is_written_while_it_is_committed_is_in_it_or_refused(stream: Stream, tmp_path: Path) -> None:
+    """The commit has looked at the transaction's index before others write to it."""
+    transaction = begun(stream, "a1")
+    record = transaction.record()
+    operations = transaction._commit(record)
+    transaction.write(parts(record.routing, "a2"))
+    with pytest.raises(BadOffset):
+        stream.container.commit(operations)
+    transaction.commit()
+    check(stream, "a1", "a2")
+
+
+# --- crashes -----------------------------------------------------------------------------------------------------
+
+
+def stream_on(store: Store) -> Stream:
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+    return Stream(root, "sc", "st")
+
+
+def prepared(store: Store) -> transactions.Transaction:
+    """Begun two scales ago, with events in both of its segments, on a stream with others' events."""
+    stream = stream_on(store)
+    stream.create(ScalingPolicy(min_segments=2))
+    write(stream, "early")
+    transaction = begun(stream, "a1", "z1", "a2")
+    first = stream.snapshot().record.current.segments[0].id
+    stream.scale([first], [(0.0, 0.25), (0.25, 0.5)])
+    write(stream, "between")
+    stream.container.flush()
+    stream.scale([segment.id for segment in stream.snapshot().record.current.segments], [(0.0, 0.7), (0.7, 1.0)])
+    return transaction
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_request_of_its_end(when: When, end: str) -> None:
+    """After two scales: all or none in any cut, and what was not finished can be finished by another process."""
+    all_events = ["early", "between", *(["a1", "a2", "z1"] if end == "commit" else [])]
+    status = {"commit": "committed", "abort": "aborted"}[end]
+    number, crashed = 0, True
+    while crashed:
+        number += 1
+        inner = SimulatedStore(0)
+        transaction = prepared(inner)
+        crashing = FaultStore(inner, crash_at(number, when))
+        try:
+            getattr(transactions.Transaction(stream_on(crashing), transaction.id), end)()
+            crashed = False
+        except Crashed:
+            pass
+        stream = stream_on(inner)
+        found = sorted(read(stream))
+        assert found in (sorted(all_events), ["between", "early"])
+        check(stream, *found)
+        getattr(transactions.Transaction(stream, transaction.id), end)()
+        check(stream, *all_events)
+        assert leftovers(stream) == []
+        assert transactions.Transaction(stream_on(inner), transaction.id).record().status == status
+    assert number > 3
