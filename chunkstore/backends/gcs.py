@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from chunkstore.backends.bucket import BucketStore, Failed
 from chunkstore.errors import Unsupported
-from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
+from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _MOST_SOURCES = 32  # of one compose
 _PAGE = 1000  # objects that one request lists

@@ -29,7 +29,6 @@ from chunkstore.errors import (
     StorageUnavailable,
 )
 from chunkstore.port import (
-    Data,
     ObjectInfo,
     Outcome,
     Parts,

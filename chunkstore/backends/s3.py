@@ -16,7 +16,7 @@ from typing import Any
 
 from chunkstore.backends.bucket import BucketStore, Failed
 from chunkstore.errors import StorageRefused, Unsupported
-from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
+from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _LARGEST_CREATE = 90 * 2**20  # some servers forget the condition when a multipart upload completes: one request
 _SMALLEST_PART = 5 * 2**20  # of a multipart upload, but for its last

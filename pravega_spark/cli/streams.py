@@ -261,12 +261,13 @@ def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
 @pass_session
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
     """Let the retention policy truncate the stream, if its last cut was recorded a period ago."""
+    manager = session.manager
     if not dry_run:
         session.insist(yes, f"This would remove from stream {name} what its retention policy does not keep.")
-    done = session.manager.retain(*name, period=period, dry_run=dry_run)
+    done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
-        "recorded": _cut_row(done.recorded) if done.recorded is not None else None,
-        "truncated": _cut_row(done.truncated) if done.truncated is not None else None,
+        "recorded": done.recorded.as_text() if done.recorded is not None else None,
+        "truncated": done.truncated.as_text() if done.truncated is not None else None,
         "bytes": done.bytes,
     }
     session.output.document({"stream": str(name), "dry_run": dry_run, "retained": row})

@@ -39,7 +39,6 @@ from pravega_spark.client.group_state import (
     GroupState,
     Leases,
     ReaderOffline,
-    ReaderOnline,
     RetentionType,
     followers,
     places,
@@ -567,10 +566,11 @@ class StreamReader:
         self._streams: dict[str, Stream] = {}
         self._lost: deque[TruncatedData] = deque()  # of which the user is to be told
         self._leases = Leases()
-        self._lease = 0.0
         self._heard = self._looked = group.clock()
         self._in_background = threading.Event()
-        self._record(lambda state: state.joined(name, self._token))
+        joined = group.entry.change(lambda state: state.joined(name, self._token).balanced(name))
+        self._lease = joined.lease
+        self._adopt(joined.readers[name].positions, set())
 
     def __repr__(self) -> str:
         return f"StreamReader({self.to_str()})"
@@ -614,8 +614,12 @@ class StreamReader:
                     self._take_back(segment)
             if self.group.clock() - self._looked >= REFRESH:
                 self._look_at_group()
-            if not self._read(fresh=False) and not self._read(fresh=True):
+            made = self._read(fresh=False) or self._read(fresh=True)
+            if self._lost:
+                raise self._lost.popleft()
+            if not made:
                 self._look_at_group()
+                self._read(fresh=False)  # what it has been given just now
 
     def _take_back(self, segment: GroupSegment) -> None:
         """Go on behind what was taken from a slice, when it is the segment's turn again."""
@@ -763,10 +767,10 @@ class StreamReader:
             or self._leases.expired(state, now)
             or state.balanced(self.name, self._out) != state
         ):
-            self._record()
+            state = self._record()
         self.group.release_if_due(state)
 
-    def _record(self, more: Step = lambda state: state) -> None:
+    def _record(self, more: Step = lambda state: state) -> GroupState:
         """Change the group's state: positions, a step, and the fair share. Raises ReaderOffline."""
         begun = self.group.clock()
         kept: set[GroupSegment] = set()
@@ -775,23 +779,19 @@ class StreamReader:
             for gone in self._leases.expired(state, begun):
                 if gone[0] != self.name:
                     state = state.lapsed(*gone)
-            if self.name in state.readers:
-                state = state.recorded(self.name, self._token, self._positions)
-            state = more(state)
+            state = more(state.recorded(self.name, self._token, self._positions))
             kept.clear()
             kept.update(state.owned(self.name, self._token).positions)
             return state.balanced(self.name, self._out)
 
         try:
             state = self.group.entry.change(step)
-        except ReaderOnline:
-            self.offline = True
-            raise
         except (GroupNotFound, ReaderOffline):
             self._lose_all()
             raise ReaderOffline(self.name) from None
-        self._heard, self._lease = begun, state.lease
+        self._heard = begun
         self._adopt(state.readers[self.name].positions, kept)
+        return state
 
     def _adopt(self, positions: Mapping[GroupSegment, int], kept: set[GroupSegment]) -> None:
         """Go by what the group says; slices of segments that the reader did not keep end."""

@@ -89,6 +89,11 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "stream write": {"stream": str, "written": {"events": int, "bytes": int}},
     "stream read": {"stream": str, "events": [EVENT]},
     "stream tail": EVENT,
+    "stream retain": {
+        "stream": str,
+        "dry_run": bool,
+        "retained": {"recorded": str | None, "truncated": str | None, "bytes": int},
+    },
     "stream truncate": {"stream": str, "truncated": {"events": int, "bytes": int}, "head": CUT},
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, **RANGE}]},
     "stream seal": {"stream": str, "sealed": bool, "before": bool},
@@ -223,13 +228,13 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("scope create", "empty")
     assert did("scope list")["scopes"] == [{"scope": "empty", "streams": 0}, {"scope": "sc", "streams": 0}]
     assert did("scope delete", "empty", "--yes") == {"scope": "empty", "deleted": True}
-    assert did("stream create", S, "--scale-kib", "5", "--retain-ms", "9", "--tag", "t")["created"]
+    assert did("stream create", S, "--scale-kib", "5", "--retain-ms", "999999999", "--tag", "t")["created"]
     lines = tmp_path / "lines"
     lines.write_bytes(b"first\nsecond\n\xff\n")
     assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12}
     described = did("stream describe", S)["stream"]
     assert described["scaling"] == {"kind": "bytes", "min_segments": 1, "target_rate": 5, "factor": 2}
-    assert described["retention"] == {"kind": "time", "limit": 9} and described["tags"] == ["t"]
+    assert described["retention"] == {"kind": "time", "limit": 999999999} and described["tags"] == ["t"]
     assert described["events"] == 3 and described["bytes"] == 36 and described["tail"]["positions"] == {"0": 36}
     assert did("stream list")["streams"] == [{key: described[key] for key in ROW}]
     assert [event["event"] for event in did("stream read", S)["events"]] == ["first", "second", None]
@@ -260,6 +265,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for frame in log.glob("*/*"):
         frame.unlink()
     did("container recover", "0", "--yes")
+    assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
@@ -510,7 +516,7 @@ def test_following(folder: str) -> None:
         ["stream", "scale", S, "--seal", "0", "--range", "0", "1.5"],
         ["stream", "scale", S, "--seal", "0", "--range", "0"],
         ["stream", "cuts", S, "--at", "yesterday"],
-        ["stream", "retain", S],
+        ["stream", "retain", S, "--period", "x"],
         ["gc", "--older-than", "-1"],
         ["gc", "--plausible-share", "2"],
         ["defrag", "--target", "1"],
@@ -545,7 +551,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
         (["stream", "cuts", "sc/none"], "sc/none"),
         (["stream", "read", S, "--from", StreamCut("sc", "two", {0: 0}).as_text()], "another stream"),
         (["stream", "read", S, "--from", StreamCut("sc", "one", {0: 99}).as_text()], "offsets 0 to 27"),
-        (["stream", "read", S, "--from", StreamCut("sc", "one", {7: 0}).as_text()], "does not name the segments"),
+        (["stream", "read", S, "--from", StreamCut("sc", "one", {7: 0}).as_text()], "has no segment 7"),
         (["header", "export", "sc/none/0.#epoch.0"], "sc/none/0.#epoch.0"),
         (["header", "import", "sc/none", "sc/new"], "sc/none"),
         (["restore", "/nowhere/at/all"], "is a root already"),

@@ -206,6 +206,7 @@ def test_streams_with_the_same_ids_are_kept_apart() -> None:
     gone = {one for one in state.positions("sc/x")}
     assert numbers(state.truncated(gone, head).positions("sc/x")) == {merged: 3}
     assert state.truncated(gone, head).positions("sc/y") == state.positions("sc/y")
+    assert state.truncated({GroupSegment("sc/y", 1, 0.5, 1.0)}, {}).future == state.future
     again = state.reset("sc/x", places(history, StreamCut("sc", "x", {merged: 7})))
     assert (numbers(again.positions("sc/x")), numbers(again.positions("sc/y"))) == ({merged: 7}, {merged: 0})
 

@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
 from chunkstore.testing import SimulatedStore
 from engine.container import Settings
+from engine.operations import Payload
 from engine.reads import Stores
 from engine.root import Root, RootConfig
-from engine.operations import Payload
 from pravega_spark.streams.epochs import SegmentRecord
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import ScalingPolicy
 from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale
 from pravega_spark.streams.stream import Part, Stream
-
-import pyarrow as pa
 
 MINUTE = 60_000
 POLICY = ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, 1)

@@ -17,8 +17,8 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
+from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import Part, Stream
 
 MINUTE = 60_000
@@ -56,7 +56,9 @@ class Kept(NamedTuple):
     cut: StreamCut
 
 
-def chosen(policy: RetentionPolicy, now: int, cuts: Sequence[Kept], slowest: StreamCut | None, stream: Stream) -> StreamCut | None:
+def chosen(
+    policy: RetentionPolicy, now: int, cuts: Sequence[Kept], slowest: StreamCut | None, stream: Stream
+) -> StreamCut | None:
     """The rules of Pravega, step by step over all recorded cuts (facts 5.4)."""
     record, snapshot = stream.snapshot().record, stream.snapshot()
 

@@ -1,0 +1,106 @@
+"""Transactions as programs use them. What they are made of: see tests/streams/test_transactions.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pravega_spark import StreamManager, StreamSealed, TransactionClosed, TransactionNotFound, TxnFailedException
+from pravega_spark.client import transaction as module
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[StreamManager]:
+    with StreamManager(str(tmp_path)) as opened:
+        opened.create_scope("sc")
+        opened.create_stream("sc", "st", 3)
+        yield opened
+
+
+def texts(manager: StreamManager) -> list[str]:
+    return sorted(event.data.decode() for event in manager.read_events("sc", "st"))
+
+
+def test_a_program_of_the_original(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "st", 123)
+    txn = writer.begin_txn()
+    assert txn.is_open()
+    txn.write_event("one", "key")
+    txn.write_event_bytes(b"two")
+    same = writer.get_txn(txn.get_txn_id())
+    txn.flush()
+    same.write_event("three", routing_key="key")
+    same.flush()
+    assert texts(manager) == []
+    txn.commit()
+    assert not txn.is_open() and not same.is_open()
+    assert texts(manager) == ["one", "three", "two"]
+    dropped = writer.begin_txn()
+    dropped.write_event("never")
+    dropped.abort()
+    assert not dropped.is_open() and texts(manager) == ["one", "three", "two"]
+    with pytest.raises(TxnFailedException, match="aborted"):
+        dropped.commit()
+    with pytest.raises(TransactionNotFound):
+        writer.get_txn(12345)
+
+
+def test_with_statements(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "st")
+    with writer.begin_txn() as txn:
+        txn.write_event("kept")
+    with pytest.raises(ZeroDivisionError), writer.begin_txn() as txn:
+        txn.write_event("lost")
+        raise ZeroDivisionError
+    assert texts(manager) == ["kept"]
+
+
+def test_columns(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES", 500)
+    events = [f"event {number:03d}" for number in range(300)]
+    with manager.create_transaction_writer("sc", "st").begin_txn() as txn:
+        txn.write_events(pa.array(events[:200]), [f"{number % 9}" for number in range(200)])
+        txn.write_events(events[200:])
+        txn.write_events([])
+    assert texts(manager) == events
+    by_key: dict[int, list[str]] = {}
+    for event in manager.read_events("sc", "st"):
+        by_key.setdefault(event.segment_id, []).append(event.data.decode())
+    assert all(found == sorted(found) for found in by_key.values())
+
+
+def test_wrong_events_are_refused(manager: StreamManager) -> None:
+    txn = manager.create_transaction_writer("sc", "st").begin_txn()
+    with pytest.raises(TypeError, match="takes a str"):
+        txn.write_event(b"bytes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="encode a str"):
+        txn.write_event_bytes("text")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Write size too large"):
+        txn.write_event_bytes(bytes((8 << 20) + 1))
+    with pytest.raises(ValueError, match="2 routing keys were given for 1"):
+        txn.write_events(["a"], ["b", "c"])
+    txn.commit()
+    assert texts(manager) == []
+
+
+def test_what_could_not_be_written_cannot_be_committed(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "st")
+    txn = writer.begin_txn()
+    writer.get_txn(txn.get_txn_id()).abort()
+    txn.write_event("too late")
+    for call in (txn.flush, txn.commit, lambda: txn.write_event("more")):
+        with pytest.raises(TransactionClosed, match="aborted"):
+            call()
+    manager.seal_stream("sc", "st")
+    with pytest.raises(StreamSealed):
+        writer.begin_txn()
+
+
+def test_many_writes_wait_for_their_turn(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING", 3)
+    with manager.create_transaction_writer("sc", "st").begin_txn(lease=60) as txn:
+        for number in range(200):
+            txn.write_event(f"{number:03d}", "key")
+        txn.ping()
+    assert [event.data.decode() for event in manager.read_events("sc", "st")] == [f"{n:03d}" for n in range(200)]

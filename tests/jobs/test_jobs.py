@@ -1,0 +1,127 @@
+"""The jobs: as functions, and as programs with their exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
+from pravega_spark.jobs import maintain, retention, truncate
+from pravega_spark.jobs.outcome import Outcome, failures
+from pravega_spark.jobs.spread import Target
+from pravega_spark.streams import retention as rules
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A root with a stream that keeps 100 bytes, one that keeps all, and one of another scope."""
+    with StreamManager(str(tmp_path)) as manager:
+        for scope in ("one", "two"):
+            manager.create_scope(scope)
+        fixed = StreamScalingPolicy.fixed_scaling_policy(2)
+        manager.create_stream_with_policy("one", "short", fixed, StreamRetentionPolicy.by_size(100))
+        manager.create_stream("one", "long", 1)
+        manager.create_stream("two", "other", 1)
+        for scope, name in (("one", "short"), ("one", "long"), ("two", "other")):
+            with manager.create_writer(scope, name) as writer:
+                for number in range(50):
+                    writer.write_event(f"event {number:04d}", f"{number % 7}")
+    return str(tmp_path)
+
+
+def sizes(url: str) -> dict[str, int]:
+    with StreamManager(url) as manager:
+        return {
+            f"{scope}/{name}": manager.stream_info(scope, name).size
+            for scope in manager.list_scope()
+            for name in manager.list_stream(scope)
+        }
+
+
+WHOLE = 50 * (10 + 8)
+
+
+def test_retention_keeps_what_the_policy_says(url: str) -> None:
+    assert [done.action for done in retention.run(Target(url))] == ["retention"] * 3
+    assert sizes(url) == dict.fromkeys(["one/short", "one/long", "two/other"], WHOLE)  # one cut is recorded
+    with StreamManager(url) as manager, manager.create_writer("one", "short") as writer:
+        for _ in range(10):
+            writer.write_event("another event", "key")
+    told = retention.run(Target(url, "one"), dry_run=True, period=0)
+    assert sizes(url)["one/short"] == WHOLE + 210 and not failures(told)
+    done = retention.run(Target(url, "one"), period=0)
+    assert {(one.scope, one.stream) for one in done} == {("one", "short"), ("one", "long")}
+    assert [one.bytes for one in done if one.changed] == [WHOLE]
+    assert sizes(url) == {"one/short": 210, "one/long": WHOLE, "two/other": WHOLE}
+
+
+def test_truncation_before_a_time_and_at_a_cut(url: str) -> None:
+    assert not any(one.changed for one in truncate.run(Target(url), before="1999-12-31"))
+    told = truncate.run(Target(url, "one"), before="2999-01-01", dry_run=True)
+    assert [one.bytes for one in told] == [WHOLE, WHOLE] and set(sizes(url).values()) == {WHOLE}
+    with StreamManager(url) as manager:
+        info = manager.stream_info("two", "other")
+        cut = manager.next_stream_cut("two", "other", info.head, 1).as_text()
+    assert truncate.run(Target(url, "two", "other"), cut=cut)[0].changed
+    assert not truncate.run(Target(url, "two", "other"), cut=cut)[0].changed
+    assert truncate.run(Target(url, "one"), before="2999-01-01")
+    assert sizes(url)["one/short"] == sizes(url)["one/long"] == 0
+    for wrong in ({}, {"cut": cut, "before": "2020-01-01"}, {"cut": cut}, {"before": "soon"}):
+        with pytest.raises(ValueError, match=r"give either|is of one stream|neither ISO"):
+            truncate.run(Target(url), **wrong)
+    assert failures(truncate.run(Target(url, "one", "long"), cut=cut))  # a cut of another stream
+
+
+def test_maintenance_takes_care_of_all(url: str) -> None:
+    done = maintain.run(Target(url), check=True)
+    assert not failures(done)
+    about_root = [one.action for one in done if not one.stream]
+    assert about_root == ["flush", "optimiser", "garbage", "verify"]
+    assert {one.action for one in done if one.stream} == {"retention", "scaling", "transactions"}
+    assert [one.action for one in maintain.run(Target(url), dry_run=True) if not one.stream] == ["garbage"]
+    assert set(sizes(url).values()) == {WHOLE}
+
+
+def test_one_that_fails_does_not_keep_the_others(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rules.retain
+
+    def failing(stream: object, *arguments: object, **named: object) -> object:
+        if stream.name == "long":  # type: ignore[attr-defined]
+            raise ValueError("it does not want to")
+        return real(stream, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rules, "retain", failing)
+    done = retention.run(Target(url))
+    assert failures(done) == [Outcome("one", "long", "retention", error="it does not want to")] and len(done) == 3
+
+
+def test_programs_end_as_schedulers_expect(url: str) -> None:
+    runner = CliRunner()
+    for program in (retention.main, truncate.main, maintain.main):
+        result = runner.invoke(program, ["--help"])
+        assert result.exit_code == 0 and "--dry-run" in result.output and "streams" in result.output
+        for wrong in (["--root", url, "--what"], []):
+            result = runner.invoke(program, wrong)
+            assert result.exit_code == 2 and len(result.output.strip().splitlines()) == 1, result.output
+    result = runner.invoke(truncate.main, ["--root", url, "--scope", "one", "--before", "2999-01-01", "--json"])
+    assert result.exit_code == 0
+    assert {row["bytes"] for row in json.loads(result.output)["outcomes"]} == {WHOLE}
+    for wrong in (["--stream", "long"], ["--scope", "one", "--stream", "none"]):
+        result = runner.invoke(retention.main, ["--root", url, *wrong])
+        assert result.exit_code == 1 and "pravega-spark: " in result.output
+    assert runner.invoke(truncate.main, ["--root", url]).exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["retention", "truncate", "maintain"])
+def test_jobs_run_by_their_module_names(url: str, name: str) -> None:
+    extra = ["--before", "1999-01-01"] if name == "truncate" else []
+    command = [sys.executable, "-m", f"pravega_spark.jobs.{name}", "--root", url, "--dry-run", *extra]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "looked at" in done.stdout, done.stderr
+
+
+def test_nothing_shows_storage_options() -> None:
+    assert "secret" not in repr(Target("s3://bucket", storage={"secret": "secret"}))
