@@ -6,7 +6,7 @@ segments that it succeeds are.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,9 @@ from pravega_spark.streams.walk import Walk
 if TYPE_CHECKING:
     from pravega_spark.streams.stream import Stream
 
+
+CLOCKS_DIFFER = 600_000
+"""Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
 
 UNKNOWN = -1
 """Where a range ends that is gone, when nobody knows any more how long its segment was."""
@@ -253,7 +256,8 @@ class Snapshot:
     def cut_at(self, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
 
-        Times are kept with index records, so some events written shortly before may lie behind the cut too.
+        Times are kept with index records, so some events written shortly before may lie behind the cut too. Epochs that
+        were over CLOCKS_DIFFER before are not looked at.
         """
         found: dict[int, int] = {}
         walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
@@ -274,24 +278,9 @@ class Snapshot:
 
     def _epoch_at(self, timestamp: int) -> dict[int, int]:
         """The beginning of an epoch before which nothing was written at `timestamp` or later."""
-        epochs, history = self.record.epochs, self.record.history
-        place = max(bisect_right(epochs, timestamp, key=lambda epoch: epoch.created) - 1, 0)
-        while place > 0:  # the clocks of who scales and who writes may differ
-            open_then = {segment.id for segment in epochs[place].segments}
-            sealed = [s.id for s in epochs[place - 1].segments if s.id not in open_then and s.id in history.segments]
-            self.load(sealed)
-            if all(self._last_time(number) < timestamp for number in sealed):
-                break
-            place -= 1
-        return {segment.id: 0 for segment in epochs[place].segments}
-
-    def _last_time(self, segment_id: int) -> int:
-        """When the last events of a segment were written; -1 if there are none."""
-        index = self.index_segment(segment_id)
-        number = index.length // RECORD_SIZE
-        if index.length == index.start_offset:
-            return -1
-        return int(self.index(segment_id).records(number - 1, number)[0, 2])
+        epochs = self.record.epochs
+        place = bisect_left(epochs, timestamp - CLOCKS_DIFFER, key=lambda epoch: epoch.created) - 1
+        return {segment.id: 0 for segment in epochs[max(place, 0)].segments}
 
     def _offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
         """Where, from `low` on, the first events are that were written at `timestamp` or later."""
@@ -335,7 +324,9 @@ class Snapshot:
             raise InvalidStreamCut(f"stream cut {cut} is of another stream than {self.stream.key}")
         problem = self.record.history.problem(cut.positions)
         if problem is not None:
-            raise InvalidStreamCut(f"stream cut {cut} is no cut of {self.stream.key}: {problem}")
+            raise InvalidStreamCut(
+                f"stream cut {cut} does not name the segments of {self.stream.key} as a cut has to: {problem}"
+            )
         known = [number for number in cut.positions if number in self.record.history.segments]
         self.load(known)
         for number in known:

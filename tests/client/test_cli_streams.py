@@ -551,7 +551,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
         (["stream", "cuts", "sc/none"], "sc/none"),
         (["stream", "read", S, "--from", StreamCut("sc", "two", {0: 0}).as_text()], "another stream"),
         (["stream", "read", S, "--from", StreamCut("sc", "one", {0: 99}).as_text()], "offsets 0 to 27"),
-        (["stream", "read", S, "--from", StreamCut("sc", "one", {7: 0}).as_text()], "has no segment 7"),
+        (["stream", "read", S, "--from", StreamCut("sc", "one", {7: 0}).as_text()], "does not name the segments"),
         (["header", "export", "sc/none/0.#epoch.0"], "sc/none/0.#epoch.0"),
         (["header", "import", "sc/none", "sc/new"], "sc/none"),
         (["restore", "/nowhere/at/all"], "is a root already"),
