@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from chunkstore import StorageError
@@ -29,10 +28,17 @@ _looked: WeakKeyDictionary[Root, dict[str, float]] = WeakKeyDictionary()
 
 
 def after_commit(stream: Stream) -> None:
-    """Called by who has just committed to a stream."""
-    if _is_time(stream):
-        _try(stream, "retention", lambda: retention.due(stream) and retention.retain(stream))
-        _try(stream, "scaling", lambda: scaling.scale(stream))
+    """Called by who has just committed to a stream. Never raises."""
+    if not _is_time(stream):
+        return
+    try:
+        record = stream.snapshot(refresh=False).record
+        if record.retention is not None and retention.due(stream):
+            retention.retain(stream)
+        if record.scaling.kind != "fixed":
+            scaling.scale(stream)
+    except (StreamError, EngineError, StorageError) as error:
+        logger.warning("stream %s: its upkeep failed and will be tried again: %s", stream.key, error)
 
 
 def _is_time(stream: Stream) -> bool:
@@ -42,12 +48,4 @@ def _is_time(stream: Stream) -> bool:
         if now - looked.get(stream.key, -PAUSE) < PAUSE:
             return False
         looked[stream.key] = now
-    record = stream.snapshot(refresh=False).record
-    return record.retention is not None or record.scaling.kind != "fixed"
-
-
-def _try(stream: Stream, what: str, action: Callable[[], object]) -> None:
-    try:
-        action()
-    except (StreamError, EngineError, StorageError) as error:
-        logger.warning("%s of stream %s failed and will be tried again: %s", what, stream.key, error)
+        return True
