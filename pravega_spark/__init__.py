@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pravega_spark.client.bytes import ByteStream, ByteStreamError
-    from pravega_spark.client.group import StreamReaderGroup, StreamReaderGroupConfig
+    from pravega_spark.client.group import GroupNotFound, StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
+    from pravega_spark.client.group_state import ReaderOffline, ReaderOnline
     from pravega_spark.client.manager import StreamInfo, StreamManager
     from pravega_spark.client.reader import Event
     from pravega_spark.client.transaction import StreamTransaction, StreamTransactionWriter
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 _PLACES = {
     "ByteStream": "client.bytes",
     "ByteStreamError": "client.bytes",
+    "GroupNotFound": "client.group",
+    "ReaderOffline": "client.group_state",
+    "ReaderOnline": "client.group_state",
+    "StreamCuts": "client.group",
     "StreamReaderGroup": "client.group",
     "StreamReaderGroupConfig": "client.group",
     "StreamTransaction": "client.transaction",
@@ -79,12 +84,16 @@ __all__ = [
     "Event",
     "EventPointer",
     "EventWriter",
+    "GroupNotFound",
     "InvalidScale",
     "InvalidStreamCut",
     "PravegaDataSource",
+    "ReaderOffline",
+    "ReaderOnline",
     "ScopeNotEmpty",
     "ScopeNotFound",
     "StreamCut",
+    "StreamCuts",
     "StreamError",
     "StreamInfo",
     "StreamManager",

@@ -668,7 +668,6 @@ class StreamReader:
             )
         if following := followers(snapshot.record.history, segment.stream, segment.id):
             self._record(lambda state: state.ended(self.name, self._token, segment, following))
-            return self._read(fresh=False)
         return False
 
     def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:

@@ -215,8 +215,8 @@ class StreamManager:
 
     # --- events ------------------------------------------------------------------------------------------------
 
-    def create_writer(self, scope_name: str, stream_name: str) -> EventWriter:
-        """A writer of events to a stream. Raises StreamSealed."""
+    def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
+        """A writer of events to a stream. `max_inflight_events` has no meaning here. Raises StreamSealed."""
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer

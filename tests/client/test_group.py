@@ -181,6 +181,7 @@ def test_large_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -
 
     slices = run(work())
     assert [event for part in slices for event in part] == events
+    assert len(slices) > 6
     assert all(1 < len(part) < 5 for part in slices[:-1])
 
 
@@ -543,6 +544,18 @@ def test_who_is_slow_but_alive_keeps_its_segments(
     assert found == numbered(9)
     slow.release_segment(part)
     slow.reader_offline()
+
+
+def test_who_waits_for_events_keeps_its_segments(
+    manager: StreamManager, roots: tuple[Root, Root], clock: Clock
+) -> None:
+    idle = grouped(roots[0], clock).create_reader("idle")
+    other = grouped(roots[1], clock).create_reader("other")
+    for _ in range(9):
+        clock.now += 30  # half of the lease
+        assert list(next_slice(idle)) == list(next_slice(other)) == []
+    write(manager, "one", ["a"])
+    assert (drained(other), drained(idle)) == ([], ["a"])
 
 
 def test_a_lease_is_kept_in_the_background(manager: StreamManager, roots: tuple[Root, Root], clock: Clock) -> None:
