@@ -71,8 +71,6 @@ class WriteFailed(StreamError):
         return type(self), (self.stream, self.unconfirmed, self.cause)
 
 
-
-
 class _Routes(NamedTuple):
     """By what events are routed, and the upper bounds of its segments' key ranges."""
 

@@ -7,26 +7,14 @@ segments that it succeeds are.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-import numpy as np
-
-from engine.errors import SegmentNotFound
-from engine.segments import EVENT_COUNT, Segment
-from engine.state import State
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, Positions
-from pravega_spark.streams.events import decode
-from pravega_spark.streams.index import RECORD_SIZE, IndexReader, Record
-from pravega_spark.streams.names import index_segment_name, segment_name
-from pravega_spark.streams.records import StreamRecord
+from pravega_spark.streams.index import RECORD_SIZE
+from pravega_spark.streams.segments import Segments
 from pravega_spark.streams.walk import Walk
-
-if TYPE_CHECKING:
-    from pravega_spark.streams.stream import Stream
-
 
 CLOCKS_DIFFER = 600_000
 """Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
@@ -35,48 +23,8 @@ UNKNOWN = -1
 """Where a range ends that is gone, when nobody knows any more how long its segment was."""
 
 
-class Snapshot:
-    """A stream at one moment: its record and its segments' states."""
-
-    def __init__(self, stream: Stream, record: StreamRecord, state: State) -> None:
-        self.stream = stream
-        self.record = record
-        self.state = state
-        self._segments: dict[str, Segment] = {}
-
-    def name_of(self, segment_id: int) -> str:
-        """The full name of a segment."""
-        return segment_name(self.stream.scope, self.stream.name, segment_id)
-
-    def segment(self, segment_id: int) -> Segment:
-        """A segment's properties."""
-        return self._named(self.name_of(segment_id))
-
-    def index_segment(self, segment_id: int) -> Segment:
-        """The properties of the segment with a segment's sparse index."""
-        return self._named(index_segment_name(self.name_of(segment_id)))
-
-    def load(self, numbers: Iterable[int]) -> None:
-        """Look up segments that will be asked for, and their index segments, all together."""
-        names = [name for number in numbers if (name := self.name_of(number)) not in self._segments]
-        if names:
-            found = self.stream.container.activated([*names, *map(index_segment_name, names)], self.state)
-            self._segments |= {key: segment for key, segment in found.items() if segment is not None}
-
-    def _named(self, name: str) -> Segment:
-        """A segment of the stream. The first time, those that are open are looked up with it."""
-        if name not in self._segments:
-            self.load(segment.id for segment in self.record.current.segments)
-        if name not in self._segments:
-            found = self.stream.container.activated([name], self.state)[name]
-            if found is None:
-                raise SegmentNotFound(name)
-            self._segments[name] = found
-        return self._segments[name]
-
-    def length(self, segment_id: int) -> int:
-        """Where a segment ends."""
-        return self.segment(segment_id).length
+class Snapshot(Segments):
+    """A stream at one moment, and its cuts."""
 
     def head_cut(self) -> StreamCut:
         """The cut before the first event that can be read."""
@@ -95,20 +43,30 @@ class Snapshot:
     def _cut(self, positions: dict[int, int]) -> StreamCut:
         return StreamCut(self.stream.scope, self.stream.name, positions)
 
-    def size(self) -> int:
-        """Bytes that can be read, event headers included."""
-        self.load(self.record.segment_ids())
-        segments = [self.segment(number) for number in self.record.segment_ids()]
-        return sum(segment.length - segment.start_offset for segment in segments)
+    def has(self, cut: StreamCut) -> bool:
+        """Whether the stream reaches up to a cut of it."""
+        segments = self.record.history.segments
+        return all(number in segments and at <= self.length(number) for number, at in cut.positions.items())
 
-    def events(self) -> int:
-        """Number of events that can be read, exactly. May read the index where the head is not at its beginning."""
-        self.load(self.record.segment_ids())
-        total = 0
-        for number in self.record.segment_ids():
-            segment = self.segment(number)
-            total += segment.attributes.get(EVENT_COUNT, 0) - self.count_before(number, segment.start_offset)
-        return total
+    def check(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless `cut` is a cut of this stream; it may lie before the head."""
+        if (cut.scope, cut.stream) != (self.stream.scope, self.stream.name):
+            raise InvalidStreamCut(f"stream cut {cut} is of another stream than {self.stream.key}")
+        problem = self.record.history.problem(cut.positions)
+        if problem is not None:
+            raise InvalidStreamCut(
+                f"stream cut {cut} does not name the segments of {self.stream.key} as a cut has to: {problem}"
+            )
+        known = [number for number in cut.positions if number in self.record.history.segments]
+        self.load(known)
+        for number in known:
+            offset, length = cut.positions[number], self.length(number)
+            if not 0 <= offset <= length:
+                raise InvalidStreamCut(
+                    f"stream cut {cut}: segment {number} of {self.stream.key} has offsets 0 to {length}, not {offset}"
+                )
+
+    # --- between two cuts ---------------------------------------------------------------------------------------
 
     def size_between(self, start: StreamCut, end: StreamCut) -> int:
         """Bytes between two cuts, event headers included. Raises InvalidStreamCut, TruncatedData."""
@@ -118,41 +76,7 @@ class Snapshot:
     def events_between(self, start: StreamCut, end: StreamCut) -> int:
         """Number of events between two cuts, exactly. Raises InvalidStreamCut, TruncatedData."""
         ranges, _ = self.available(self.ranges(start, end))
-        return sum(self._events_in(number, low, high) for number, (low, high) in ranges.items())
-
-    def _events_in(self, number: int, low: int, high: int) -> int:
-        return self.count_before(number, high) - self.count_before(number, low)
-
-    def count_before(self, segment_id: int, offset: int) -> int:
-        """Number of events before an event boundary. Read off the index, or counted from the next index record back."""
-        if offset == 0:
-            return 0
-        record = self.index(segment_id).locate_offset(offset)
-        if record is None:
-            return self.segment(segment_id).attributes.get(EVENT_COUNT, 0)
-        if record.offset == offset:
-            return record.count
-        low, starts = self._events_of(segment_id, record)
-        return record.count - int(np.count_nonzero(starts + low >= offset))
-
-    def is_boundary(self, segment_id: int, offset: int) -> bool:
-        """Whether an event begins or ends at an offset, as far as the index can tell."""
-        segment = self.segment(segment_id)
-        if offset in (segment.start_offset, segment.length):
-            return True
-        record = self.index(segment_id).locate_offset(offset)
-        if record is None or record.offset == offset:
-            return True
-        low, starts = self._events_of(segment_id, record)
-        return offset - low in starts
-
-    def _events_of(self, segment_id: int, record: Record) -> tuple[int, np.ndarray]:
-        """Where the events that an index record is about begin, and each one's place from there."""
-        low = self._record_start(segment_id, record)
-        data = self.stream.container.read(self.name_of(segment_id), low, record.offset)
-        return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
-
-    # --- from one cut to another -------------------------------------------------------------------------------
+        return sum(self.events_in(number, low, high) for number, (low, high) in ranges.items())
 
     def ranges(self, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
         """The range of each segment between two cuts, in order of epochs. See `available` for what may be gone.
@@ -210,6 +134,8 @@ class Snapshot:
         """The cut that is, for each key, the earlier one of two."""
         return self._cut(self.record.history.earlier(one.positions, other.positions))
 
+    # --- from one cut on ----------------------------------------------------------------------------------------
+
     def _walk(self, start: StreamCut, end: StreamCut) -> Walk:
         begin = self.past_head(start, end).positions
         self.load(number for number in begin if number in self.record.history.segments)
@@ -237,8 +163,8 @@ class Snapshot:
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
-        amount = self._events_in if by_events else _bytes_in
-        locate = self._offset_of_event if by_events else self._offset_after
+        amount = self.events_in if by_events else _bytes_in
+        locate = self.offset_of_event if by_events else self.offset_after
         walk = self._walk(start, end)
         while limit and not walk.at_end:
             stage = walk.stage()
@@ -257,107 +183,20 @@ class Snapshot:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
 
         Times are kept with index records, so some events written shortly before may lie behind the cut too. Epochs that
-        were over CLOCKS_DIFFER before are not looked at.
+        were over CLOCKS_DIFFER before that are not looked at.
         """
         found: dict[int, int] = {}
         walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
         while not walk.front.keys() <= found.keys():
-            found |= {n: self._offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
+            found |= {n: self.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
             walk.go_to({number: found[number] for number in walk.front})
         return self._cut(walk.front)
-
-    def growth_since(self, segment_id: int, timestamp: int) -> tuple[int, int]:
-        """How many bytes and events a segment got at `timestamp` (ms since the epoch) or later, as its index tells."""
-        segment = self.segment(segment_id)
-        record = self.index(segment_id).locate_time(timestamp)
-        if record is None:
-            return 0, 0
-        start = self._record_start(segment_id, record)
-        events = segment.attributes.get(EVENT_COUNT, 0)
-        return segment.length - start, events - self.count_before(segment_id, start)
 
     def _epoch_at(self, timestamp: int) -> dict[int, int]:
         """The beginning of an epoch before which nothing was written at `timestamp` or later."""
         epochs = self.record.epochs
         place = bisect_left(epochs, timestamp - CLOCKS_DIFFER, key=lambda epoch: epoch.created) - 1
         return {segment.id: 0 for segment in epochs[max(place, 0)].segments}
-
-    def _offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
-        """Where, from `low` on, the first events are that were written at `timestamp` or later."""
-        record = self.index(segment_id).locate_time(timestamp)
-        return self.length(segment_id) if record is None else max(low, self._record_start(segment_id, record))
-
-    def _record_start(self, segment_id: int, record: Record) -> int:
-        """Where the events that an index record is about begin: at the record before it, or the segment's start."""
-        segment, index = self.segment(segment_id), self.index(segment_id)
-        number = index.position_of(record.offset)
-        first = self.index_segment(segment_id).start_offset // RECORD_SIZE
-        if number <= first:
-            return segment.start_offset
-        return max(int(index.records(number - 1, number)[0, 0]), segment.start_offset)
-
-    def _offset_after(self, segment_id: int, offset: int, size: int) -> int:
-        """The first indexed offset at least `size` bytes behind `offset`."""
-        record = self.index(segment_id).locate_offset(offset + max(size, 1))
-        return record.offset if record is not None else self.segment(segment_id).length
-
-    def _offset_of_event(self, segment_id: int, offset: int, events: int) -> int:
-        """The offset exactly `events` events behind `offset`: found by the index, then by counting in one block."""
-        count = self.count_before(segment_id, offset) + events
-        record = self.index(segment_id).locate_count(count)
-        if record is None:
-            return self.segment(segment_id).length
-        surplus = record.count - count
-        if not surplus:
-            return record.offset
-        low, starts = self._events_of(segment_id, record)
-        return low + int(starts[len(starts) - surplus])
-
-    def has(self, cut: StreamCut) -> bool:
-        """Whether the stream reaches up to a cut of it."""
-        segments = self.record.history.segments
-        return all(number in segments and at <= self.length(number) for number, at in cut.positions.items())
-
-    def check(self, cut: StreamCut) -> None:
-        """Raise InvalidStreamCut unless `cut` is a cut of this stream; it may lie before the head."""
-        if (cut.scope, cut.stream) != (self.stream.scope, self.stream.name):
-            raise InvalidStreamCut(f"stream cut {cut} is of another stream than {self.stream.key}")
-        problem = self.record.history.problem(cut.positions)
-        if problem is not None:
-            raise InvalidStreamCut(
-                f"stream cut {cut} does not name the segments of {self.stream.key} as a cut has to: {problem}"
-            )
-        known = [number for number in cut.positions if number in self.record.history.segments]
-        self.load(known)
-        for number in known:
-            offset, length = cut.positions[number], self.length(number)
-            if not 0 <= offset <= length:
-                raise InvalidStreamCut(
-                    f"stream cut {cut}: segment {number} of {self.stream.key} has offsets 0 to {length}, not {offset}"
-                )
-
-    # --- the index ---------------------------------------------------------------------------------------------
-
-    def index(self, segment_id: int) -> IndexReader:
-        """The sparse index of a segment."""
-        segment, container = self.index_segment(segment_id), self.stream.container
-        return IndexReader(
-            lambda start, end: container.read(segment.name, start, end), segment.start_offset, segment.length
-        )
-
-    def index_position(self, segment_id: int, offset: int) -> int:
-        """How many index records lie at or before `offset`, counted from the segment's beginning."""
-        segment = self.segment(segment_id)
-        index = self.index_segment(segment_id)
-        if offset >= segment.length:
-            return index.length // RECORD_SIZE
-        if offset <= segment.start_offset:
-            return index.start_offset // RECORD_SIZE
-        known = self.stream.remembered(segment.name, offset)
-        if known is None:
-            known = self.index(segment_id).position_of(offset + 1)
-            self.stream.remember(segment.name, offset, known)
-        return known
 
 
 def _bytes_in(segment_id: int, low: int, high: int) -> int:
