@@ -57,7 +57,7 @@ def write(place: Place, name: int, together: Any) -> int:
             writer.write_event(f"{name}:{number}:" + "x" * (number % 80), f"key-{number % 20}")
             if number % 100 == 0:
                 time.sleep(0.002)
-            if number % 500 == 0:
+            if number % 1000 == 0:
                 writer.flush()
         writer.flush()
         return writer.durable_events
