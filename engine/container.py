@@ -258,8 +258,8 @@ class Container:
         return offset_given
 
     def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Receipt]:
-        """Append without waiting; the future fails as `append` does."""
-        return self.submit([Append(segment, Payload(data))])
+        """Append without waiting; the future fails as `append` does. The caller may change `data` at once."""
+        return self.submit([Append(segment, Payload(bytes(data)))])
 
     def seal(self, segment: str) -> None:
         """Let the segment take no more data. Raises SegmentNotFound."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_ENDS = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -103,15 +104,13 @@ class PlaceType(click.ParamType):
     """`head`, `tail`, a time, or a stream cut's text."""
 
     name = "place"
-    _names = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}  # noqa: RUF012
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """The place; wrong usage for anything else."""
         if isinstance(value, Place):
             return value
         text = str(value).strip()
-        if text.lower() in self._names:
-            return Place(self._names[text.lower()])
+        if text.lower() in _ENDS:
+            return Place(_ENDS[text.lower()])
         moment = parse_moment(text)
         if moment is not None:
             return Place(moment)

@@ -30,7 +30,7 @@ from engine.root import CONFIG, Root, RootConfig
 from engine.tables import STORAGE
 from engine.tier_two import TierTwo
 from pravega_spark.cli.output import moment
-from pravega_spark.cli.session import Session, pass_session, storage_options
+from pravega_spark.cli.session import Session, pass_session, storage_option
 
 MANIFEST = "backup.json"
 """Says in a backup of which root it is. A backup has no `pravega.json`, so that nobody takes it for a root."""
@@ -45,14 +45,7 @@ PARALLEL = 4
 """Objects that are copied at a time."""
 
 _CACHE = 16 << 20
-_target_option = click.option(
-    "--elsewhere",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=storage_options,
-    help="Option of the backup's filesystem; JSON if it is. May be given several times.",
-)
+_target_option = storage_option("--elsewhere", "the backup's")
 
 
 class Copied(NamedTuple):

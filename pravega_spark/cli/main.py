@@ -7,17 +7,16 @@ from collections.abc import Sequence
 
 import click
 
-from pravega_spark.cli import events  # noqa: F401  # gives `stream` some of its commands
 from pravega_spark.cli.collection import gc
 from pravega_spark.cli.completion import PROGRAM, completion
 from pravega_spark.cli.containers import container
 from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
+from pravega_spark.cli.events import stream
 from pravega_spark.cli.headers import header
 from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
-from pravega_spark.cli.session import Commands, Session, storage_options
-from pravega_spark.cli.streams import stream
+from pravega_spark.cli.session import Commands, Session, storage_option
 from pravega_spark.cli.verification import verify
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
@@ -26,14 +25,7 @@ ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--root", "url", metavar="URI", envvar=ROOT_VARIABLE, show_envvar=True, help="Root of the streams.")
 @click.option("--wal", metavar="URI", help="Where the write-ahead log is, if not where the root says.")
-@click.option(
-    "--storage",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=storage_options,
-    help="Option of the root's filesystem; JSON if it is. May be given several times.",
-)
+@storage_option("--storage", "the root's")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--traceback", is_flag=True, help="If something fails, show where in the program.")
 @click.version_option(package_name="pravega-spark")

@@ -7,7 +7,8 @@ storage option's value is ever shown.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -17,6 +18,9 @@ from pravega_spark.cli.output import Output
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Refused(click.ClickException):
@@ -141,7 +145,13 @@ pass_session = click.make_pass_decorator(Session)
 """Gives a command the session as its first argument."""
 
 
-def storage_options(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
+def storage_option(flag: str, filesystem: str) -> Callable[[Command], Command]:
+    """Gives a command the options of a filesystem as `options`; "whose" filesystem is for the help."""
+    text = f"Option of {filesystem} filesystem; JSON if it is. May be given several times."
+    return click.option(flag, "options", metavar="NAME=VALUE", multiple=True, callback=_parsed, help=text)
+
+
+def _parsed(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
     """The values of --storage. Errors do not show them: they may be credentials."""
     options: dict[str, object] = {}
     for text in given:

@@ -1,7 +1,8 @@
-"""Columns of events and routing keys as programs give them to writers: checked before anything is written."""
+"""Events and routing keys as programs give them to writers: checked before anything is written."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -11,8 +12,22 @@ import pyarrow.compute as pc
 
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, frame_column
 
+_HEADER = struct.Struct(">ii")
+
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes]"
 Keys: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str | None]"
+
+
+def framed_event(event: bytes | bytearray | memoryview) -> bytes:
+    """One event with its header. ValueError if it is too large, TypeError if it is not bytes."""
+    if not isinstance(event, bytes | bytearray | memoryview):
+        raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
+    if len(event) > MAX_EVENT_SIZE:
+        raise ValueError(
+            f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} bytes: "
+            "split it"
+        )
+    return _HEADER.pack(0, len(event)) + event
 
 
 def checked_events(events: Column) -> pa.Array:

@@ -16,15 +16,13 @@ from random import random
 
 import numpy as np
 
-from engine.operations import Payload
 from engine.pending import Receipt
-from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut
+from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut, framed_event
 from pravega_spark.errors import TransactionNotFound
 from pravega_spark.streams import transactions
-from pravega_spark.streams.events import frame_column, framed_event
-from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import Part, Stream, parts_of
 from pravega_spark.streams.transactions import LEASE, OPEN, Transaction
 
 BATCH_BYTES = 4 << 20
@@ -74,7 +72,7 @@ class StreamTransaction:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
         content = framed_event(event)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
-        self._submit([Part(self._segments[index].id, Payload(content), sparse_records(np.array([len(content)]), 0), 1)])
+        self._submit(parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0))
 
     def write_events(
         self,
@@ -89,12 +87,7 @@ class StreamTransaction:
         segments = segment_for(places, self._bounds, self._random)
         for start, end in cut(column, BATCH_BYTES):
             framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
-            parts = []
-            for index in framed.segments():
-                lengths = framed.segment_lengths(index)
-                content = Payload(memoryview(framed.segment_data(index)))
-                parts.append(Part(self._segments[index].id, content, sparse_records(lengths, 0), len(lengths)))
-            self._submit(parts)
+            self._submit(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
 
     def _submit(self, parts: Sequence[Part]) -> None:
         self._check()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import logging
 import random
-import struct
 import threading
 import time
 import weakref
@@ -29,14 +28,12 @@ import pyarrow as pa
 
 from engine.errors import SegmentNotFound, SegmentSealed
 from engine.layout import MAX_PAYLOAD
-from engine.operations import Payload
-from pravega_spark.client.columns import checked_events, checked_keys, cut
+from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut, framed_event
 from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, Framed, frame_column
-from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, hash_key, hash_keys, segment_for
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import Part, Stream, parts_of
 from pravega_spark.streams.upkeep import after_commit
 
 logger = logging.getLogger(__name__)
@@ -50,7 +47,6 @@ BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
 COPIED_BYTES = 1 << 20
 """Less than this is copied to what else is collected; more of a column makes an append of its own."""
 
-_HEADER = struct.Struct(">ii")
 _place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
 
 
@@ -129,17 +125,12 @@ class _Column:
 
     def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
         """As of a batch."""
-        for index in self._framed.segments():
-            yield index, memoryview(self._framed.segment_data(index)), self._framed.segment_lengths(index)
+        return self._framed.contents()
 
 
 def _parts(batch: _Batch | _Column) -> list[Part]:
     """A batch as a stream takes it."""
-    now, segments = int(time.time() * 1000), batch.routes.routing.segments
-    return [
-        Part(segments[index].id, Payload(content), sparse_records(lengths, now), len(lengths))
-        for index, content, lengths in batch.contents()
-    ]
+    return parts_of(batch.contents(), batch.routes.routing.segments, int(time.time() * 1000))
 
 
 def _rerouted(batch: _Batch | _Column, routes: _Routes) -> _Batch:
@@ -212,22 +203,14 @@ class EventWriter:
         Raises ValueError for an event of more than 8 MiB and when the writer is closed; WriteFailed, StreamSealed or
         StreamNotFound when an append has failed before.
         """
-        if not isinstance(event, bytes):
-            event = _copied(event)
-        if len(event) > MAX_EVENT_SIZE:
-            raise ValueError(
-                f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} "
-                "bytes: split it"
-            )
-        header = _HEADER.pack(0, len(event))
-        size = HEADER_SIZE + len(event)
+        framed = framed_event(event)
+        size = len(framed)
         routes = self._routes
         index, place = _routed(routing_key, routes.bounds)
         with self._lock:
             batch = self._batch_for(size, routes)
             content, lengths = batch.share(index)
-            content += header
-            content += event
+            content += framed
             lengths.append(size)
             batch.places.append(place)
             batch.events += 1
@@ -237,8 +220,8 @@ class EventWriter:
 
     def write_events(
         self,
-        events: pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes],
-        routing_keys: pa.Array | pa.ChunkedArray | Sequence[str | None] | None = None,
+        events: Column,
+        routing_keys: Keys | None = None,
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object for each event.
 
@@ -439,9 +422,3 @@ def _drawn(fractions: np.ndarray) -> np.ndarray:
     """The places, with drawn ones for the events without a key, where it is NaN."""
     keyless = np.isnan(fractions)
     return np.where(keyless, np.random.default_rng().random(len(fractions)), fractions) if keyless.any() else fractions
-
-
-def _copied(event: object) -> bytes:
-    if not isinstance(event, bytearray | memoryview):
-        raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
-    return bytes(event)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pravega_spark.cli.output import Output
-from pravega_spark.cli.session import Commands, Refused, storage_options
+from pravega_spark.cli.session import Commands, Refused, storage_option
 from pravega_spark.jobs.outcome import Outcome, failures
 from pravega_spark.jobs.spread import Target
 
@@ -46,8 +46,7 @@ def job(name: str) -> Callable[[Callable[..., Sequence[Outcome]]], click.Command
         command = click.command(name, help=function.__doc__)(run)
         for option in reversed(_OPTIONS):
             command = option(command)
-        group = Program(name, {"": command})
-        return group
+        return Program(command)
 
     return decorated
 
@@ -55,9 +54,10 @@ def job(name: str) -> Callable[[Callable[..., Sequence[Outcome]]], click.Command
 class Program(Commands):
     """A job as a program: it has no commands, but fails as they do."""
 
-    def __init__(self, name: str, commands: dict[str, click.Command]) -> None:
-        super().__init__(name, params=commands[""].params, help=commands[""].help, invoke_without_command=True)
-        self.callback = commands[""].callback
+    def __init__(self, job: click.Command) -> None:
+        super().__init__(
+            job.name, params=job.params, help=job.help, callback=job.callback, invoke_without_command=True
+        )
 
 
 def show(output: Output, outcomes: Sequence[Outcome]) -> None:
@@ -84,14 +84,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--scope", help="Only the streams of this scope."),
     click.option("--stream", help="Only this stream, whose scope has to be named too."),
     click.option("--wal", metavar="URI", help="Where the write-ahead log is, if not where the root says."),
-    click.option(
-        "--storage",
-        "options",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=storage_options,
-        help="Option of the root's filesystem; JSON if it is. May be given several times.",
-    ),
+    storage_option("--storage", "the root's"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
     click.option("--spark", "on_cluster", is_flag=True, help="Spread many streams over the cluster of Spark."),
     click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing."),

@@ -199,26 +199,25 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
         )
     if cut.positions == head:
         return NO_CHANGE
+    snapshot.check_boundaries(cut)
     passed = history.before(cut.positions)
     operations: list[Operation] = []
     for number in passed:
         name = snapshot.name_of(number)
         operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
     for number, offset in cut.positions.items():
-        operations += _truncation(snapshot, cut, number, offset)
+        operations += _truncation(snapshot, number, offset)
     first = history.first_epoch(cut.positions) - record.epochs[0].epoch
     changed = record.with_changes(
         head=dict(cut.positions),
         epochs=record.epochs[first:],
         ended=_ended(snapshot, cut, passed),
-        passed=record.passed + history.size(head, cut.positions, snapshot.length),
+        passed=snapshot.bytes_before(cut.positions),
     )
     return Change(changed, operations)
 
 
-def _truncation(snapshot: Snapshot, cut: StreamCut, number: int, offset: int) -> list[Operation]:
-    if not snapshot.is_boundary(number, offset):
-        raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]:
     if offset == snapshot.segment(number).start_offset:
         return []
     name = snapshot.name_of(number)

@@ -7,6 +7,7 @@ of whole, valid events: anything else is an `InvalidEvent`, never a wrong row.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,18 +40,6 @@ def _unpickled_invalid_event(message: str, offset: int) -> InvalidEvent:
     return error
 
 
-def framed_event(event: bytes | bytearray | memoryview) -> bytes:
-    """One event with its header. ValueError if it is too large, TypeError if it is not bytes."""
-    if not isinstance(event, bytes | bytearray | memoryview):
-        raise TypeError(f"an event is bytes, not {type(event).__name__}: encode a str first")
-    if len(event) > MAX_EVENT_SIZE:
-        raise ValueError(
-            f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} bytes: "
-            "split it"
-        )
-    return _HEADER.pack(0, len(event)) + event
-
-
 @dataclass(frozen=True)
 class Framed:
     """Framed events grouped by segment, in row order within each segment.
@@ -67,6 +56,11 @@ class Framed:
     def segments(self) -> list[int]:
         """The segments that have events, in order."""
         return np.flatnonzero(np.diff(self.event_bounds)).tolist()
+
+    def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
+        """For each segment that has events its number, their bytes and their framed lengths."""
+        for segment in self.segments():
+            yield segment, memoryview(self.segment_data(segment)), self.segment_lengths(segment)
 
     def segment_data(self, segment: int) -> pa.Buffer:
         """The framed bytes of one segment; shares memory with `data`."""

@@ -7,7 +7,7 @@ searched as the index of events is: what a search costs hardly depends on how ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgpack
@@ -71,9 +71,17 @@ class RecordedCuts:
         """The first one that was recorded then or later."""
         return self._at(self._number(self._reader().locate_time(least)))
 
-    def before(self, recorded: Recorded) -> Recorded | None:
-        """The one recorded before another."""
-        return self._before(recorded.number)
+    def last_cut(self, last: Recorded | None, holds: Callable[[StreamCut], bool]) -> StreamCut | None:
+        """The last cut up to `last` for which something holds that holds for all cuts before it, too."""
+        low, high, found = self._first, last.number + 1 if last is not None else 0, None
+        while low < high:
+            middle = (low + high) // 2
+            cut = self.cut(self._row_at(middle))
+            if holds(cut):
+                low, found = middle + 1, cut
+            else:
+                high = middle
+        return found
 
     def cut(self, recorded: Recorded) -> StreamCut:
         """The cut itself."""
@@ -144,8 +152,9 @@ class RecordedCuts:
         return self._reader().records(number, number + 1)[0].tolist()
 
     def _at(self, number: int) -> Recorded | None:
-        if not self._first <= number < self._end:
-            return None
+        return self._row_at(number) if self._first <= number < self._end else None
+
+    def _row_at(self, number: int) -> Recorded:
         size, _, time_ms = self._row(number)
         return Recorded(number, time_ms, size)
 

@@ -54,7 +54,8 @@ def retain(
     """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
 
     now: ms since the epoch. dry_run: only tell what would be truncated, with the cuts recorded so far. May be repeated,
-    and run by several processes at a time. Raises StreamNotFound, StorageError.
+    and run by several processes at a time. Raises StreamNotFound, StorageError,
+    and InvalidStreamCut if a subscriber has released a cut within an event.
     """
     stream.snapshot()
     moment, recorded = _now(now), None
@@ -63,7 +64,7 @@ def retain(
             return NOTHING
         recorded = _record(stream, moment)
     while True:
-        with suppress(BadKeyVersion, InvalidStreamCut):  # the stream was scaled, or truncated further, meanwhile
+        with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
             found = stream.look(lambda snapshot: _planned(snapshot, moment))
             if found is None:
                 return Retained(recorded)
@@ -76,9 +77,8 @@ def retain(
 def _record(stream: Stream, moment: int) -> StreamCut | None:
     """Record the tail cut. None if somebody else has just done so."""
     snapshot = stream.snapshot()
-    cut, history = snapshot.tail_cut(), snapshot.record.history
-    size = snapshot.record.passed + history.size(snapshot.record.head_positions(), cut.positions, snapshot.length)
-    operations = RecordedCuts(snapshot).record(cut.positions, size, moment)
+    cut = snapshot.tail_cut()
+    operations = RecordedCuts(snapshot).record(cut.positions, snapshot.bytes_before(cut.positions), moment)
     try:
         stream.container.commit([CheckEntry(STREAMS, stream.key, snapshot.record.version), *operations])
     except (BadKeyVersion, BadOffset, SegmentExists):
@@ -101,9 +101,9 @@ def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[chan
     if history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
         return None  # it intersects with the truncation that was before
     change = changes.truncate(snapshot, cut)
-    size = history.size(head, cut.positions, snapshot.length)
-    forgotten = plan.recorded.forget(snapshot.record.passed + size)
-    return cut, size, [*change.committed(snapshot.stream.key), *forgotten]
+    passed = snapshot.bytes_before(cut.positions)
+    forgotten = plan.recorded.forget(passed)
+    return cut, passed - snapshot.record.passed, [*change.committed(snapshot.stream.key), *forgotten]
 
 
 class _Plan:
@@ -144,7 +144,7 @@ class _Plan:
         return False
 
     def _by_bytes(self, least: Recorded, slowest: StreamCut) -> StreamCut | None:
-        retained = self._end - self._size_before(slowest)
+        retained = self._end - self._snapshot.bytes_before(slowest.positions)
         if retained < self._policy.limit:
             cut = self.recorded.cut(least)
             return cut if self._order(cut, slowest) is Comparison.BEFORE else self._last_before(slowest)
@@ -178,21 +178,11 @@ class _Plan:
 
     def _last_before(self, slowest: StreamCut) -> StreamCut | None:
         """The last recorded cut that no subscriber still needs anything before."""
-        found = self.recorded.last_of_size(self._size_before(slowest))
-        while found is not None:
-            cut = self.recorded.cut(found)
-            if self._order(slowest, cut) is Comparison.EQUAL_OR_AFTER:
-                return cut
-            found = self.recorded.before(found)
-        return None
+        last = self.recorded.last_of_size(self._snapshot.bytes_before(slowest.positions))
+        return self.recorded.last_cut(last, lambda cut: self._order(slowest, cut) is Comparison.EQUAL_OR_AFTER)
 
     def _order(self, one: StreamCut, other: StreamCut) -> Comparison:
         return self._snapshot.record.history.compare(one.positions, other.positions)
-
-    def _size_before(self, cut: StreamCut) -> int:
-        """How many bytes the stream has had before a cut."""
-        record = self._snapshot.record
-        return record.passed + record.history.size(record.head_positions(), cut.positions, self._snapshot.length)
 
 
 def _now(now: int | None) -> int:

@@ -43,6 +43,17 @@ class Snapshot(Segments):
     def _cut(self, positions: dict[int, int]) -> StreamCut:
         return StreamCut(self.stream.scope, self.stream.name, positions)
 
+    def bytes_before(self, positions: Positions) -> int:
+        """How many bytes the stream has ever had before a cut that is not before its head."""
+        return self.record.passed + self.record.history.size(self.record.head_positions(), positions, self.length)
+
+    def check_boundaries(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless each position of a valid cut, as far as it is there, is where an event begins
+        or ends."""
+        for number, offset in cut.positions.items():
+            if number in self.record.history.segments and not self.is_boundary(number, offset):
+                raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+
     def has(self, cut: StreamCut) -> bool:
         """Whether the stream reaches up to a cut of it."""
         segments = self.record.history.segments

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -46,7 +46,8 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import NUMBERS, STREAMS, Change
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.index import RECORD_SIZE, encode_records, rebase
+from pravega_spark.streams.epochs import SegmentRecord
+from pravega_spark.streams.index import RECORD_SIZE, encode_records, rebase, sparse_records
 from pravega_spark.streams.names import container_of, index_segment_name, segment_name
 from pravega_spark.streams.records import RetentionPolicy, Routing, ScalingPolicy, StreamRecord, first_epoch
 from pravega_spark.streams.snapshot import Snapshot
@@ -282,6 +283,16 @@ def writer_attribute(name: str) -> bytes:
     digest = bytearray(hashlib.sha256(name.encode()).digest()[:16])
     digest[0] &= 0x7F
     return bytes(digest)
+
+
+def parts_of(
+    contents: Iterable[tuple[int, memoryview, np.ndarray]], segments: Sequence[SegmentRecord], time_ms: int
+) -> list[Part]:
+    """Framed events, as `Framed.contents` gives them, as a write to `segments` takes them."""
+    return [
+        Part(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
+        for index, content, lengths in contents
+    ]
 
 
 def append_operations(segment: str, part: Part) -> list[Operation]:

@@ -64,10 +64,12 @@ def unsubscribe(stream: Stream, name: str) -> None:
 def release(stream: Stream, name: str, cut: StreamCut) -> None:
     """A subscriber needs nothing before this cut any more (Pravega: updateSubscriberStreamCut).
 
-    Raises NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that lies, anywhere, before the last one.
+    Raises NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that lies, anywhere, before the last one, or
+    within an event.
     """
     snapshot = stream.snapshot()
     snapshot.check(cut)
+    snapshot.check_boundaries(cut)  # retention may truncate there
     while True:
         entry = _entry(stream, name)
         if entry is None or entry.value is None:

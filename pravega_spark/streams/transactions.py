@@ -151,7 +151,7 @@ class Transaction:
         while (record := self.record()).status != aim:
             if record.status != OPEN:
                 raise self._closed(record)
-            with suppress(BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed):
+            with suppress(BadKeyVersion, BadOffset, OutcomeUnknown):
                 self.stream.container.commit(change(record))
                 return
 

@@ -1012,6 +1012,18 @@ def test_operations_that_are_submitted_together_leave_together() -> None:
         assert content(container, "s/a") == b"".join(b"%03d" % number for number in range(300))
 
 
+def test_what_was_submitted_stays_as_it_was() -> None:
+    """A large payload is written piece by piece, maybe twice at one address (W2): the caller's memory is his own."""
+    store = LatencyStore(Simulation().store, 0.05)
+    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+        container.create_segment("s/a")
+        data = bytearray(b"a" * (1 << 20))
+        future = container.submit_append("s/a", data)
+        data[:] = b"b" * len(data)
+        future.result()
+        assert container.read("s/a", 0, len(data)) == b"a" * len(data)
+
+
 def test_what_is_refused_is_not_written() -> None:
     """Though it was queued, validated and laid out together with what is accepted."""
     counting = CountingStore(LatencyStore(Simulation().store, 0.02))

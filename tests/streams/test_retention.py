@@ -12,6 +12,7 @@ from engine.container import Settings
 from engine.operations import Payload
 from engine.reads import Stores
 from engine.root import Root, RootConfig
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
@@ -210,6 +211,38 @@ def test_what_is_forgotten_is_gone() -> None:
     assert recorded.latest() is not None
     assert recorded._end - recorded._first == 2
     assert stream.snapshot().size() == 200
+
+
+def test_a_cut_within_an_event_is_refused_and_told() -> None:
+    stream = made(RetentionPolicy.by_size(0), segments=1)
+    write(stream, [50, 60])
+    subscribers.subscribe(stream, "one", stream.snapshot().head_cut())
+    within = StreamCut("sc", "st", {0: 20})
+    with pytest.raises(InvalidStreamCut, match="no event of segment 0 begins at offset 20"):
+        subscribers.release(stream, "one", within)
+    subscribers.subscribe(stream, "two", within)  # from the beginning, where nothing is checked
+    subscribers.release(stream, "one", stream.snapshot().tail_cut())
+    stream.update(ScalingPolicy(), RetentionPolicy.by_time(0))
+    with pytest.raises(InvalidStreamCut, match="no event of segment 0 begins at offset 20"):
+        retention.retain(stream, 10**15)
+
+
+def test_cuts_are_searched_and_not_walked_through() -> None:
+    stream, now = made(None, segments=1), 10**12
+    for _ in range(200):
+        write(stream, [50])
+        now += MINUTE
+        retention._record(stream, now)
+    recorded, asked = RecordedCuts(stream.snapshot()), []
+
+    def before_half(cut: StreamCut) -> bool:
+        asked.append(cut)
+        return cut.positions[0] <= 5000
+
+    found = recorded.last_cut(recorded.latest(), before_half)
+    assert found is not None and found.positions == {0: 5000} and len(asked) <= 8
+    assert recorded.last_cut(recorded.latest(), lambda cut: False) is None
+    assert recorded.last_cut(None, before_half) is None
 
 
 def test_policies_that_make_no_sense_are_refused() -> None:
