@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from chunkstore.checksums import BLOCK, WIDTH
+from chunkstore.checksums import BLOCK, WIDTH, block_checksums
 from engine.operations import Append, Content, Derived, MergeSegment, Operation, Payload
 from engine.segments import Extent, FrameRef, Segment
 
@@ -42,6 +42,17 @@ class Layout:
         if isinstance(operation, MergeSegment) and not isinstance(operation.header, tuple):
             return operation._replace(header=self._extents(operation.header, lookup))
         return operation
+
+    def together(self, payloads: Sequence[Payload]) -> tuple[Extent, ...]:
+        """Payloads that go into the present frame, one behind the other, as one extent."""
+        contents = [payload.data for payload in payloads if len(payload.data)]
+        length = sum(map(len, contents))
+        if not length:
+            return ()
+        extent = Extent(self.frame, self.size, length, block_checksums(*contents))
+        self.buffers += contents
+        self.size += length
+        return (extent,)
 
     def _extents(self, content: Content, lookup: Callable[[str], Segment]) -> tuple[Extent, ...]:
         payload = Payload(content.make(lookup)) if isinstance(content, Derived) else content

@@ -38,14 +38,23 @@ class AttributeUpdate(NamedTuple):
     comparison: int = 0
 
 
+SMALL = 64 << 10
+"""Payload of up to this size is summed up when it is laid out in a frame, together with what goes there beside it."""
+
+
 class Payload:
     """Bytes to append, with their checksums."""
 
-    __slots__ = ("checksums", "data")
+    __slots__ = ("_checksums", "data")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self.data = memoryview(data).cast("B") if not isinstance(data, bytes) else data
-        self.checksums = block_checksums(self.data)
+        self._checksums = block_checksums(self.data) if len(self.data) > SMALL else b""
+
+    @property
+    def checksums(self) -> bytes:
+        """As in `Extent`."""
+        return self._checksums or block_checksums(self.data)
 
     def __len__(self) -> int:
         return len(self.data)

@@ -108,6 +108,14 @@ class Pending:
         return sum(len(content) for content in contents if isinstance(content, Payload))
 
 
+    def plain(self) -> Append | None:
+        """The operation, if it is all and appends bytes to a segment wherever that ends."""
+        operation = self.operations[0] if len(self.operations) == 1 else None
+        if not isinstance(operation, Append) or operation.offset is not None or operation.updates or self.loads:
+            return None
+        return operation if isinstance(operation.content, Payload) else None
+
+
 class Queue:
     """Transactions that wait for a frame, the most urgent first. Not thread-safe: its owner has a lock.
 
@@ -161,6 +169,23 @@ class Queue:
         self._waiting.clear()
         self.size = 0
         return waiting
+
+
+def runs(batch: Iterable[Pending]) -> Iterator[tuple[str | None, list[Pending]]]:
+    """What can be applied at once: the plain appends to one segment between two other transactions, or one of those.
+
+    With each run its segment, or None. Appends to several segments do not depend on each other.
+    """
+    plain: dict[str, list[Pending]] = {}
+    for pending in batch:
+        append = pending.plain()
+        if append is not None:
+            plain.setdefault(append.segment, []).append(pending)
+            continue
+        yield from plain.items()
+        plain.clear()
+        yield None, [pending]
+    yield from plain.items()
 
 
 def content_of(operation: Operation) -> Content | None:

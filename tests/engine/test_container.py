@@ -3,9 +3,11 @@
 import contextlib
 import pickle
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -1010,6 +1012,55 @@ def test_operations_that_are_submitted_together_leave_together() -> None:
         assert [future.result().results for future in futures] == [[3 * number] for number in range(300)]
         assert counting.count("put_if_absent") < 60
         assert content(container, "s/a") == b"".join(b"%03d" % number for number in range(300))
+
+
+def under_way(container: Container) -> Future[Any]:
+    """An append to s/a whose frame is on its way by now."""
+    future = container.submit([append("s/a", b"")])
+    while not container._processor.log.flights:
+        time.sleep(0.001)
+    return future
+
+
+def test_plain_appends_that_leave_together_are_one_operation() -> None:
+    """Each gets its own offset, in the order of submission; the state and the frame get one extent for all of them."""
+    store = LatencyStore(Simulation().store, 0.02)
+    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+        container.commit([CreateSegment("s/a"), CreateSegment("s/b")])
+        first = under_way(container)
+        sizes = [0, 3, 70_000, 1, 0, MIB, 5]
+        futures = []
+        for number, size in enumerate(sizes):
+            futures.append(container.submit([append("s/a", bytes([number]) * size)]))
+            futures.append(container.submit([append("s/b", bytes([number]))]))
+        conditional = container.submit([append("s/a", b"behind them", sum(sizes))])
+        futures.append(container.submit([append("s/a", b"last")]))
+        assert first.result().address + 1 == conditional.result().address
+        offsets = [future.result().results for future in futures]
+        assert offsets[0:-1:2] == [[sum(sizes[:number])] for number in range(len(sizes))]
+        assert offsets[1:-1:2] == [[number] for number in range(len(sizes))]
+        assert offsets[-1] == [sum(sizes) + 11]
+        whole = b"".join(bytes([number]) * size for number, size in enumerate(sizes))
+        assert content(container, "s/a") == whole + b"behind them" + b"last"
+        assert len(container.info("s/a").extents) == 3
+        assert len(container.info("s/b").extents) == 1
+    with Container(Stores(store, store), 0, Settings(upkeep=False)) as reopened:
+        assert content(reopened, "s/a") == whole + b"behind them" + b"last"
+
+
+def test_the_next_frame_leaves_before_anybody_is_told_of_the_last_one() -> None:
+    """Who is told goes on working, and takes the time that the processor would need to send."""
+    store = LatencyStore(Simulation().store, 0.05)
+    with Container(Stores(store, store), 0, Settings(upkeep=False, linger=10)) as container:
+        container.create_segment("s/a")
+        address = container.head.address
+        flying: list[int] = []
+        first = under_way(container)
+        first.add_done_callback(lambda _: flying.append(len(container._processor.log.flights)))
+        second = container.submit([append("s/a", b"second")])
+        assert first.result().address == address + 1
+        assert second.result().address == address + 2
+        assert flying == [1]
 
 
 def test_what_was_submitted_stays_as_it_was() -> None:
