@@ -178,17 +178,17 @@ def test_any_changes_leave_the_list_and_its_index_right(seed: int) -> None:
     assert len(chunks.record().blocks) <= len(chunks.plain) + 1
 
 
-def test_an_old_record_never_leads_to_the_wrong_bytes() -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+def test_an_old_record_never_leads_to_the_wrong_bytes(seed: int) -> None:
     right = 0
-    for seed in range(5):
-        chunks = Chunks(seed)
-        old: list[SegmentRecord] = []
-        for _ in range(20):
-            old.append(chunks.record())
-            chunks.step()
-            for record in old[-4:]:
-                right += chunks.check_old(record)
-    assert right > 1_000  # it is not for nothing
+    chunks = Chunks(seed)
+    old: list[SegmentRecord] = []
+    for _ in range(20):
+        old.append(chunks.record())
+        chunks.step()
+        for record in old[-4:]:
+            right += chunks.check_old(record)
+    assert right > 100  # it is not for nothing
 
 
 def test_a_list_without_an_index_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,12 +248,13 @@ def test_damage_of_tables_is_noticed_by_every_look(looks: str) -> None:
     assert noticed
 
 
-def test_damage_is_noticed_by_who_follows_the_log() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.long)])
+def test_damage_is_noticed_by_who_follows_the_log(count: int) -> None:
     """The damaged frame appears before the eyes of a process that is up: it is not applied, and nothing after it is."""
     root, dice = Root(active_segments=9), random.Random(5)
     store = root.simulation.store
     tail = [frame_path(0, address) for address in range(root.tail, root.tail + 3)]
-    for _ in range(500):
+    for _ in range(count):
         store.delete(tail)
         follower = root.simulation.open()
         before = contents_of(follower)
