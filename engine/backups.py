@@ -69,6 +69,7 @@ def pruned(state: State, begun: State) -> State:
         garbage=_garbage(state, begun),
         dropped=_dropped(state, begun),
         tables=immutables.Map(tables),
+        transients=begun.transients,
         cycle=begun.cycle._replace(complete=True, backup=begun.cycle.sequence),
     )
 

@@ -103,6 +103,7 @@ def _plain(state: State) -> list[Any]:
         dict(state.garbage.items()),
         list(state.dropped),
         list(state.cycle),
+        dict(state.transients.items()),
     ]
 
 
@@ -121,7 +122,8 @@ def _plain_extents(extents: Extents) -> list[Any]:
 
 
 def _state(plain: list[Any]) -> State:
-    sequence, checkpoint, flushed, logged, segments, unsaved, tables, chunks, garbage, dropped, cycle = plain
+    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients = plain
+    sequence, checkpoint, flushed, logged = numbers
     return State(
         sequence,
         checkpoint,
@@ -134,6 +136,7 @@ def _state(plain: list[Any]) -> State:
         immutables.Map({name: Garbage(*fields) for name, fields in garbage.items()}),
         immutables.Map(dict.fromkeys(dropped, True)),
         Cycle(*cycle),
+        immutables.Map(transients),
     )
 
 

@@ -31,6 +31,7 @@ from engine.operations import (
     Checkpoint,
     CreateSegment,
     DeleteSegment,
+    ExpireSegments,
     MergeSegment,
     Operation,
     Payload,
@@ -44,7 +45,7 @@ from engine.processor import Processor
 from engine.read_index import ReadEntry, ReadIndex
 from engine.reads import Piece, Stores, fetch_through, plan
 from engine.segment_records import decode_segment
-from engine.segments import Extent, Segment
+from engine.segments import Extent, Segment, parent_in
 from engine.state import State
 from engine.storage_metadata import ContainerRecords
 from engine.storage_writer import StorageWriter
@@ -73,6 +74,8 @@ class Settings:
     last flush cycle began, flushes.
     flush_seconds: the first append after so much time since the last flush cycle flushes too.
     backlog_bytes, outstanding_bytes: see Throttle.
+    transient_idle: seconds without an append after which a transient segment is deleted (PDP-43); one value for all
+    processes of a root.
     active_segments: how many segments are kept in memory at most (Pravega: segment.active.count.max).
     cache_bytes: the size of the cache of what was read. poll: seconds between two looks at the log of who waits for
     others' appends.
@@ -82,6 +85,7 @@ class Settings:
 
     grace: float = 600.0
     garbage_delay: float = 600.0
+    transient_idle: float = 3600.0
     checkpoint_frames: int = 8
     flush_bytes: int = 32 << 20
     flush_frames: int = 1000
@@ -239,9 +243,12 @@ class Container:
             measurement.bytes = size
             return receipt
 
-    def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = ()) -> None:
-        """Make an empty segment. Raises SegmentExists."""
-        self.commit([CreateSegment(segment, tuple(updates))])
+    def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = (), parent: str = "") -> None:
+        """Make an empty segment; with a parent a transient one, which must be called as `transient_name` says.
+
+        Raises SegmentExists; of the parent SegmentNotFound, SegmentSealed, SegmentTransient.
+        """
+        self.commit([CreateSegment(segment, tuple(updates), parent)])
 
     def append(
         self,
@@ -266,7 +273,8 @@ class Container:
         self.commit([SealSegment(segment)])
 
     def merge(self, target: str, source: str, header: bytes | bytearray | memoryview = b"") -> int:
-        """Append all of a sealed segment to another, moving no data, and delete it. Returns where that begins there.
+        """Append all of a sealed or transient segment to another, moving no data, and delete it. Returns where that
+        begins there.
 
         `header` goes before it in the same step (PDP-43). Raises SegmentNotFound, SegmentSealed, SegmentNotSealed,
         BadOffset for a source that was truncated.
@@ -543,6 +551,25 @@ class Container:
         with self._upkeep.taking_care():
             return collect_garbage(self, int((self.now() - self.settings.garbage_delay) * 1000))
 
+    def idle_transients(self) -> dict[str, Segment]:
+        """The transient segments that nobody has appended to for `transient_idle`, by the time in the appends."""
+        before = self._idle_before()
+        found = self.activated(self.refresh().transients)
+        return {name: segment for name, segment in found.items() if segment and segment.modified < before}
+
+    def expire_transients(self) -> tuple[str, ...]:
+        """Delete the transient segments that are idle; their names. One that is appended to meanwhile stays."""
+        before = self._idle_before()
+        found = self.activated(self.refresh().transients)
+        idle = tuple(name for name, segment in found.items() if segment is None or segment.modified < before)
+        expired: tuple[str, ...] = self.commit([ExpireSegments(idle, before)]).results[0] if idle else ()
+        if expired:
+            logger.info("container %d: %d transient segments were idle and are deleted", self.number, len(expired))
+        return expired
+
+    def _idle_before(self) -> int:
+        return int((self.now() - self.settings.transient_idle) * 1000)
+
     def repair(self, address: int) -> None:
         """Give up the damaged frame that stops the log, and whatever hangs on it. An operator's decision (W8).
 
@@ -583,6 +610,11 @@ def check(operation: Operation) -> None:
     """Raise ValueError for what could not be kept: names that no chunk can have, keys and values that are too long."""
     if isinstance(operation, CreateSegment):
         check_name(operation.segment)
+        if (parent_in(operation.segment) or "") != operation.parent:
+            raise ValueError(
+                f"segment {operation.segment!r} cannot be made for the parent {operation.parent!r}: transient "
+                "segments, and only those, are called <parent>#transient.<32 digits>.<32 digits>"
+            )
     elif isinstance(operation, PutEntry):
         operation.table.encode()
         check_entry(operation.key.encode(), operation.value)

@@ -102,6 +102,16 @@ class SegmentNotSealed(Rejected):
         self.segment = segment
 
 
+class SegmentTransient(Rejected):
+    """A transient segment takes appends only, until it is merged or deleted (PDP-43)."""
+
+    def __init__(self, segment: str, refused: str) -> None:
+        super().__init__(
+            f"segment {segment!r} is transient and cannot {refused}; it can be appended to, merged and deleted"
+        )
+        self.segment = segment
+
+
 class SegmentTruncated(Rejected):
     """Data before `start_offset` is gone (Pravega: StreamSegmentTruncated)."""
 

@@ -6,12 +6,14 @@ Everything is told of one state, and nothing is written. Bytes, addresses and nu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from chunkstore.chunk_list import ChunkList
-from chunkstore.records import SegmentRecord, Status
+from chunkstore.errors import MetadataConflict, ObjectNotFound
+from chunkstore.metadata_store import MetadataTransaction
+from chunkstore.records import SegmentRecord, Status, segment_key
 from engine import backups
 from engine.container import Container
 from engine.errors import DataCorruption, EngineError, SegmentNotFound
@@ -82,6 +84,7 @@ class SegmentDescription(NamedTuple):
     storage_length: what is in tier 2 ends there; durable_length: what was acknowledged ends there. storage: what it is
     called in tier 2, empty if it is not there. merged_into: the segment that has its content now; deleted: it does not
     exist any more. Both are known only until tier 2 knows it too. active: it is in memory.
+    transient_of: the segment that a transient one was made for.
     """
 
     name: str
@@ -97,6 +100,7 @@ class SegmentDescription(NamedTuple):
     active: bool
     storage: str
     attributes: Mapping[str, int]
+    transient_of: str | None = None
 
 
 class SegmentPart(NamedTuple):
@@ -201,6 +205,7 @@ def describe_segment(container: Container, name: str) -> SegmentDescription:
         active=name in state.segments,
         storage=segment.storage,
         attributes={CORE_ATTRIBUTES.get(key, key.hex()): value for key, value in sorted(attributes.items())},
+        transient_of=segment.parent or None,
     )
 
 
@@ -248,30 +253,73 @@ def segment_chunks(container: Container, name: str) -> Iterator[SegmentPart]:
     segment = container.activated([name], state)[name]
     if segment is None:
         raise SegmentNotFound(name)
-    return _parts(container, state, segment)
+    return (part for _, part in _parts(container, state, [segment]))
 
 
-def _parts(container: Container, state: State, segment: Segment) -> Iterator[SegmentPart]:
-    if segment.storage:
-        yield from _stored_parts(container, state, segment.storage, 0, segment.storage_length)
-    for offset, (source, position, length, _) in segment.extents:
-        if isinstance(source, StoredRef):
-            yield from _stored_parts(container, state, source.storage, offset, length)
-        elif isinstance(source, FrameRef):
-            path = frame_path(container.number, source.address)
-            yield SegmentPart(offset, length, "log", path, source.start + position)
-        else:
-            yield SegmentPart(offset, length, "attached", source, position)
+def all_chunks(container: Container, prefix: str = "") -> Iterator[tuple[str, SegmentPart]]:
+    """The same of all segments whose names begin with `prefix`, in the order of their names.
+
+    Each is told as it was at one moment. What is in tier 2 is looked up for many of them together, and nothing for
+    those that are not. Raises DataCorruption, StorageError.
+    """
+    names = sorted(name for name in list_segments(container) if name.startswith(prefix))
+    for start in range(0, len(names), _BATCH):
+        yield from _chunks_of(container, names[start : start + _BATCH])
 
 
-def _stored_parts(container: Container, state: State, storage: str, base: int, end: int) -> Iterator[SegmentPart]:
+def _chunks_of(container: Container, names: Sequence[str]) -> list[tuple[str, SegmentPart]]:
+    while True:
+        state = container.state
+        try:
+            found = container.activated(names, state)
+            return list(_parts(container, state, [segment for segment in found.values() if segment is not None]))
+        except (ObjectNotFound, MetadataConflict, DataCorruption):
+            if container.refresh().sequence == state.sequence:
+                raise  # it is not that the state was old
+
+
+def _parts(container: Container, state: State, segments: Sequence[Segment]) -> Iterator[tuple[str, SegmentPart]]:
+    """Where the content of segments lies, each part with the segment's name."""
     with container.tier_two.records(state).begin(read_only=True) as transaction:
-        record = transaction.segment(storage)
-        if record is None:
-            raise DataCorruption(f"tier 2 has no record of segment {storage!r}; check the root with `verify`")
-        chunks = ChunkList(transaction, record)
-        for start, chunk in chunks.walk(record.first_chunk_start, record.first_chunk, min(record.length, end)):
-            yield SegmentPart(base + start, chunk.length, "chunk", chunk.name, 0)
+        _load_together(transaction, segments)
+        for segment in segments:
+            if segment.storage:
+                for part in _stored_parts(transaction, segment.storage, 0, segment.storage_length):
+                    yield segment.name, part
+            for offset, (source, position, length, _) in segment.extents:
+                if isinstance(source, StoredRef):
+                    for part in _stored_parts(transaction, source.storage, offset, length):
+                        yield segment.name, part
+                elif isinstance(source, FrameRef):
+                    path = frame_path(container.number, source.address)
+                    yield segment.name, SegmentPart(offset, length, "log", path, source.start + position)
+                else:
+                    yield segment.name, SegmentPart(offset, length, "attached", source, position)
+
+
+def _load_together(transaction: MetadataTransaction, segments: Sequence[Segment]) -> None:
+    """Have the records of segments in tier 2, of their first chunks and of the lists of all others read at once."""
+    stored = [segment.storage for segment in segments if segment.storage]
+    stored += [
+        extent.source.storage
+        for segment in segments
+        for _, extent in segment.extents
+        if isinstance(extent.source, StoredRef)
+    ]
+    transaction.load(*map(segment_key, stored))
+    records = [record for record in map(transaction.segment, stored) if record is not None]
+    first = [record.first_chunk for record in records if record.first_chunk is not None]
+    several = [record for record in records if record.first_chunk != record.last_chunk]
+    transaction.load(*first, *(key for record in several for _, key in record.blocks[:1]))
+
+
+def _stored_parts(transaction: MetadataTransaction, storage: str, base: int, end: int) -> Iterator[SegmentPart]:
+    record = transaction.segment(storage)
+    if record is None:
+        raise DataCorruption(f"tier 2 has no record of segment {storage!r}; check the root with `verify`")
+    chunks = ChunkList(transaction, record)
+    for start, chunk in chunks.walk(record.first_chunk_start, record.first_chunk, min(record.length, end)):
+        yield SegmentPart(base + start, chunk.length, "chunk", chunk.name, 0)
 
 
 __all__ = [
@@ -280,6 +328,7 @@ __all__ = [
     "SegmentDescription",
     "SegmentPart",
     "TableDescription",
+    "all_chunks",
     "container_status",
     "describe_container",
     "describe_segment",

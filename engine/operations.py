@@ -80,10 +80,11 @@ Content: TypeAlias = "Payload | Derived | tuple[Extent, ...]"
 
 
 class CreateSegment(NamedTuple):
-    """Make an empty segment."""
+    """Make an empty segment; with a `parent` a transient one, which is to be merged (PDP-43, see Segment)."""
 
     segment: str
     updates: tuple[AttributeUpdate, ...] = ()
+    parent: str = ""
 
 
 class Append(NamedTuple):
@@ -108,7 +109,7 @@ class SealSegment(NamedTuple):
 class MergeSegment(NamedTuple):
     """Append a sealed segment's content to another one, as metadata only, and delete it. Event counts are added.
 
-    `header` goes before that content, in the same step (PDP-43).
+    A transient segment need not be sealed. `header` goes before that content, in the same step (PDP-43).
     """
 
     target: str
@@ -127,6 +128,16 @@ class DeleteSegment(NamedTuple):
     """Delete a segment."""
 
     segment: str
+
+
+class ExpireSegments(NamedTuple):
+    """Delete transient segments, those of them to which nobody has appended at `before` (ms since the epoch) or later.
+
+    Its result is the names of those that were deleted.
+    """
+
+    segments: tuple[str, ...]
+    before: int
 
 
 class UpdateAttributes(NamedTuple):
@@ -297,6 +308,7 @@ Operation: TypeAlias = (
     | MergeSegment
     | TruncateSegment
     | DeleteSegment
+    | ExpireSegments
     | UpdateAttributes
     | PutEntry
     | CheckEntry
@@ -344,6 +356,7 @@ _TYPES: dict[int, type[Any]] = dict(
             Forgotten,
             TablesFlushed,
             QueueGarbage,
+            ExpireSegments,
         ),
         start=1,
     )
@@ -415,7 +428,7 @@ def _operation(fields: list[Any], own: FrameRef) -> Operation:
     if kind is MergeSegment:
         return MergeSegment(fields[1], fields[2], decode_extents(fields[3], own))
     if kind in (CreateSegment, UpdateAttributes):
-        return kind(fields[1], _updates(fields[2]))  # type: ignore[no-any-return]
+        return kind(fields[1], _updates(fields[2]), *fields[3:])  # type: ignore[no-any-return]
     if kind is TablesFlushed:
         return TablesFlushed(fields[1], tuple(map(_table, fields[2])))
     return kind(*map(_tuples, fields[1:]))  # type: ignore[no-any-return]

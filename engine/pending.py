@@ -248,7 +248,7 @@ def names_in(operations: Iterable[Operation]) -> set[str]:
         if isinstance(operation, MergeSegment):
             names |= {operation.target, operation.source}
         else:
-            names.add(getattr(operation, "segment", ""))
+            names |= {getattr(operation, "segment", ""), getattr(operation, "parent", "")}
     return names
 
 

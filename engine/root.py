@@ -36,6 +36,7 @@ class RootConfig:
     containers: int = 4
     grace_seconds: float = 600.0
     garbage_delay_seconds: float = 600.0
+    transient_idle_seconds: float = 3600.0
     wal: str | None = None
 
     def __post_init__(self) -> None:
@@ -45,6 +46,10 @@ class RootConfig:
             raise ValueError(f"grace_seconds={self.grace_seconds!r} is not a positive number of seconds")
         if not self.garbage_delay_seconds >= 0:
             raise ValueError(f"garbage_delay_seconds={self.garbage_delay_seconds!r} is not a number of seconds")
+        if not self.transient_idle_seconds > 0:
+            raise ValueError(
+                f"transient_idle_seconds={self.transient_idle_seconds!r} is not a positive number of seconds"
+            )
 
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
@@ -79,7 +84,10 @@ class Root:
         self.stores = stores
         self.config = config
         self.settings = replace(
-            settings, grace=config.grace_seconds, garbage_delay=config.garbage_delay_seconds
+            settings,
+            grace=config.grace_seconds,
+            garbage_delay=config.garbage_delay_seconds,
+            transient_idle=config.transient_idle_seconds,
         )
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -102,7 +110,8 @@ class Root:
         Args:
             url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
             new_log: the log's root is lost, and an empty one takes its place; `recover` each container then.
-            agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds).
+            agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds,
+                transient_idle_seconds).
 
         Raises StorageRefused when the storage is not fit, or not this root's.
         """

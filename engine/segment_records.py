@@ -39,6 +39,7 @@ def encode_segment(segment: Segment) -> bytes:
             segment.stored_sealed,
             segment.spilled,
             extended,
+            segment.parent,
         ]
     )
     return with_version(_VERSION, fields.getvalue(), ours)
@@ -60,7 +61,7 @@ def _segment(revisions: dict[int, FieldReader], sequence: int) -> Segment:
     number, name, length, start = fields.long(), fields.utf(), fields.long(), fields.long()
     sealed = fields.boolean()
     attributes = {fields.take(16): fields.long() for _ in range(fields.compact_int())}
-    modified, storage_length, storage, stored_start, stored_sealed, spilled, extended = msgpack.unpackb(
+    modified, storage_length, storage, stored_start, stored_sealed, spilled, extended, parent = msgpack.unpackb(
         revisions[1].take(revisions[1].rest), strict_map_key=False
     )
     return Segment(
@@ -80,4 +81,5 @@ def _segment(revisions: dict[int, FieldReader], sequence: int) -> Segment:
         touched=sequence,
         saved=sequence,
         spilled=spilled,
+        parent=parent,
     )

@@ -7,6 +7,8 @@ also learns that a frame's address was deleted and made again.
 
 from __future__ import annotations
 
+import re
+import uuid
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +27,12 @@ NULL_VALUE = -(1 << 63)
 
 MAX_VALUE = (1 << 63) - 1
 """The greatest value of an attribute."""
+
+
+TRANSIENT_ATTRIBUTES = 4
+"""The most extended attributes of a transient segment (PDP-43)."""
+
+_TRANSIENT = re.compile(r"(.+)#transient\.[0-9a-f]{32}\.[0-9a-f]{32}", re.DOTALL)
 
 
 class FrameRef:
@@ -163,6 +171,8 @@ class Segment(NamedTuple):
     touched, saved: sequence numbers of the last operation that changed it, and of the state that was last saved in the
     container's metadata table.
     attributes: core attributes, and extended ones; more of those are in the table of attributes if `spilled`.
+    parent: of a transient segment, the one that it was made for; empty for all others. A transient segment (PDP-43)
+    takes appends until it is merged, unsealed; it is never truncated, goes with its parent, and when nobody appends.
     """
 
     name: str
@@ -181,11 +191,24 @@ class Segment(NamedTuple):
     touched: int = 0
     saved: int = -1
     spilled: bool = False
+    parent: str = ""
 
 
 def storage_name(segment: str, number: int, start: int) -> str:
     """What the segment with this id is called in tier 2, if what is kept there begins at `start`. Never used twice."""
     return f"{segment}.{number}.{start}" if start else f"{segment}.{number}"
+
+
+def transient_name(parent: str, writer: uuid.UUID, number: uuid.UUID) -> str:
+    """The name of a transient segment that a writer makes for `parent` (Pravega:
+    NameUtils.getTransientNameFromId)."""
+    return f"{parent}#transient.{writer.hex}.{number.hex}"
+
+
+def parent_in(name: str) -> str | None:
+    """The segment that a transient one of this name was made for; None for the names of others."""
+    match = _TRANSIENT.fullmatch(name)
+    return match[1] if match else None
 
 
 def is_core(attribute: bytes) -> bool:

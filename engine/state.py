@@ -10,6 +10,7 @@ writer, who looks it up (Unresolved); what is in the log was judged, and is appl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import immutables
@@ -26,6 +27,7 @@ from engine.errors import (
     SegmentNotFound,
     SegmentNotSealed,
     SegmentSealed,
+    SegmentTransient,
     Unresolved,
 )
 from engine.operations import AttributeUpdate, Operation, Transaction, UpdateKind
@@ -36,6 +38,7 @@ from engine.segments import (
     EVENT_COUNT,
     MAX_VALUE,
     NULL_VALUE,
+    TRANSIENT_ATTRIBUTES,
     Extent,
     Extents,
     FrameRef,
@@ -87,7 +90,7 @@ class State(NamedTuple):
     flushed: address of the frame that began the last flush cycle. logged_bytes: bytes in the log and not in tier 2.
     segments: those that are active. unsaved: those that tier 2 does not know as they are.
     chunks: how many extents name each chunk. garbage: what may be deleted. dropped: segments in tier 2, by their names
-    there, that are deleted and still there.
+    there, that are deleted and still there. transients: the transient segments, active or not, with their parents.
     """
 
     sequence: int
@@ -101,6 +104,7 @@ class State(NamedTuple):
     garbage: immutables.Map[str, Garbage]
     dropped: immutables.Map[str, bool]
     cycle: Cycle
+    transients: immutables.Map[str, str] = immutables.Map()
 
     def segment(self, name: str) -> Segment:
         """The active segment of that name. Raises SegmentNotFound; Unresolved if it may exist and not be active."""
@@ -216,6 +220,7 @@ class Change:
         self._garbage = base.garbage.mutate()
         self._dropped = base.dropped.mutate()
         self._cycle = base.cycle
+        self._transients = base.transients
 
     def state(self) -> State:
         """The state as it is now."""
@@ -231,6 +236,7 @@ class Change:
             self._garbage.finish(),
             self._dropped.finish(),
             self._cycle,
+            self._transients,
         )
 
     def segment(self, name: str) -> Segment:
@@ -264,13 +270,46 @@ class Change:
             self._tables[METADATA] = table.put(segment.name, Entry(None, self._sequence), under_way=True)
         if segment.spilled:
             self._garbage[attribute_key(segment.id, b"")] = self._new_garbage(ATTRIBUTES_GARBAGE, segment.name)
+        if segment.parent:
+            self._transients = self._transients.delete(segment.name)
+        for name, parent in self._transients.items() if self._transients else ():
+            if parent == segment.name:
+                self._delete_transient(name)
+
+    def _delete_transient(self, name: str, before: int = MAX_VALUE) -> bool:
+        """Delete a transient segment if it was appended to before that time (ms), and whether that was done."""
+        segment = self._segments.get(name)
+        if segment is None and self._judging:
+            with suppress(SegmentNotFound):
+                self.segment(name)  # one that is not active has to be so first
+        if segment is None:  # a recovery knows names of some that were gone when the backup was made
+            self._transients = self._transients.delete(name)
+        elif segment.modified < before:
+            self._remove(segment)
+            return True
+        return False
 
     def _create(self, op: ops.CreateSegment) -> None:
         if op.segment in self._segments or (self._judging and self._entry(METADATA, op.segment) is not None):
             raise SegmentExists(op.segment)
         created = AttributeUpdate(CREATION_TIME, UpdateKind.NONE, self.time)
         attributes = updated_attributes(op.segment, immutables.Map(), (created, *op.updates))
-        self._keep(Segment(op.segment, self._sequence, 0, 0, False, self.time, 0, attributes, Extents()))
+        segment = Segment(
+            op.segment, self._sequence, 0, 0, False, self.time, 0, attributes, Extents(), parent=op.parent
+        )
+        if op.parent:
+            self._check_parent(segment)
+            self._transients = self._transients.set(op.segment, op.parent)
+        self._keep(segment)
+
+    def _check_parent(self, segment: Segment) -> None:
+        """Refuse a transient segment that could never be merged into its parent, or has too many attributes."""
+        parent = self.segment(segment.parent)
+        if parent.sealed:
+            raise SegmentSealed(parent.name)
+        if parent.parent:
+            raise SegmentTransient(parent.name, "have transient segments itself")
+        _check_few(segment.name, segment.attributes)
 
     def _append(self, op: ops.Append) -> int:
         segment = self.segment(op.segment)
@@ -290,7 +329,10 @@ class Change:
             for update in updates:
                 if update.attribute not in segment.attributes and not is_core(update.attribute):
                     self._require_absent(segment, update.attribute)
-        return updated_attributes(segment.name, segment.attributes, updates)
+        attributes = updated_attributes(segment.name, segment.attributes, updates)
+        if segment.parent and updates:
+            _check_few(segment.name, attributes)
+        return attributes
 
     def _remove_spilled(self, segment: Segment, updates: Sequence[AttributeUpdate]) -> None:
         """What is removed from memory must not come back from the table."""
@@ -325,6 +367,8 @@ class Change:
 
     def _seal(self, op: ops.SealSegment) -> None:
         segment = self.segment(op.segment)
+        if segment.parent:
+            raise SegmentTransient(op.segment, "be sealed")
         if not segment.sealed:
             self._keep(segment._replace(sealed=True, modified=self.time))
 
@@ -334,7 +378,9 @@ class Change:
             raise Rejected(f"segment {op.target!r} cannot be merged into itself")
         if target.sealed:
             raise SegmentSealed(op.target)
-        if not source.sealed:
+        if target.parent:
+            raise SegmentTransient(op.target, "be merged into")
+        if not source.sealed and not source.parent:
             raise SegmentNotSealed(op.source)
         if source.start_offset:
             raise BadOffset(op.source, "a segment that was never truncated", source.start_offset)
@@ -349,6 +395,8 @@ class Change:
 
     def _truncate(self, op: ops.TruncateSegment) -> None:
         segment = self.segment(op.segment)
+        if segment.parent:
+            raise SegmentTransient(op.segment, "be truncated")
         if op.offset > segment.length or op.offset < 0:
             raise BadOffset(op.segment, f"0 to {segment.length}", op.offset)
         if op.offset <= segment.start_offset:
@@ -370,19 +418,31 @@ class Change:
             self._dropped[segment.storage] = True
 
     def _delete(self, op: ops.DeleteSegment) -> None:
-        segment = self.segment(op.segment)
+        self._remove(self.segment(op.segment))
+
+    def _expire(self, op: ops.ExpireSegments) -> tuple[str, ...]:
+        return tuple(
+            name for name in op.segments if name in self._transients and self._delete_transient(name, op.before)
+        )
+
+    def _remove(self, segment: Segment) -> None:
+        """Delete a segment with its content."""
         self._release([extent for _, extent in segment.extents])
         self._forget_storage(segment)
         self._drop(segment)
 
     def _update_attributes(self, op: ops.UpdateAttributes) -> None:
         segment = self.segment(op.segment)
+        if segment.parent:
+            raise SegmentTransient(op.segment, "have attributes updated without an append")
         attributes = self._updated(segment, op.updates)
         self._remove_spilled(segment, op.updates)
         self._keep(segment._replace(attributes=attributes, modified=self.time))
 
     def _spill(self, op: ops.SpillAttributes) -> None:
         segment = self.segment(op.segment)
+        if segment.parent:
+            return  # it has few for ever
         for attribute, value in segment.attributes.items():
             if not is_core(attribute):
                 self._put(ATTRIBUTES, attribute_key(segment.id, attribute), value.to_bytes(8, "big", signed=True))
@@ -572,6 +632,7 @@ _APPLY: dict[type[Any], Callable[[Change, Any], Any]] = {
     ops.MergeSegment: Change._merge,
     ops.TruncateSegment: Change._truncate,
     ops.DeleteSegment: Change._delete,
+    ops.ExpireSegments: Change._expire,
     ops.UpdateAttributes: Change._update_attributes,
     ops.SpillAttributes: Change._spill,
     ops.LoadAttributes: Change._load,
@@ -605,6 +666,13 @@ def content_of(segment: Segment) -> list[Extent]:
     if segment.storage:
         return [Extent(StoredRef(segment.storage), 0, segment.storage_length, b""), *extents]
     return extents
+
+
+def _check_few(segment: str, attributes: immutables.Map[bytes, int]) -> None:
+    """Refuse more extended attributes than a transient segment may have."""
+    extended = sum(not is_core(attribute) for attribute in attributes)
+    if extended > TRANSIENT_ATTRIBUTES:
+        raise SegmentTransient(segment, f"have {extended} extended attributes, more than {TRANSIENT_ATTRIBUTES}")
 
 
 def logged_bytes(extents: Sequence[Extent]) -> int:

@@ -208,16 +208,17 @@ class FlushCycle:
 
     def _flush_segment(self, segment: Segment) -> None:
         """Bring a segment's content to tier 2."""
-        storage = segment.storage
+        storage, known = segment.storage, bool(segment.storage)
         try:
             storage = storage or self._create(segment)
             for run in runs(segment, self._state):
                 self._flush_run(segment, storage, run)
                 self.moved += run.end - run.offset
+                known = True  # to the state: whoever deletes or merges the segment deals with what is in tier 2
             self._storages[segment.name] = storage
         except (SegmentError, FlushOvertaken, SegmentNotFound) as error:
             doubt = self._doubtful(segment, error) if isinstance(error, SegmentError) else error
-            if storage != segment.storage:
+            if storage and not known:
                 self._give_up(segment, storage)
             if self._strict or not isinstance(doubt, SegmentNotFound):
                 raise doubt from error

@@ -43,6 +43,7 @@ class Upkeep:
         self._deferred: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._working = False
         self._cleaned = container.clock()
+        self._expired = -math.inf
         self._next_checkpoint = -math.inf
         self._trouble = ""
 
@@ -59,6 +60,9 @@ class Upkeep:
         if settings.upkeep and container.clock() - self._cleaned > settings.grace / 2:
             self._cleaned = container.clock()
             self.start(self._alone, self._cleaning, self._clean)
+        if settings.upkeep and state.transients and container.clock() - self._expired > settings.transient_idle / 4:
+            self._expired = container.clock()
+            self.start(container.expire_transients)
 
     def checkpoint_due(self, frames: int) -> bool:
         """Every few frames, so that opening costs the same however many came before and however large the state is."""

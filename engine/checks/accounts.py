@@ -73,6 +73,8 @@ def _segment_problems(name: str, segment: Segment, state: State) -> Iterator[str
         yield f"{logged} of its bytes lie in frames, and {segment.logged} are counted"
     if segment.length != segment.storage_length and name not in state.unsaved:
         yield "it has bytes that are not in tier 2, but is not among those that are to be flushed"
+    if segment.parent != state.transients.get(name, ""):
+        yield f"its parent is {segment.parent!r}, and among the transient segments {state.transients.get(name, '')!r}"
     if segment.storage and segment.storage in state.dropped:
         yield f"what tier 2 holds of it, {segment.storage!r}, is marked as deleted"
 

@@ -21,9 +21,18 @@ from engine.errors import (
     SegmentNotFound,
     SegmentNotSealed,
     SegmentSealed,
+    SegmentTransient,
 )
 from engine.operations import AttributeUpdate, Derived, Operation, Payload, UpdateKind
-from engine.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE, Extents, Segment
+from engine.segments import (
+    CREATION_TIME,
+    EVENT_COUNT,
+    NULL_VALUE,
+    TRANSIENT_ATTRIBUTES,
+    Extents,
+    Segment,
+    is_core,
+)
 from engine.tables import METADATA, METADATA_TABLES
 
 if TYPE_CHECKING:
@@ -55,6 +64,7 @@ class ModelSegment(NamedTuple):
     start: int
     sealed: bool
     attributes: Mapping[bytes, int]
+    parent: str = ""
 
 
 class ModelEntry(NamedTuple):
@@ -139,7 +149,27 @@ class Model:
     def _create(self, op: ops.CreateSegment) -> None:
         if op.segment in self.segments:
             raise SegmentExists(op.segment)
-        self.segments[op.segment] = ModelSegment(b"", 0, False, _updated(op.segment, {}, op.updates))
+        made = ModelSegment(b"", 0, False, _updated(op.segment, {}, op.updates), op.parent)
+        if op.parent:
+            parent = self._find(op.parent)
+            if parent.sealed:
+                raise SegmentSealed(op.parent)
+            if parent.parent:
+                raise SegmentTransient(op.parent, "have transient segments")
+            _check_few(op.segment, made)
+        self.segments[op.segment] = made
+
+    def _lasting(self, name: str, refused: str) -> ModelSegment:
+        """A segment that is not transient."""
+        found = self._find(name)
+        if found.parent:
+            raise SegmentTransient(name, refused)
+        return found
+
+    def _forget(self, name: str) -> None:
+        """A segment is gone, and with it those that were made for it."""
+        del self.segments[name]
+        self.segments = {key: segment for key, segment in self.segments.items() if segment.parent != name}
 
     def _append(self, op: ops.Append) -> int:
         segment = self._find(op.segment)
@@ -158,11 +188,14 @@ class Model:
         offset = len(segment.data)
         if op.offset not in (None, offset):
             raise BadOffset(op.segment, offset, op.offset or 0)
-        self.segments[op.segment] = segment._replace(data=segment.data + data, attributes=attributes)
+        after = segment._replace(data=segment.data + data, attributes=attributes)
+        if segment.parent and op.updates:
+            _check_few(op.segment, after)
+        self.segments[op.segment] = after
         return offset
 
     def _seal(self, op: ops.SealSegment) -> None:
-        self.segments[op.segment] = self._find(op.segment)._replace(sealed=True)
+        self.segments[op.segment] = self._lasting(op.segment, "be sealed")._replace(sealed=True)
 
     def _merge(self, op: ops.MergeSegment) -> int:
         target, source = self._find(op.target), self._find(op.source)
@@ -171,7 +204,9 @@ class Model:
             raise Rejected("a segment cannot be merged into itself")
         if target.sealed:
             raise SegmentSealed(op.target)
-        if not source.sealed:
+        if target.parent:
+            raise SegmentTransient(op.target, "be merged into")
+        if not source.sealed and not source.parent:
             raise SegmentNotSealed(op.source)
         if source.start:
             raise BadOffset(op.source, 0, source.start)
@@ -179,21 +214,28 @@ class Model:
         if events := source.attributes.get(EVENT_COUNT):
             attributes[EVENT_COUNT] = attributes.get(EVENT_COUNT, 0) + events
         self.segments[op.target] = target._replace(data=target.data + header + source.data, attributes=attributes)
-        del self.segments[op.source]
+        self._forget(op.source)
         return len(target.data)
 
     def _truncate(self, op: ops.TruncateSegment) -> None:
-        segment = self._find(op.segment)
+        segment = self._lasting(op.segment, "be truncated")
         if not 0 <= op.offset <= len(segment.data):
             raise BadOffset(op.segment, len(segment.data), op.offset)
         self.segments[op.segment] = segment._replace(start=max(segment.start, op.offset))
 
     def _delete(self, op: ops.DeleteSegment) -> None:
         self._find(op.segment)
-        del self.segments[op.segment]
+        self._forget(op.segment)
+
+    def _expire(self, op: ops.ExpireSegments) -> tuple[str, ...]:
+        """Tests choose times before or behind all appends."""
+        expired = tuple(name for name in op.segments if name in self.segments and self.segments[name].parent)
+        for name in expired if op.before else ():
+            self._forget(name)
+        return expired if op.before else ()
 
     def _update(self, op: ops.UpdateAttributes) -> None:
-        segment = self._find(op.segment)
+        segment = self._lasting(op.segment, "have attributes updated")
         attributes = _updated(op.segment, segment.attributes, op.updates)
         self.segments[op.segment] = segment._replace(attributes=attributes)
 
@@ -215,6 +257,7 @@ _DO: dict[type[Any], Callable[[Model, Any], Any]] = {
     ops.MergeSegment: Model._merge,
     ops.TruncateSegment: Model._truncate,
     ops.DeleteSegment: Model._delete,
+    ops.ExpireSegments: Model._expire,
     ops.UpdateAttributes: Model._update,
     ops.PutEntry: Model._put,
 }
@@ -242,6 +285,11 @@ def _updated(segment: str, attributes: Mapping[bytes, int], updates: Sequence[At
         if value == NULL_VALUE:
             del after[attribute]
     return after
+
+
+def _check_few(name: str, segment: ModelSegment) -> None:
+    if sum(not is_core(attribute) for attribute in segment.attributes) > TRANSIENT_ATTRIBUTES:
+        raise SegmentTransient(name, "have more extended attributes")
 
 
 def contents_of(container: Container) -> Contents:

@@ -17,6 +17,7 @@ from engine.operations import (
     CreateSegment,
     DeleteSegment,
     Derived,
+    ExpireSegments,
     MergeSegment,
     Operation,
     Payload,
@@ -26,10 +27,11 @@ from engine.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.segments import EVENT_COUNT, NULL_VALUE, Extent, Segment
+from engine.segments import EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, Segment, parent_in, transient_name
 from engine.testing.model import Model
 
-SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index")
+TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
+SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index", *TRANSIENT)
 ATTRIBUTES = (bytes(15) + b"w", bytes(15) + b"x", EVENT_COUNT)
 TABLES, KEYS = ("t", "u"), ("k", "l")
 
@@ -67,7 +69,7 @@ def _operations(draw: DrawFn, model: Model, write: ChunkWriter, longest: int) ->
     present = sorted(model.segments) or [name]
     if name not in model.segments:
         if draw(st.integers(0, 2)):
-            return [CreateSegment(name, draw(_updates(model, name)))]
+            return [CreateSegment(name, draw(_updates(model, name)), parent_in(name) or "")]
         if draw(st.booleans()):
             name = draw(st.sampled_from(present))
     other = draw(st.sampled_from(present))
@@ -98,6 +100,7 @@ _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "seal": lambda draw, model, name: SealSegment(name),
     "truncate": _truncate,
     "delete": lambda draw, model, name: DeleteSegment(name),
+    "expire": lambda draw, model, name: ExpireSegments((name, *TRANSIENT), draw(st.sampled_from((0, MAX_VALUE)))),
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
 }

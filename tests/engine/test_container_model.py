@@ -33,6 +33,7 @@ class TwoProcesses(RuleBasedStateMachine):
         self.simulation = Simulation(
             grace=GRACE,
             garbage_delay=GRACE,
+            transient_idle=1e9,  # the model knows of no expiry that nobody asked for
             upkeep=upkeep,
             checkpoint_frames=4,
             flush_bytes=2 * MAX_PAYLOAD,

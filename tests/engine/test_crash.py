@@ -6,6 +6,7 @@ way wholly or not at all; then it carries out the rest of the workload.
 """
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from engine.operations import (
     CreateSegment,
     DeleteSegment,
     Derived,
+    ExpireSegments,
     MergeSegment,
     Operation,
     Payload,
@@ -35,7 +37,7 @@ from engine.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.segments import EVENT_COUNT, Extent
+from engine.segments import EVENT_COUNT, MAX_VALUE, Extent, transient_name
 from engine.testing.model import Contents, Model, contents_of
 from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 
@@ -94,6 +96,8 @@ def attached(name: str, parts: Sequence[bytes]) -> list[Extent]:
 
 SHARED = ("chunks/shared", (letters(90, 1), letters(70, 2), letters(33, 3)))
 SINGLE = ("chunks/single", (letters(200, 4),))
+EARLY, LATE = ("chunks/early", (letters(100, 7),)), ("chunks/late", (letters(60, 8),))
+LARGE, LEFT = (transient_name("a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
 LENGTH = Derived(20, lambda lookup: b"<%d>" % lookup("a").length)
 
 
@@ -119,8 +123,13 @@ def workload() -> list[Step]:
         Step(wait=0.7 * GRACE),
         Step((SealSegment("transaction"),)),
         Step((MergeSegment("b", "transaction"),)),
+        Step((CreateSegment(LARGE, (events(1), batch(1)), "a"), Append(LARGE, tuple(attached(*EARLY)))), dict([EARLY])),
         Step((TruncateSegment("a", 8), TruncateSegment("b", 33))),
         Step(upkeep="flush"),
+        Step((Append(LARGE, tuple(attached(*LATE)), 100, (batch(2),)),), dict([LATE])),
+        Step((CreateSegment(LEFT, (), "a"), append(LEFT, letters(40, 9)))),
+        Step((append(LARGE, b"", 160), Append("a#index", LENGTH), MergeSegment("a", LARGE, Payload(b"header")))),
+        Step((ExpireSegments((LEFT,), MAX_VALUE),)),
         Step((CreateSegment("dead"), append("dead", letters(40)))),
         Step((DeleteSegment("dead"),)),
         Step(upkeep="checkpoint"),
@@ -149,7 +158,7 @@ def workload() -> list[Step]:
 def expected(steps: Sequence[Step]) -> Iterator[tuple[list[Any], Contents]]:
     """Of each step the results, and what the root holds after it."""
     model = Model()
-    model.chunks = {name: b"".join(parts) for name, parts in (SHARED, SINGLE)}
+    model.chunks = {name: b"".join(parts) for name, parts in (SHARED, SINGLE, EARLY, LATE)}
     for step in steps:
         yield model.commit(step.operations), model.contents()
 
@@ -181,7 +190,7 @@ most_configurations = pytest.mark.parametrize(
 some_points = pytest.mark.parametrize(
     "step",
     [
-        pytest.param(50, id="every fiftieth"),
+        pytest.param(90, id="every ninetieth"),
         pytest.param(1, id="all", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
     ],
 )

@@ -47,6 +47,7 @@ from engine.operations import (
     Discard,
     EndCycle,
     EvictSegments,
+    ExpireSegments,
     Flushed,
     FlushedTable,
     Forgotten,
@@ -1646,7 +1647,7 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates),
     SealSegment: st.builds(SealSegment, names),
     MergeSegment: st.builds(MergeSegment, names, names, tuples(anywhere)),
-    CreateSegment: st.builds(CreateSegment, names, updates),
+    CreateSegment: st.builds(CreateSegment, names, updates, names),
     PutEntry: st.builds(PutEntry, names, names, st.none() | st.binary(max_size=5), st.none() | st.integers(-1, 9)),
     CheckEntry: st.builds(CheckEntry, names, names, st.integers(-1, MAX_VALUE)),
     UpdateAttributes: st.builds(UpdateAttributes, names, updates),
@@ -1666,6 +1667,7 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     Stored: st.builds(Stored, numbers, names, names, numbers, st.booleans()),
     Forgotten: st.builds(Forgotten, numbers, tuples(names)),
     TablesFlushed: st.builds(TablesFlushed, numbers, tuples(flushed_tables)),
+    ExpireSegments: st.builds(ExpireSegments, tuples(names), numbers),
     QueueGarbage: st.builds(QueueGarbage, tuples(st.tuples(names, st.sampled_from([1, 2, 3, 4, 16]), names))),
 }
 
@@ -1711,7 +1713,7 @@ def segments(draw: st.DrawFn, name: str) -> Segment:
         immutables.Map(draw(st.dictionaries(ids, values, max_size=3))),
         draw(extents_from(storage_length, sources)),
         storage_length,
-        *draw(st.tuples(names, numbers, st.booleans(), numbers, st.integers(-1, 9), st.booleans())),
+        *draw(st.tuples(names, numbers, st.booleans(), numbers, st.integers(-1, 9), st.booleans(), names)),
     )
 
 
@@ -1744,6 +1746,7 @@ def any_states(draw: st.DrawFn) -> State:
         immutables.Map(draw(st.dictionaries(names, garbage, max_size=3))),
         immutables.Map(dict.fromkeys(draw(st.sets(names, max_size=3)), True)),
         draw(st.builds(Cycle, numbers, numbers, numbers, st.booleans(), st.integers(-1, 9))),
+        immutables.Map(draw(st.dictionaries(names, names, max_size=3))),
     )
 
 
