@@ -1,0 +1,290 @@
+"""A picture of a stream: its segments over time and keys, where they were split and merged, and where cuts lie.
+
+What is drawn is a `Timeline`; only drawing happens here. The colours are such as colour-blind people can tell apart
+(Okabe and Ito), and nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from math import nan
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.names import segment_epoch, segment_number
+from pravega_spark.streams.timeline import Place, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pravega_spark.client.manager import StreamManager
+
+MOST_CUTS = 12
+"""So many cuts can be told apart, besides head and tail."""
+
+_OPEN, _SEALED, _GONE, _HATCH = "#56B4E9", "#C2DDEC", "#EFEFEF", "#8C8C8C"
+_SPLIT, _MERGE, _END = "#D55E00", "#882255", "#000000"
+_CUTS = ("#E69F00", "#009E73", "#0072B2", "#CC79A7")
+_STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+
+_DAY = 86_400_000  # ms
+
+_LABEL_POINTS = 8
+_LETTER = 0.62  # width of a digit, as part of the font's size; a little much, so that labels keep a distance
+_LINE = 1.3
+_FEWEST_POINTS = 9  # between two marks of splits and merges, or they would hide each other
+_TICK_POINTS = 66
+
+X: TypeAlias = Callable[[float], float]
+"""Where a time (ms since the epoch) lies on the x axis."""
+
+Corners: TypeAlias = list[tuple[float, float]]
+"""Of a rectangle on the axes."""
+
+
+def draw_segments(
+    manager: StreamManager,
+    scope_name: str,
+    stream_name: str,
+    *,
+    cuts: Mapping[str, StreamCut] | None = None,
+    even: bool = False,
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw a stream as it is now.
+
+    Each segment is a rectangle: from the time at which it was made to the time at which it was sealed, over the keys
+    that it has. Its label `3.2` says that it is segment 3 and was made in epoch 2. The right edge is now, by the clock
+    of this machine; a segment that reaches it takes events. Labels and marks that have no room are left out.
+    A cut goes through each segment where the first event behind it was written, or at the segment's end if there is
+    none; where it lies before the head, it is left out. Hatched is what was truncated; epochs of which nothing is left
+    are forgotten, so the picture begins with the first one that is not.
+
+    cuts: more of them, at most MOST_CUTS, by the names that the legend gives them. even: make all epochs equally wide,
+    whatever time they took; for streams that were scaled often in a short time.
+    axes: where to draw; by default in a new figure. Returns it.
+
+    Raises StreamNotFound, InvalidStreamCut for what is no cut of the stream, ImportError without matplotlib.
+    """
+    chosen = dict(cuts or {})
+    if len(chosen) > MOST_CUTS:
+        raise ValueError(f"cuts: {len(chosen)} cannot be told apart in one picture; give at most {MOST_CUTS}")
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            'Pictures of streams need matplotlib. Install it with: pip install "pravega-spark[notebooks]"'
+        ) from error
+    found = manager.stream_timeline(scope_name, stream_name, chosen)
+    if axes is None:
+        _, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    figure = axes.get_figure(root=True)
+    if figure is None:
+        raise ValueError("axes: they belong to no figure any more; make new ones with matplotlib.pyplot.subplots()")
+    _Picture(found, axes, figure, even).draw()
+    return axes
+
+
+class _Picture:
+    """One timeline on one pair of axes."""
+
+    def __init__(self, timeline: Timeline, axes: Axes, figure: Figure, even: bool) -> None:
+        self._timeline = timeline
+        self._axes = axes
+        self._figure = figure
+        self._even = even
+        self._x = _evenly(timeline) if even else _in_days
+        self._days = timeline.now // _DAY - timeline.epochs[0][1] // _DAY + 1
+        self._legend: list[Artist] = []
+
+    def draw(self) -> None:
+        from matplotlib.transforms import offset_copy
+
+        self._frame()
+        self._segments()
+        self._borders()
+        self._cuts()
+        points = 58 if self._even and self._days > 1 else 46  # below the labels of the x axis
+        below = offset_copy(self._axes.transAxes, self._figure, 0, -points, units="points")
+        self._axes.legend(
+            handles=self._legend, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=6,
+            fontsize=_LABEL_POINTS, frameon=False, borderaxespad=0,
+        )
+        self._figure.draw_without_rendering()  # only now it is known how large everything is
+        self._ticks()
+        self._labels()
+
+    # --- around it ---------------------------------------------------------------------------------------------
+
+    def _frame(self) -> None:
+        axes, known = self._axes, self._timeline
+        left, right = self._x(known.epochs[0][1]), self._x(known.now)
+        width = (right - left) or self._x(known.now + 1) - left
+        axes.set_xlim(left - width / 100, left + width * 1.01)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+        axes.set_ylabel("hash of the routing key")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(self._title(), loc="left", fontsize="medium", pad=20)
+        scale = ", all epochs equally wide" if self._even else ""
+        axes.set_xlabel(f"time (UTC){scale}; the right edge is now, {_moment(known.now)}")
+
+    def _title(self) -> str:
+        known = self._timeline
+        (first, _), (last, _) = known.epochs[0], known.epochs[-1]
+        title = f"{known.stream}: epoch {first}" if first == last else f"{known.stream}: epochs {first} to {last}"
+        if first:
+            title += f" (of those before {first} nothing is left)"
+        return title if known.ended is None else f"{title}, sealed {_moment(known.ended)}"
+
+    def _ticks(self) -> None:
+        """Times below, and the numbers of epochs above, each where its epoch begins."""
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        known, axes = self._timeline, self._axes
+        begun = [self._x(created) for _, created in known.epochs]
+        if self._even:
+            shown = self._apart(begun, _TICK_POINTS)
+            axes.set_xticks([begun[n] for n in shown], [self._clock(known.epochs[n][1]) for n in shown])
+        else:
+            locator = AutoDateLocator(maxticks=8)
+            axes.xaxis.set_major_locator(locator)
+            axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc, show_offset=True))
+        note = partial(axes.annotate, textcoords="offset points", fontsize=_LABEL_POINTS, color="#444444", va="bottom")
+        note("epoch", (0, 1), xycoords="axes fraction", xytext=(-6, 4), ha="right")
+        for place in self._apart(begun, 5 + len(str(known.epochs[-1][0])) * _LABEL_POINTS * _LETTER):
+            note(str(known.epochs[place][0]), (begun[place], 1.02), xytext=(0, 4), ha="center")
+
+    def _clock(self, moment: int) -> str:
+        """A time as it stands below an epoch: so exact that epochs differ, and with its day if there are several."""
+        known = self._timeline
+        day, clock = _moment(moment).split()
+        if known.now - known.epochs[0][1] < 2000 * len(known.epochs):
+            clock += f".{moment % 1000:03d}"
+        return f"{clock}\n{day}" if self._days > 1 else clock
+
+    # --- in it -------------------------------------------------------------------------------------------------
+
+    def _segments(self) -> None:
+        """The rectangles, and the truncated parts of those that the head lies in."""
+        edge = min(0.8, 40 / len(self._timeline.spans) ** 0.75)
+        heads = [place for place in self._timeline.head if place.time > place.begun]
+        passed = [self._corners(place.low, place.high, place.begun, place.time) for place in heads]
+        self._boxes("takes events", self._spans("open"), facecolor=_OPEN, edgecolor="white", linewidth=edge)
+        self._boxes("sealed", self._spans("sealed"), facecolor=_SEALED, edgecolor="white", linewidth=edge)
+        gone = self._spans("gone") + passed
+        self._boxes("truncated", gone, facecolor=_GONE, edgecolor=_HATCH, hatch="////", linewidth=0)
+
+    def _spans(self, state: Literal["open", "sealed", "gone"]) -> list[Corners]:
+        spans = (span for span in self._timeline.spans if span.state == state)
+        return [self._corners(span.segment.low, span.segment.high, span.begun, span.ended) for span in spans]
+
+    def _corners(self, low: float, high: float, begun: int, ended: int) -> Corners:
+        left, right = self._x(begun), self._x(ended)
+        return [(left, low), (right, low), (right, high), (left, high)]
+
+    def _boxes(self, name: str, boxes: Sequence[Corners], **look: Any) -> None:
+        from matplotlib.collections import PolyCollection
+        from matplotlib.patches import Patch
+
+        if boxes:
+            self._axes.add_collection(PolyCollection(boxes, **look), autolim=False)
+            self._legend.append(Patch(label=name, **look))
+
+    def _borders(self) -> None:
+        """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
+        from matplotlib.lines import Line2D
+
+        borders = self._timeline.borders
+        times = sorted({border.time for border in borders})
+        marked = {times[number] for number in self._apart([self._x(moment) for moment in times], _FEWEST_POINTS)}
+        crowded = len(marked) < len(times) / 2
+        line, marked = (0.6, set()) if crowded else (1.6, marked)
+        for kind, colour, mark in (("split", _SPLIT, "<"), ("merge", _MERGE, ">")):
+            found = [border for border in borders if border.kind == kind]
+            if not found:
+                continue
+            places = [self._x(border.time) for border in found]
+            self._axes.vlines(places, [b.low for b in found], [b.high for b in found], color=colour, linewidth=line)
+            shape = partial(
+                Line2D, color=colour, marker=mark, markersize=6, markeredgecolor="white", markeredgewidth=0.5
+            )
+            marks = [(self._x(b.time), (b.low + b.high) / 2) for b in found if b.time in marked]
+            self._axes.add_line(shape([x for x, _ in marks], [y for _, y in marks], linestyle="", zorder=4))
+            self._legend.append(shape([], [], label=kind, linewidth=1.6))
+
+    def _cuts(self) -> None:
+        """A line through all keys for each cut."""
+        known = self._timeline
+        self._cut("head", known.head, _END, "-", 2.5)
+        self._cut("tail", known.tail, _END, (0, (3, 1)), 2.5)
+        looks = ((colour, style) for style in _STYLES for colour in _CUTS)
+        for (name, places), (colour, style) in zip(known.cuts.items(), looks, strict=False):
+            self._cut(name, places, colour, style, 2.0)
+
+    def _cut(self, name: str, places: Sequence[Place], colour: str, style: object, width: float) -> None:
+        label = name if places else f"{name} (before the head)"
+        points: Corners = []
+        for place in places:
+            if points and points[-1][1] != place.low:  # keys for which it lies before the head
+                points.append((nan, nan))
+            points += [(self._x(place.time), place.low), (self._x(place.time), place.high)]
+        self._legend += self._axes.plot(
+            [x for x, _ in points], [y for _, y in points], color=colour, linestyle=style, linewidth=width, label=label,
+            solid_capstyle="butt", dash_capstyle="butt", zorder=3,
+        )
+
+    # --- what fits ---------------------------------------------------------------------------------------------
+
+    def _labels(self) -> None:
+        """The segments' numbers and epochs, in the middle of what is left of them."""
+        left_from = {(place.low, place.begun): place.time for place in self._timeline.head}
+        for segment, begun, ended, state in self._timeline.spans:
+            label = f"{segment_number(segment.id)}.{segment_epoch(segment.id)}"
+            left, right = self._x(left_from.get((segment.low, begun), begun)), self._x(ended)
+            width, height = self._points(right - left, segment.high - segment.low)
+            if width > (len(label) * _LETTER + 1.5) * _LABEL_POINTS and height > _LINE * _LABEL_POINTS:
+                text = self._axes.text(
+                    (left + right) / 2, (segment.low + segment.high) / 2, label, ha="center", va="center",
+                    fontsize=_LABEL_POINTS, color="#777777" if state == "gone" else "black", clip_on=True,
+                )
+                text.set_in_layout(False)
+
+    def _points(self, width: float, height: float) -> tuple[float, float]:
+        """A distance on the axes in points."""
+        (left, low), (right, high) = self._axes.transData.transform([(0, 0), (width, height)])
+        return self._in_points(right - left), self._in_points(high - low)
+
+    def _in_points(self, pixels: float) -> float:
+        return float(pixels) * 72 / self._figure.dpi
+
+    def _apart(self, places: Sequence[float], points: float) -> list[int]:
+        """The numbers of those places, in ascending order, that are far enough apart; of the first one too."""
+        shown: list[int] = []
+        for number, place in enumerate(places):
+            if not shown or self._points(place - places[shown[-1]], 0)[0] >= points:
+                shown.append(number)
+        return shown
+
+
+def _in_days(moment: float) -> float:
+    """A time as matplotlib has it on date axes."""
+    return moment / _DAY
+
+
+def _evenly(timeline: Timeline) -> X:
+    """Gives every epoch the same width, and what lies in it its place by time."""
+    from numpy import interp
+
+    times = [created for _, created in timeline.epochs]
+    times.append(max(timeline.now, times[-1] + 1))
+    return lambda moment: float(interp(moment, times, range(len(times))))
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}"
+

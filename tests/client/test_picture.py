@@ -1,0 +1,257 @@
+"""Pictures of streams, and the tables in which notebooks show values."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.patches import Patch
+
+from pravega_spark import UNBOUNDED, InvalidStreamCut, StreamCut, StreamManager, StreamNotFound, draw_segments
+from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.names import segment_epoch, segment_number
+from pravega_spark.streams.timeline import timeline
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    matplotlib.use("Agg")
+    yield
+    plt.close("all")
+
+
+def write(manager: StreamManager, stream: str, count: int = 40) -> StreamCut:
+    """Some events of many keys; the tail after them."""
+    with manager.create_writer("sc", stream) as writer:
+        for number in range(count):
+            writer.write_event(f"{number:04}", str(number))
+    return manager.stream_info("sc", stream).tail
+
+
+def scale_to(manager: StreamManager, stream: str, *bounds: float) -> None:
+    """Exchange all segments for those between these bounds, besides 0 and 1."""
+    sealed = [segment.id for segment in manager.stream_info("sc", stream).segments]
+    manager.scale_stream("sc", stream, sealed, list(pairwise([0.0, *bounds, 1.0])))
+
+
+def boxes(axes: Axes) -> dict[str, list[tuple[float, float, float, float]]]:
+    """By the names of the legend the rectangles (left, low, right, high)."""
+    colours = {patch.get_facecolor(): patch.get_label() for patch in legend_handles(axes) if isinstance(patch, Patch)}
+    found: dict[str, list[tuple[float, float, float, float]]] = {}
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection):
+            corners = [path.vertices for path in collection.get_paths()]
+            found[colours[tuple(collection.get_facecolor()[0])]] = [(*c.min(axis=0), *c.max(axis=0)) for c in corners]
+    return found
+
+
+def legend_handles(axes: Axes) -> list[matplotlib.artist.Artist]:
+    legend = axes.get_legend()
+    assert legend is not None
+    return list(legend.legend_handles)
+
+
+def named(axes: Axes) -> list[str]:
+    return [str(handle.get_label()) for handle in legend_handles(axes)]
+
+
+def labels(axes: Axes) -> set[str]:
+    return {text.get_text() for text in axes.texts if "." in text.get_text()}
+
+
+def ink(axes: Axes) -> float:
+    """How much of the picture is not white."""
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    return float((pixels != 255).any(axis=2).mean())
+
+
+# --- what is told ------------------------------------------------------------------------------------------------
+
+
+def test_timeline_of_a_stream_that_is_scaled(manager: StreamManager) -> None:
+    early = write(manager, "one")
+    scale_to(manager, "one", 0.3, 0.6)
+    write(manager, "one")
+    scale_to(manager, "one", 0.6)
+    write(manager, "one")
+    info = manager.stream_info("sc", "one")
+    found = manager.stream_timeline("sc", "one", {"early": early})
+    created = [epoch.created for epoch in info.epochs]
+    assert found.epochs == tuple(enumerate(created)) and found.now >= created[-1] and found.ended is None
+    spans = {f"{segment_number(s.segment.id)}.{segment_epoch(s.segment.id)}": s for s in found.spans}
+    assert list(spans) == ["0.0", "1.1", "2.1", "3.1", "4.2", "5.2"]
+    assert [spans[name].state for name in spans] == ["sealed"] * 4 + ["open"] * 2
+    assert [(spans[name].begun, spans[name].ended) for name in ("0.0", "2.1", "5.2")] == [
+        (created[0], created[1]), (created[1], created[2]), (created[2], found.now),
+    ]
+    assert {(b.kind, b.time, b.low, b.high) for b in found.borders} == {
+        ("split", created[1], 0.0, 1.0), ("merge", created[2], 0.0, 0.6),
+    }
+    assert [(p.low, p.high, p.time) for p in found.head] == [(0.0, 1.0, created[0])]
+    assert [(p.low, p.high, p.time) for p in found.tail] == [(0.0, 0.6, found.now), (0.6, 1.0, found.now)]
+    assert [(p.low, p.high, p.time) for p in found.cuts["early"]] == [(0.0, 1.0, created[1])]  # nothing follows in it
+
+
+def test_a_cut_lies_where_the_first_event_behind_it_was_written(manager: StreamManager) -> None:
+    first = write(manager, "one")
+    second = write(manager, "one")
+    stream = manager._catalog.stream("sc", "one")
+    snapshot = stream.snapshot()
+    found = timeline(snapshot, {"first": first, "second": second}, now=2 * 10**12)
+    written = [record[2] for record in snapshot.index(0).records(0, snapshot.index(0).position_of(1 << 60)).tolist()]
+    ((*_, moment),) = found.cuts["first"]
+    assert moment in written and moment >= snapshot.record.created
+    assert manager.stream_cut_at("sc", "one", moment).positions[0] <= first.positions[0]
+    assert found.cuts["second"][0].time == found.tail[0].time == found.now == 2 * 10**12
+
+
+def test_what_lies_before_the_head_is_left_out(manager: StreamManager) -> None:
+    early = write(manager, "one")
+    middle = write(manager, "one")
+    scale_to(manager, "one", 0.5)
+    write(manager, "one")
+    manager.truncate_stream("sc", "one", middle)
+    found = manager.stream_timeline("sc", "one", {"early": early, "middle": middle})
+    assert found.cuts["early"] == () and found.cuts["middle"] == found.head != ()
+    late = manager.stream_info("sc", "one").tail
+    manager.truncate_stream("sc", "one", late)
+    found = manager.stream_timeline("sc", "one", {"middle": middle})
+    assert [number for number, _ in found.epochs] == [1] and found.cuts["middle"] == ()
+
+
+def test_segments_that_are_gone_and_still_named(manager: StreamManager) -> None:
+    write(manager, "four")
+    manager.scale_stream("sc", "four", [0, 3], [(0.0, 0.1), (0.1, 0.25), (0.75, 0.9), (0.9, 1.0)])
+    write(manager, "four")
+    first, second = (segment.id for segment in manager.stream_info("sc", "four").segments[:2])
+    manager.truncate_stream("sc", "four", StreamCut("sc", "four", {first: 0, second: 0, 1: 0, 2: 0, 3: 0}))
+    found = manager.stream_timeline("sc", "four")
+    assert [number for number, _ in found.epochs] == [0, 1]
+    assert {span.segment.id: span.state for span in found.spans if span.state != "open"} == {0: "gone", 3: "sealed"}
+    axes = draw_segments(manager, "sc", "four", even=True)
+    assert boxes(axes)["truncated"] == [(0.0, 0.0, 1.0, 0.25)]
+
+
+def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None:
+    write(manager, "one")
+    manager.seal_stream("sc", "one")
+    later = 2 * 10**12
+    found = timeline(manager._catalog.stream("sc", "one").snapshot(), {}, now=later)
+    assert found.ended is not None and found.epochs[0][1] <= found.ended < found.now == later
+    assert [(span.state, span.ended) for span in found.spans] == [("sealed", found.ended)]
+    assert found.tail[0].time == found.ended
+    axes = draw_segments(manager, "sc", "one")
+    assert "sealed" in axes.get_title(loc="left") and "takes events" not in named(axes)
+
+
+# --- the picture -------------------------------------------------------------------------------------------------
+
+
+def test_picture_of_one_segment(manager: StreamManager) -> None:
+    axes = draw_segments(manager, "sc", "one")
+    assert labels(axes) == {"0.0"} and named(axes) == ["takes events", "head", "tail"]
+    ((left, low, right, high),) = boxes(axes)["takes events"]
+    assert (low, high) == (0.0, 1.0) and right > left
+    assert axes.get_title(loc="left") == "sc/one: epoch 0" and "now" in axes.get_xlabel()
+    assert ink(axes) > 0.3
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_picture_of_splits_merges_and_cuts(manager: StreamManager, even: bool) -> None:
+    cut = write(manager, "one")
+    scale_to(manager, "one", 0.3, 0.6)
+    scale_to(manager, "one", 0.6)
+    _, given = plt.subplots(figsize=(9, 4))
+    axes = draw_segments(manager, "sc", "one", cuts={"<mark>": cut}, even=even, axes=given)
+    assert axes is given
+    assert named(axes) == ["takes events", "sealed", "split", "merge", "head", "tail", "<mark>"]
+    assert {name: len(found) for name, found in boxes(axes).items()} == {"takes events": 2, "sealed": 4}
+    lines = [each for each in axes.collections if isinstance(each, LineCollection)]
+    assert [len(each.get_segments()) for each in lines] == [1, 1]
+    if even:
+        assert {box[0] for found in boxes(axes).values() for box in found} == {0.0, 1.0, 2.0}
+        assert labels(axes) == {"0.0", "1.1", "2.1", "3.1", "4.2", "5.2"}
+
+
+def test_picture_of_hundreds_of_epochs(manager: StreamManager) -> None:
+    for number in range(220):
+        scale_to(manager, "one", *((0.25, 0.5, 0.75) if number % 2 else ()))
+    axes = draw_segments(manager, "sc", "one", even=True)
+    found = boxes(axes)
+    assert len(found["sealed"]) + len(found["takes events"]) == 1 + 110 * 5
+    assert len(labels(axes)) < 100 and len(axes.get_xticks()) < 15
+    epochs = [int(text.get_text()) for text in axes.texts if text.get_text().isdigit()]
+    assert epochs[0] == 0 and 10 < len(epochs) < 60
+    assert ink(axes) > 0.3
+
+
+def test_keys_before_the_head_break_a_line(manager: StreamManager) -> None:
+    marked = write(manager, "four")
+    tail = write(manager, "four")
+    mixed = {number: (tail if number in (1, 2) else marked).positions[number] for number in range(4)}
+    manager.truncate_stream("sc", "four", StreamCut("sc", "four", mixed))
+    axes = draw_segments(manager, "sc", "four", cuts={"mark": marked})
+    (line,) = [line for line in axes.lines if line.get_label() == "mark"]
+    assert np.array_equal(line.get_ydata(), [0, 0.25, np.nan, 0.75, 1], equal_nan=True)
+    manager.truncate_stream("sc", "four", tail)
+    write(manager, "four")
+    assert "mark (before the head)" in named(draw_segments(manager, "sc", "four", cuts={"mark": marked}))
+
+
+def test_bad_input(manager: StreamManager) -> None:
+    with pytest.raises(StreamNotFound, match="sc/none"):
+        draw_segments(manager, "sc", "none")
+    with pytest.raises(InvalidStreamCut, match="sc/one"):
+        draw_segments(manager, "sc", "one", cuts={"mark": manager.stream_info("sc", "four").tail})
+    head = manager.stream_info("sc", "one").head
+    with pytest.raises(ValueError, match="at most 12"):
+        draw_segments(manager, "sc", "one", cuts={str(number): head for number in range(13)})
+    _, axes = plt.subplots()
+    axes.remove()
+    with pytest.raises(ValueError, match="no figure"):
+        draw_segments(manager, "sc", "one", axes=axes)
+
+
+def test_without_matplotlib_the_error_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from pravega_spark import StreamManager, draw_segments\n"
+        "try: draw_segments(StreamManager('memory://x'), 's', 't')\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert 'pip install "pravega-spark[notebooks]"' in done.stdout
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_tables_are_escaped_and_small() -> None:
+    table = html_table("<a>", ("x & y",), [["<script>"], *([number] for number in range(30))])
+    assert "<script>" not in table and "&lt;script&gt;" in table and "&lt;a&gt;" in table and "x &amp; y" in table
+    assert table.count("<tr>") == 1 + 20 + 1 and "and 11 more" in table
+
+
+def test_stream_info_and_cuts_as_tables(manager: StreamManager) -> None:
+    scale_to(manager, "one", 0.5)
+    cut = write(manager, "one")
+    info = manager.stream_info("sc", "one")
+    table = info._repr_html_()
+    assert table.count("<table>") == 2 and ">40<" in table and "0 to 1" in table
+    for segment in info.segments:
+        assert f"{segment_number(segment.id)}.1 at {cut.positions[segment.id]}" in table and f">{segment.id}<" in table
+    of_cut = cut._repr_html_()
+    assert "cut of sc/one" in of_cut and all(f">{n}<" in of_cut for pair in cut.positions.items() for n in pair)
+    assert UNBOUNDED._repr_html_() == "UNBOUNDED"
+    assert repr(cut).startswith("StreamCut(scope='sc'") and repr(info).startswith("StreamInfo(scope='sc'")

@@ -1,0 +1,92 @@
+"""The notebooks run from top to bottom, and show what their text says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+
+from tests.notebooks.runs import NOTEBOOKS, Run
+
+NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+
+# They start a JVM each; on a machine that does other things besides, that takes its time.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is kept in the user's folders, and Spark is quick to start."""
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):
+        folder = tmp_path / name.lower()
+        folder.mkdir()
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the table that `DataFrame.show` printed."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def assert_has_colours(picture: np.ndarray, *colours: str) -> None:
+    """Each of them is in it, be it only as a line, whose borders are blurred."""
+    height, width, _ = picture.shape
+    assert height > 300 and width > 700
+    for colour in colours:
+        wanted = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
+        assert (picture == wanted).all(axis=2).sum() > 50, f"nothing of {colour}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebooks_are_kept_without_outputs(name: str) -> None:
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+
+
+def test_first_steps(tmp_path: Path) -> None:
+    run = Run.of("first_steps.ipynb", tmp_path)
+    assert run.complaints() == []
+
+    table = run.shown("info", "text/html")
+    assert table.count("<table>") == 2 and "stream examples/readings" in table
+    assert run.shown("info", "text/plain").startswith("StreamInfo(scope='examples'")
+
+    lines = [line.split(" ", 1) for line in run.text("events").splitlines()]
+    assert sorted(event for _, event in lines) == sorted(f"reading {number}" for number in range(10))
+    for sensor in range(4):
+        of_one = [int(event.split()[1]) for _, event in lines if int(event.split()[1]) % 4 == sensor]
+        assert of_one == sorted(of_one)
+
+    header, *counts = rows(run.text("batch"))
+    assert header == ["segment_id", "count"] and sum(int(count) for _, count in counts) == 100
+    assert run.text("copied") == "events read: 100\n"
+    assert run.text("copied-again") == "events read: 5\n"
+    assert run.text("restarted") == "events in the stream: 105\nthe copy is the same: True\n"
+
+
+def test_cuts_scaling_and_retention(tmp_path: Path) -> None:
+    run = Run.of("cuts_scaling_retention.ipynb", tmp_path)
+    assert run.complaints() == []
+
+    table = run.shown("cut", "text/html")
+    assert "cut of examples/rides" in table and table.count("<tr>") == 3
+    assert run.shown("text", "text/plain") == "True"
+    assert run.text("between") == "120 events, all of {'tuesday'}\n"
+    assert run.text("by-time") == "since noon: {'wednesday'}\n"
+
+    assert re.search(r"epochs</td><td[^>]*>0 to 2<", run.shown("scaled", "text/html"))
+    days = re.findall(r"(\w+) 003", run.text("in-order"))
+    assert days == ["monday", "tuesday", "wednesday", "thursday", "friday"]
+    assert_has_colours(run.picture("picture"), "#56B4E9", "#C2DDEC", "#E69F00", "#009E73", "#D55E00", "#882255")
+
+    assert "has been truncated" in run.text("truncated")
+    assert run.text("retained").splitlines()[1:] == ["truncated at friday's end: True", "bytes that went: 7080"]
+    assert_has_colours(run.picture("picture-after"), "#C2DDEC", "#EFEFEF", "#8C8C8C", "#009E73", "#D55E00")
+    assert rows(run.text("spark-between")) == [["day", "count"], ["sunday", "200"]]
