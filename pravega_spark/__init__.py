@@ -10,15 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pravega_spark.client.bytes import ByteStream, ByteStreamError
-    from pravega_spark.client.group import GroupNotFound, StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
+    from pravega_spark.client.event_file import EventFile
+    from pravega_spark.client.fetching import fetch_event, fetch_event_to_file, fetch_events
+    from pravega_spark.client.group import (
+        GroupNotFound,
+        StreamCuts,
+        StreamReader,
+        StreamReaderGroup,
+        StreamReaderGroupConfig,
+    )
     from pravega_spark.client.group_state import ReaderOffline, ReaderOnline
+    from pravega_spark.client.large import LargeEvent
     from pravega_spark.client.manager import StreamInfo, StreamManager
     from pravega_spark.client.reader import Event
     from pravega_spark.client.transaction import StreamTransaction, StreamTransactionWriter
+    from pravega_spark.client.transaction import StreamTransactionWriter as StreamTxnWriter
     from pravega_spark.client.writer import EventWriter, WriteFailed
+    from pravega_spark.client.writer import EventWriter as StreamWriter
     from pravega_spark.errors import (
+        EventClosed,
+        EventExists,
+        EventExpired,
+        EventSegmentSealed,
+        EventTaken,
+        EventTooLarge,
+        EventTooLong,
+        InvalidEventPointer,
         InvalidScale,
         InvalidStreamCut,
+        LargeEventError,
+        NoSuchEvent,
         ScopeNotEmpty,
         ScopeNotFound,
         StreamError,
@@ -30,6 +51,7 @@ if TYPE_CHECKING:
         TruncatedData,
     )
     from pravega_spark.errors import TransactionClosed as TxnFailedException
+    from pravega_spark.picture import draw_segments
     from pravega_spark.source.provider import PravegaDataSource
     from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
     from pravega_spark.streams.pointers import EventPointer
@@ -39,15 +61,32 @@ if TYPE_CHECKING:
 _PLACES = {
     "ByteStream": "client.bytes",
     "ByteStreamError": "client.bytes",
+    "EventFile": "client.event_file",
+    "fetch_event": "client.fetching",
+    "fetch_event_to_file": "client.fetching",
+    "fetch_events": "client.fetching",
     "GroupNotFound": "client.group",
     "ReaderOffline": "client.group_state",
     "ReaderOnline": "client.group_state",
     "StreamCuts": "client.group",
     "StreamReaderGroup": "client.group",
+    "StreamReader": "client.group",
     "StreamReaderGroupConfig": "client.group",
     "StreamTransaction": "client.transaction",
     "StreamTransactionWriter": "client.transaction",
+    "StreamTxnWriter": "client.transaction",
+    "EventTooLarge": "errors",
+    "InvalidEventPointer": "errors",
+    "NoSuchEvent": "errors",
+    "EventClosed": "errors",
+    "EventExists": "errors",
+    "EventExpired": "errors",
+    "EventSegmentSealed": "errors",
+    "EventTaken": "errors",
+    "EventTooLong": "errors",
     "InvalidScale": "errors",
+    "LargeEvent": "client.large",
+    "LargeEventError": "errors",
     "TransactionClosed": "errors",
     "TransactionNotFound": "errors",
     "TxnFailedException": "errors",
@@ -55,6 +94,7 @@ _PLACES = {
     "StreamManager": "client.manager",
     "Event": "client.reader",
     "EventWriter": "client.writer",
+    "StreamWriter": "client.writer",
     "WriteFailed": "client.writer",
     "InvalidStreamCut": "errors",
     "ScopeNotEmpty": "errors",
@@ -64,6 +104,7 @@ _PLACES = {
     "StreamNotSealed": "errors",
     "StreamSealed": "errors",
     "TruncatedData": "errors",
+    "draw_segments": "picture",
     "PravegaDataSource": "source.provider",
     "UNBOUNDED": "streams.cuts",
     "StreamCut": "streams.cuts",
@@ -75,6 +116,8 @@ _ELSEWHERE = {
     "TxnFailedException": "TransactionClosed",
     "StreamRetentionPolicy": "RetentionPolicy",
     "StreamScalingPolicy": "ScalingPolicy",
+    "StreamTxnWriter": "StreamTransactionWriter",
+    "StreamWriter": "EventWriter",
 }
 
 __all__ = [
@@ -82,11 +125,23 @@ __all__ = [
     "ByteStream",
     "ByteStreamError",
     "Event",
+    "EventClosed",
+    "EventExists",
+    "EventExpired",
+    "EventFile",
     "EventPointer",
+    "EventSegmentSealed",
+    "EventTaken",
+    "EventTooLarge",
+    "EventTooLong",
     "EventWriter",
     "GroupNotFound",
+    "InvalidEventPointer",
     "InvalidScale",
     "InvalidStreamCut",
+    "LargeEvent",
+    "LargeEventError",
+    "NoSuchEvent",
     "PravegaDataSource",
     "ReaderOffline",
     "ReaderOnline",
@@ -99,6 +154,7 @@ __all__ = [
     "StreamManager",
     "StreamNotFound",
     "StreamNotSealed",
+    "StreamReader",
     "StreamReaderGroup",
     "StreamReaderGroupConfig",
     "StreamRetentionPolicy",
@@ -106,11 +162,17 @@ __all__ = [
     "StreamSealed",
     "StreamTransaction",
     "StreamTransactionWriter",
+    "StreamTxnWriter",
+    "StreamWriter",
     "TransactionClosed",
     "TransactionNotFound",
     "TruncatedData",
     "TxnFailedException",
     "WriteFailed",
+    "draw_segments",
+    "fetch_event",
+    "fetch_event_to_file",
+    "fetch_events",
 ]
 
 

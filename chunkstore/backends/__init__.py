@@ -43,8 +43,10 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
         from chunkstore.backends.azure import AzureStore
 
         return AzureStore(place, storage_options or {})
-    if scheme == "tcp":
-        raise StorageRefused("tcp:// names a controller, but there is no broker here: give a folder or a bucket URL")
+    if scheme in ("tcp", "tls", "ssl", "pravega", "pravegas"):
+        raise StorageRefused(
+            f"{scheme}:// names a controller, but there is no broker here: give a folder or a bucket URL"
+        )
     if scheme in ("sftp", "ssh"):
         from chunkstore.backends.sftp import SftpStore
 
@@ -64,6 +66,8 @@ def _split(url: str) -> tuple[str, str]:
         scheme, place = "file", url.removeprefix("file:")
     elif "://" in url:
         raise StorageRefused(f"chained and other special URLs are not supported as a root: give {_SUPPORTED}")
+    elif re.fullmatch(r"[\w.-]+:[0-9]+", url):
+        scheme, place = "tcp", url  # a controller's host and port; a folder of such a name has a / in front
     else:
         scheme, place = "file", os.path.abspath(url)
     if scheme == "file" and not place.startswith("/"):

@@ -46,7 +46,8 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     """Collect garbage: objects that nothing names, and what was let go before.
 
     Orphans are deleted by a later run, or by whoever appends, after the root's garbage delay: so nothing is lost if
-    somebody has a use for one at the last moment. Other processes may use the root meanwhile.
+    somebody has a use for one at the last moment. Uploads of large events that nobody has gone on with for the root's
+    idle time are given up too. Other processes may use the root meanwhile.
     """
     root = session.root
     with session.output.progress() as bar:
@@ -63,12 +64,15 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
         "unknown": sweep.unknown,
         "unknown_names": list(sweep.unknown_names),
         "waiting": waiting,
+        "expired": sum(len(container.idle_transients()) for container in containers),
         "deleted": 0,
     }
     if not dry_run:
         orphans.check_plausible(root, sweep, share)
         held = f"{waiting} objects are garbage already, and would be deleted if they are due."
-        session.insist(yes or not (sweep.orphans or waiting), *_lines(sweep), held)
+        idle = f"{row['expired']} uploads of large events are idle, and would be given up."
+        session.insist(yes or not (sweep.orphans or waiting or row["expired"]), *_lines(sweep), held, idle)
+        row["expired"] = sum(len(container.expire_transients()) for container in containers)
         orphans.give_up(root, sweep, share)
         row["deleted"] = sum(map(_collect, containers))
         row["waiting"] = sum(len(container.refresh().garbage) for container in containers)
@@ -115,6 +119,7 @@ _LABELS = {
     "bytes": "bytes of orphans",
     "recent": "too young to tell",
     "unknown": "made by others, left alone",
+    "expired": "idle uploads of large events",
     "deleted": "deleted now",
     "waiting": "garbage waiting",
 }

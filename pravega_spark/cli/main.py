@@ -14,6 +14,7 @@ from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
 from pravega_spark.cli.events import stream
 from pravega_spark.cli.headers import header
+from pravega_spark.cli.maintenance import maintain
 from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
 from pravega_spark.cli.session import Commands, Session, storage_option
@@ -42,7 +43,9 @@ def cli(
     context.obj = context.with_resource(Session(url, wal, options, as_json))
 
 
-for command in (scope, stream, container, segment, verify, gc, defrag, backup, restore, header, completion):
+COMMANDS = (scope, stream, container, segment, verify, gc, defrag, maintain, backup, restore, header, completion)
+
+for command in COMMANDS:
     cli.add_command(command)
 
 

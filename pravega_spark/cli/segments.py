@@ -87,6 +87,7 @@ _DESCRIBED = {
     "sealed": "sealed",
     "sealed_in_storage": "sealed in storage",
     "merged_into": "merged into",
+    "transient_of": "transient segment of",
     "deleted": "deleted",
     "active": "in memory",
     "storage": "called in tier 2",

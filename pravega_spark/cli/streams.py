@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,11 +17,11 @@ from pravega_spark.cli.arguments import (
 )
 from pravega_spark.cli.output import moment
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.errors import ScopeNotFound, StreamNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.errors import ScopeNotFound, StreamNotSealed, StreamSealed
 from pravega_spark.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
-    from pravega_spark.client.manager import StreamInfo, StreamManager
+    from pravega_spark.client.manager import StreamInfo
     from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy, StreamRecord
     from pravega_spark.streams.stream import Stream
 
@@ -96,18 +95,10 @@ def list_(session: Session, scope: str | None) -> None:
     scopes = manager.list_scope()
     if scope is not None and scope not in scopes:
         raise ScopeNotFound(scope)
-    names = [StreamName(each, name) for each in scopes if scope in (None, each) for name in manager.list_stream(each)]
-    rows = list(_rows(manager, names))
+    infos = (info for each in scopes if scope in (None, each) for info in manager.stream_infos(each))
+    rows = [_row(StreamName(info.scope, info.stream), info) for info in infos]
     session.output.document({"streams": rows})
     session.output.table(_LISTED, rows)
-
-
-def _rows(manager: StreamManager, names: list[StreamName]) -> Iterator[dict[str, Any]]:
-    for name in names:
-        try:
-            yield _row(name, manager.stream_info(*name))
-        except StreamNotFound:
-            continue  # deleted meanwhile
 
 
 def _row(name: StreamName, info: StreamInfo) -> dict[str, Any]:

@@ -64,6 +64,10 @@ class ByteStream(io.RawIOBase):
     def __repr__(self) -> str:
         return f"ByteStream({self._stream.key!r})"
 
+    def to_str(self) -> str:
+        """Its stream as text for people."""
+        return self._stream.key
+
     # --- writing -----------------------------------------------------------------------------------------------
 
     def writable(self) -> bool:
@@ -169,12 +173,13 @@ class ByteStream(io.RawIOBase):
         """True."""
         return True
 
-    def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
-        """Where to read next, from offset 0 (whence 0), from here (1), or from the tail (2); the new offset.
+    def seek(self, position: int, whence: int | None = io.SEEK_SET) -> int:
+        """Where to read next, from offset 0 (whence 0, or None), from here (1), or from the tail (2); the new offset.
 
         It may lie in front of the head or behind the tail. Raises ValueError for one below 0.
         """
         self._check_open()
+        whence = io.SEEK_SET if whence is None else whence  # as the original takes it
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"whence is 0 (offset), 1 (from here) or 2 (from the tail), not {whence!r}")
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)

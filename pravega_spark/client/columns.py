@@ -18,27 +18,38 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str] | Sequence[bytes
 Keys: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str | None]"
 
 
-def framed_event(event: bytes | bytearray | memoryview) -> bytes:
-    """One event with its header. ValueError if it is too large, TypeError if it is not bytes."""
+IN_TRANSACTION = "split it; a transaction takes no large events, begin_event writes them by themselves"
+OF_A_WRITER = "split it, or write it with begin_event"
+
+
+def framed_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
+    """One event with its header. ValueError, with the advice, if it is too large, TypeError if it is not bytes."""
     if not isinstance(event, bytes | bytearray | memoryview):
         raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
     if len(event) > MAX_EVENT_SIZE:
         raise ValueError(
             f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} bytes: "
-            "split it"
+            f"{advice}"
         )
     return _HEADER.pack(0, len(event)) + event
 
 
-def checked_events(events: Column) -> pa.Array:
-    """The events as one column whose rows can all be framed."""
+def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
+    """The events as one column whose rows can all be framed. ValueError, with the advice, for one that is too large."""
     if not isinstance(events, pa.Array | pa.ChunkedArray):
         events = pa.array(events)
     frame_column(pa.array([], events.type), None, 1)  # refuses other types
     events = events.cast(pa.large_binary())
     column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
-    if column.null_count or pc.max(pc.binary_length(column)).as_py() > MAX_EVENT_SIZE:
+    if column.null_count:
         frame_column(column, None, 1)  # tells which row it is
+    lengths = pc.binary_length(column)
+    if (longest := pc.max(lengths).as_py()) > MAX_EVENT_SIZE:
+        row = pc.index(lengths, longest).as_py()
+        raise ValueError(
+            f"Write size too large: {longest + HEADER_SIZE}. The event in row {row} exceeds the limit of "
+            f"{MAX_EVENT_SIZE} bytes: {advice}"
+        )
     return column
 
 

@@ -34,6 +34,7 @@ from engine.log import boot_time
 from engine.operations import PutEntry
 from engine.root import Root
 from engine.state import NOT_EXISTS
+from pravega_spark.client.event_file import EventFile, check_limit
 from pravega_spark.client.group_state import (
     GroupSegment,
     GroupState,
@@ -43,9 +44,10 @@ from pravega_spark.client.group_state import (
     followers,
     places,
 )
+from pravega_spark.client.reader import Unread, pointer_of
 from pravega_spark.errors import InvalidStreamCut, StreamError, TruncatedData
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import SliceReader, plan_slice
@@ -156,29 +158,67 @@ class StreamCuts:
 
 
 class EventData(NamedTuple):
-    """An event that a reader was given: its payload, and where its header lies."""
+    """An event that a reader was given: its payload, and the offset in its segment at which its header lies."""
 
     value: bytes
     scope: str
     stream: str
     segment_id: int
-    offset: int
+    start: int
 
-    def data(self) -> bytes:
-        """The payload."""
+    def data(self, limit: int | None = None) -> bytes:
+        """The payload. Raises EventTooLarge if it has more than `limit` bytes."""
+        check_limit(self.pointer, limit)
         return self.value
+
+    def offset(self) -> int:
+        """Where it lies in its segment."""
+        return self.start
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.value)
 
     @property
     def pointer(self) -> EventPointer:
         """The place of the event, by which it can be found again."""
-        return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + len(self.value))
+        return EventPointer(self.scope, self.stream, self.segment_id, self.start, HEADER_SIZE + self.size)
 
     def to_str(self) -> str:
         """The event as text for people."""
-        return f"offset {self.offset} data :{self.value!r}"
+        return f"offset {self.start} data :{self.value!r}"
 
     def __repr__(self) -> str:
         return f"EventData({self.to_str()})"
+
+
+class LargeEventData(EventData):
+    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time (see reader.LargeEvent)."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> bytes:
+        """The payload."""
+        return self._unread.open().whole()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self._unread.pointer.length - HEADER_SIZE
+
+    def open(self) -> EventFile:
+        """The payload as a file that is read piece by piece."""
+        return EventFile.open(self._unread.root, self._unread.pointer)
+
+    def to_str(self) -> str:
+        """The event as text for people."""
+        return f"offset {self.start} data: {self.size} bytes that were not read"
+
+    @property
+    def _unread(self) -> Unread:
+        return self[0]  # type: ignore[return-value]
 
 
 class _Span:
@@ -357,6 +397,16 @@ class StreamReaderGroup:
         group = StreamReaderGroup(root, validate_scope_name(scope), _checked_name(name))
         for cut in group.entry.delete().cuts():
             unsubscribe(group.stream(f"{cut.scope}/{cut.stream}"), group._subscriber(cut))
+
+    @staticmethod
+    def names(root: Root, scope: str) -> list[str]:
+        """The names of a scope's groups, sorted (Pravega: ReaderGroupManager; Controller.listReaderGroups)."""
+        prefix, found = f"{validate_scope_name(scope)}/", []
+        for number in range(root.config.containers):
+            container = root.container(number)
+            container.refresh()
+            found += [key.removeprefix(prefix) for key, _ in container.scan_entries(GROUPS, prefix)]
+        return sorted(found)
 
     def stream(self, key: str) -> Stream:
         """A stream by its "scope/stream"."""
@@ -676,11 +726,12 @@ class StreamReader:
             record = snapshot.index(segment.id).locate_offset(position + SLICE_BYTES)
             end = min(end, record.offset) if record is not None else end
         stream = snapshot.stream
-        blocks: list[tuple[bytes, int, list[int], list[int]]] = []
+        blocks: list[_Block] = []
         with suppress(TruncatedData, SegmentTruncated, SegmentNotFound):
             planned = plan_slice(snapshot, segment.id, position, end)
-            for events in SliceReader(stream.root, stream.scope, stream.name).read([planned]):
-                blocks.append((bytes(events.data), events.offset, events.starts.tolist(), events.lengths.tolist()))
+            for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read([planned]):
+                data = Unread(stream.root, pointer_of(stream, events)) if events.large else bytes(events.data)
+                blocks.append((data, events.offset, events.starts.tolist(), events.lengths.tolist()))
             span = _Span(position, end)
             made = Slice(self, span, _events(stream, segment.id, blocks))
             self._out[segment] = span, weakref.ref(made)
@@ -843,11 +894,17 @@ class StreamReader:
             self._in_background.clear()
 
 
-def _events(
-    stream: Stream, segment: int, blocks: Sequence[tuple[bytes, int, list[int], list[int]]]
-) -> Iterator[tuple[EventData, int]]:
+_Block = tuple[bytes | Unread, int, list[int], list[int]]
+"""Framed events, or a large one that was not read: content, offset, where each event begins, lengths of payloads."""
+
+
+def _events(stream: Stream, segment: int, blocks: Sequence[_Block]) -> Iterator[tuple[EventData, int]]:
     """The events of framed blocks, each with the offset of the next one."""
     for data, offset, starts, lengths in blocks:
+        if isinstance(data, Unread):
+            unread: bytes = data  # type: ignore[assignment]
+            yield LargeEventData(unread, stream.scope, stream.name, segment, offset), offset + data.pointer.length
+            continue
         for start, length in zip(starts, lengths, strict=True):
             begin = start + HEADER_SIZE
             payload = data[begin : begin + length]

@@ -6,26 +6,37 @@ import and its URI. Nothing is kept here about streams: every call looks at the 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
+from pravega_spark.client.event_file import EventFile
 from pravega_spark.client.group import StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
+from pravega_spark.client.large import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
-from pravega_spark.errors import ScopeNotFound
-from pravega_spark.streams import retention
+from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
+from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, SegmentRecord
+from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.names import segment_epoch, segment_number
+from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.timeline import Timeline, timeline
+
+logger = logging.getLogger(__name__)
+
+_CELL = 8  # positions of a cut in one cell of a table
 
 
 class StreamInfo(NamedTuple):
@@ -46,20 +57,53 @@ class StreamInfo(NamedTuple):
     epochs: tuple[EpochRecord, ...]
     sealed: bool
 
+    def _repr_html_(self) -> str:
+        name, (first, last) = f"{self.scope}/{self.stream}", (self.epochs[0].epoch, self.epochs[-1].epoch)
+        facts = {
+            "events": f"{self.events:,}",
+            "bytes": f"{self.size:,}",
+            "epochs": f"{first} to {last}" if first != last else first,
+            "sealed": "yes" if self.sealed else "no",
+            "head": _in_short(self.head),
+            "tail": _in_short(self.tail),
+        }
+        segments = [(f"{segment_number(s.id)}.{segment_epoch(s.id)}", *s) for s in self.segments]
+        taking = "newest segments, all sealed" if self.sealed else "segments that take events"
+        return html_table(f"stream {name}", ("", "now"), facts.items()) + html_table(
+            f"{taking}: {len(segments)}", ("segment", "segment id", "keys above", "keys up to"), segments
+        )
+
 
 class StreamManager:
     """Streams below a root. Close it, or use it in a with statement: that flushes writers and takes readers offline.
 
     Args:
-        root: a folder or any URL that fsspec knows; made if it is new.
+        root: a folder or any URL that fsspec knows; made if it is new. `controller_uri` is the original's name for it.
         wal: another root for the write-ahead log. storage_options: for fsspec.
+        auth_enabled, tls_enabled, disable_cert_verification: as in the original, for a broker, which is not there. They
+            change nothing: who may do what, and how it travels, is up to the storage.
 
     Every method that names a stream raises StreamNotFound when there is none, and ValueError for names that no scope or
     stream can have. All of them raise StorageError when the storage fails.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, wal: str | None = None, **storage_options: Any) -> None:
-        self._begin(Root.open(os.fspath(root), storage_options, wal=wal))
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = "",
+        auth_enabled: bool = False,
+        tls_enabled: bool = False,
+        disable_cert_verification: bool = False,
+        *,
+        controller_uri: str = "",
+        wal: str | None = None,
+        **storage_options: Any,
+    ) -> None:
+        place = os.fspath(root) or controller_uri
+        if not place or (root and controller_uri):
+            raise TypeError("StreamManager takes one root of the streams: a folder, or a URL such as s3://bucket/streams")
+        if auth_enabled or tls_enabled or disable_cert_verification:
+            logger.warning("auth_enabled, tls_enabled and disable_cert_verification change nothing: see StreamManager")
+        self._begin(Root.open(place, storage_options, wal=wal))
 
     @classmethod
     def over(cls, root: Root) -> StreamManager:
@@ -71,7 +115,8 @@ class StreamManager:
     def _begin(self, root: Root) -> None:
         self._root = root
         self._catalog = Catalog(root)
-        self._writers: weakref.WeakSet[EventWriter | ByteStream | StreamReaderGroup] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[EventWriter | LargeEvent | ByteStream | StreamReaderGroup | EventFile]
+        self._writers = weakref.WeakSet()
 
     def close(self) -> None:
         """Close the writers and readers that were made here, then the root. Raises the first failure of one of them."""
@@ -94,6 +139,10 @@ class StreamManager:
     def __repr__(self) -> str:
         return f"StreamManager({self._root!r})"
 
+    def to_str(self) -> str:
+        """The root as text for people, without credentials."""
+        return repr(self._root)
+
     # --- scopes ------------------------------------------------------------------------------------------------
 
     def create_scope(self, scope_name: str) -> bool:
@@ -101,8 +150,16 @@ class StreamManager:
         return self._catalog.create_scope(scope_name)
 
     def delete_scope(self, scope_name: str) -> bool:
-        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty."""
+        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
+        the original does (Pravega: PravegaTablesScope.deleteScope)."""
+        groups = StreamReaderGroup.names(self._root, scope_name)
+        if groups:
+            raise ScopeNotEmpty(scope_name, groups)
         return self._catalog.delete_scope(scope_name)
+
+    def list_reader_groups(self, scope_name: str) -> list[str]:
+        """The names of a scope's reader groups, sorted; none when there is no such scope."""
+        return StreamReaderGroup.names(self._root, scope_name)
 
     def list_scope(self) -> list[str]:
         """The names of all scopes, sorted."""
@@ -180,6 +237,18 @@ class StreamManager:
         """What there is to know about a stream now."""
         return self._catalog.stream(scope_name, stream_name).look(_described)
 
+    def stream_infos(self, scope_name: str) -> Iterator[StreamInfo]:
+        """The same of each stream of a scope, in the order of their names, looked at together."""
+        return self._catalog.look(scope_name, _described)
+
+    def stream_timeline(
+        self, scope_name: str, stream_name: str, cuts: Mapping[str, StreamCut] | None = None
+    ) -> Timeline:
+        """When the stream's segments began and ended, and where its head, its tail and `cuts`, by any names, lie among
+        them: what `draw_segments` draws. Raises InvalidStreamCut.
+        """
+        return self._catalog.stream(scope_name, stream_name).look(lambda snapshot: timeline(snapshot, cuts or {}))
+
     def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
         """Make `cut` the head of the stream; what lies before it is gone. Raises InvalidStreamCut, StreamSealed."""
         self._catalog.stream(scope_name, stream_name).truncate(cut)
@@ -220,6 +289,20 @@ class StreamManager:
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer
+
+    def begin_event(
+        self, scope_name: str, stream_name: str, routing_key: str | None = None, *, name: str | None = None
+    ) -> LargeEvent:
+        """Begin an event of up to 1 GiB, which is written like a file and is in the stream when it is committed.
+
+        name: under it an upload that was cut off can be gone on with by any process, from `tell` on, until nothing was
+        written to it for the root's `transient_idle_seconds`; the process that wrote it before hears EventTaken. A
+        name that was committed is refused for ever. Raises EventExists, StreamSealed; ValueError for another routing
+        key than the upload was begun with.
+        """
+        event = LargeEvent(uploads.begin(self._catalog.stream(scope_name, stream_name), routing_key, name))
+        self._writers.add(event)
+        return event
 
     def create_transaction_writer(
         self, scope_name: str, stream_name: str, writer_id: int = 0
@@ -293,6 +376,21 @@ class StreamManager:
         the stream is sealed and everything was read. Raises as `read_events`.
         """
         return tail_events(self._catalog.stream(scope_name, stream_name), start, poll_interval, stop)
+
+    def open_event(self, pointer: EventPointer | str) -> EventFile:
+        """The payload of an event as a binary file that is read piece by piece; see EventFile. For events of any size.
+
+        pointer: as readers, writers and the Spark source give it, or its text. Raises NoSuchEvent when the event was
+        truncated, InvalidEventPointer when no event lies there, ValueError for a text that is no pointer.
+        """
+        opened = EventFile.open(self._root, pointer)
+        self._writers.add(opened)
+        return opened
+
+
+def _in_short(cut: StreamCut) -> str:
+    positions = [f"{segment_number(n)}.{segment_epoch(n)} at {offset}" for n, offset in cut.positions.items()]
+    return ", ".join(positions[:_CELL]) + (f", and {len(positions) - _CELL} more" if len(positions) > _CELL else "")
 
 
 def _described(snapshot: Snapshot) -> StreamInfo:

@@ -1,7 +1,8 @@
 """Reading a stream without Spark: a range of it once, or following its tail.
 
 Segments are read in the order of their epochs, so that none is begun before all of those that it succeeds are done, and
-the events of each key come in the order in which they were written.
+the events of each key come in the order in which they were written. The payload of a large event is fetched when
+somebody asks for it (PDP-43).
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from engine.root import Root
+from pravega_spark.client.event_file import EventFile, Payload, check_limit
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
+from pravega_spark.streams.scan import Events, Slice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -35,7 +39,57 @@ class Event(NamedTuple):
     @property
     def pointer(self) -> EventPointer:
         """The place of the event, by which it can be found again."""
-        return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + len(self.data))
+        return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + self.size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.data)
+
+    def get_event(self, limit: int | None = None) -> bytes:
+        """The payload. Raises EventTooLarge if it has more than `limit` bytes."""
+        check_limit(self.pointer, limit)
+        return self.data
+
+
+class LargeEvent(Event):
+    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
+
+    `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
+    was truncated meanwhile. As a tuple, it has in the first place what fetches the payload.
+    """
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._unread.open().whole()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self._unread.pointer.length - HEADER_SIZE
+
+    def open(self) -> EventFile:
+        """The payload as a file that is read piece by piece."""
+        return EventFile.open(self._unread.root, self._unread.pointer)
+
+    @property
+    def _unread(self) -> Unread:
+        return self[0]  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The place of a payload that nobody has asked for yet."""
+
+    root: Root
+    pointer: EventPointer
+
+    def open(self) -> Payload:
+        """Where its bytes are found. Raises NoSuchEvent."""
+        return Payload.at(self.root, self.pointer)
 
 
 def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut | None = None) -> Iterator[Event]:
@@ -95,9 +149,20 @@ def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None)
 
 
 def _events(stream: Stream, slices: Sequence[Slice]) -> Iterator[Event]:
-    for events in SliceReader(stream.root, stream.scope, stream.name).read(slices):
+    for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
         data = events.data
+        if events.large:
+            pointer = pointer_of(stream, events)
+            unread: bytes = Unread(stream.root, pointer)  # type: ignore[assignment]
+            yield LargeEvent(unread, pointer.segment_id, pointer.offset, stream.scope, stream.name)
+            continue
         for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
             begin = start + HEADER_SIZE
             payload = bytes(data[begin : begin + length])
             yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)
+
+
+def pointer_of(stream: Stream, events: Events) -> EventPointer:
+    """The place of a large event."""
+    length = HEADER_SIZE + int(events.lengths[0])
+    return EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length)

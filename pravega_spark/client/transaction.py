@@ -17,13 +17,13 @@ from random import random
 import numpy as np
 
 from engine.pending import Receipt
-from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut, framed_event
-from pravega_spark.errors import TransactionNotFound
+from pravega_spark.client.columns import IN_TRANSACTION, Column, Keys, checked_events, checked_keys, cut, framed_event
+from pravega_spark.errors import TransactionClosed, TransactionNotFound
 from pravega_spark.streams import transactions
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
 from pravega_spark.streams.stream import Part, Stream, parts_of
-from pravega_spark.streams.transactions import LEASE, OPEN, Transaction
+from pravega_spark.streams.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
 
 BATCH_BYTES = 4 << 20
 """How much of a column goes into one append."""
@@ -35,8 +35,9 @@ MAX_WAITING = 64
 class StreamTransaction:
     """Events that come into a stream together. Made by `StreamTransactionWriter`. For one thread.
 
-    In a with statement it is committed at the end, or aborted by an exception. Events of one routing key keep their
-    order. Raises TransactionClosed once it was committed, aborted or has expired; StreamSealed; StorageError.
+    In a with statement it is committed at the end, or aborted by an exception, unless it was before. Events of one
+    routing key keep their order. Raises TransactionClosed once it was committed, aborted or has expired, also if that
+    is to happen again through this object, as the original does; StreamSealed; StorageError.
     """
 
     def __init__(self, transaction: Transaction, record: transactions.TransactionRecord) -> None:
@@ -47,9 +48,14 @@ class StreamTransaction:
         self._random = np.random.default_rng()
         self._waiting: deque[Future[Receipt]] = deque()
         self._failure: Exception | None = None
+        self._ended = ""  # how it ended through this object
 
     def __repr__(self) -> str:
         return f"StreamTransaction({self._transaction.key!r})"
+
+    def to_str(self) -> str:
+        """Its stream and id as text for people."""
+        return self._transaction.key
 
     def get_txn_id(self) -> int:
         """Its id, by which another process can get it."""
@@ -70,7 +76,7 @@ class StreamTransaction:
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
-        content = framed_event(event)
+        content = framed_event(event, IN_TRANSACTION)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
         self._submit(parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0))
 
@@ -82,7 +88,7 @@ class StreamTransaction:
         """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
         if len(events) == 0:
             return
-        column, keys = checked_events(events), checked_keys(routing_keys, len(events))
+        column, keys = checked_events(events, IN_TRANSACTION), checked_keys(routing_keys, len(events))
         places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
         segments = segment_for(places, self._bounds, self._random)
         for start, end in cut(column, BATCH_BYTES):
@@ -104,8 +110,13 @@ class StreamTransaction:
             raise
 
     def _check(self) -> None:
+        self._check_open()
         if self._failure is not None:
             raise self._failure  # some of what was written is missing: it must not be committed
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise TransactionClosed(self._transaction.stream.key, self._transaction.id, self._ended)
 
     def flush(self) -> None:
         """Wait until all that was written is durable."""
@@ -118,23 +129,28 @@ class StreamTransaction:
         self._transaction.ping(lease)
 
     def commit(self) -> None:
-        """Let all events into the stream, together. Committing it again changes nothing."""
+        """Let all events into the stream, together. After a failure it may be tried again, also by another process."""
         self.flush()
         self._transaction.commit()
+        self._ended = COMMITTED
 
     def commit_timestamp(self, timestamp: int) -> None:
         """The same. `timestamp` is not kept: events have the time of the commit."""
         self.commit()
 
     def abort(self) -> None:
-        """Forget all events. Aborting it again changes nothing."""
+        """Forget all events. After a failure it may be tried again, also by another process."""
+        self._check_open()
         self._waiting.clear()
         self._transaction.abort()
+        self._ended = ABORTED
 
     def __enter__(self) -> StreamTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._ended:
+            return
         if kind is None:
             self.commit()
         else:
@@ -150,6 +166,10 @@ class StreamTransactionWriter:
 
     def __repr__(self) -> str:
         return f"StreamTransactionWriter({self._stream.key!r})"
+
+    def to_str(self) -> str:
+        """Its stream as text for people."""
+        return self._stream.key
 
     def begin_txn(self, lease: float = LEASE) -> StreamTransaction:
         """Begin a transaction, which is aborted when nobody pings it for `lease` seconds. Raises StreamSealed."""

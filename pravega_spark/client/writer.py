@@ -10,6 +10,7 @@ events of a key follow those of it that went to the segments of before.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import random
@@ -20,6 +21,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -29,7 +31,9 @@ import pyarrow as pa
 from engine.errors import SegmentNotFound, SegmentSealed
 from engine.layout import MAX_PAYLOAD
 from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut, framed_event
+from pravega_spark.client.large import LargeEvent
 from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
+from pravega_spark.streams import uploads
 from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, hash_key, hash_keys, segment_for
@@ -180,6 +184,7 @@ class EventWriter:
         self._cause: Exception | None = None
         self._reported = False
         self._closed = False
+        self._awaited: deque[tuple[int, asyncio.Future[None]]] = deque()  # what is done with so many durable events
         self._thread = threading.Thread(target=self._run, name=f"event-writer {stream.key}", daemon=True)
         self._thread.start()
         _unclosed.add(self)
@@ -197,11 +202,26 @@ class EventWriter:
             raise TypeError(f"write_event takes a str, not {type(event).__name__}; use write_event_bytes for bytes")
         self.write_event_bytes(event.encode(), routing_key)
 
+    def write_event_async(self, event: str, routing_key: str | None = None) -> asyncio.Future[None]:
+        """Write a text as UTF-8; what is returned is done when the event is durable, or has failed.
+
+        For use in an asyncio event loop. It is written whether that is awaited or not, in the order of the calls; like
+        the other methods, the call waits while too much is queued. Raises as `write_event_bytes`.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.write_event(event, routing_key)
+        with self._lock:
+            if not self._thread.is_alive() and self._cause is None:
+                self._wait()  # refuses, as nobody would tell
+            self._awaited.append((self._written, done))
+            self._tell_awaited()
+        return done
+
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event, to the segment of its routing key; without one, to any segment.
 
-        Raises ValueError for an event of more than 8 MiB and when the writer is closed; WriteFailed, StreamSealed or
-        StreamNotFound when an append has failed before.
+        Raises ValueError for an event of more than 8 MiB (see `begin_event`) and when the writer is closed;
+        WriteFailed, StreamSealed or StreamNotFound when an append has failed before.
         """
         framed = framed_event(event)
         size = len(framed)
@@ -242,6 +262,14 @@ class EventWriter:
                 self._put(framed, routes, fractions[start:end])
             else:
                 self._put(framed, routes, _Keys(keys[start:end] if keys is not None else None, end - start))
+
+    def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
+        """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
+
+        When it is committed, all that was written here before is made durable first: it comes before the event, and
+        what is written after the commit comes behind it.
+        """
+        return LargeEvent(uploads.begin(self._stream, routing_key, name), self.flush)
 
     def _put(self, framed: Framed, routes: _Routes, places: _Place) -> None:
         with self._lock:
@@ -310,6 +338,10 @@ class EventWriter:
     def __repr__(self) -> str:
         return f"EventWriter({self._stream.key!r})"
 
+    def to_str(self) -> str:
+        """Its stream as text for people."""
+        return self._stream.key
+
     def _wait(self) -> None:
         if not self._thread.is_alive():
             raise RuntimeError(
@@ -317,14 +349,31 @@ class EventWriter:
             )
         self._done.wait()
 
+    def _tell_awaited(self) -> None:
+        """Let those know who await events that are durable by now, or never will be."""
+        while self._awaited and (self._cause is not None or self._awaited[0][0] <= self._durable):
+            _, done = self._awaited.popleft()
+            with suppress(RuntimeError):  # the loop has ended, and nobody awaits anything
+                done.get_loop().call_soon_threadsafe(_end, done, self._failure())
+                self._reported = self._cause is not None
+
     def _check(self) -> None:
         """Raise the failure, if there is one."""
+        failure = self._failure()
+        if failure is not None:
+            self._reported = True
+            raise failure
+
+    def _failure(self) -> StreamError | None:
         if self._cause is None:
-            return
-        self._reported = True
+            return None
+        failure: StreamError
         if isinstance(self._cause, StreamSealed | StreamNotFound):
-            raise type(self._cause)(self._stream.key) from self._cause
-        raise WriteFailed(self._stream.key, self._written - self._durable, str(self._cause)) from self._cause
+            failure = type(self._cause)(self._stream.key)
+        else:
+            failure = WriteFailed(self._stream.key, self._written - self._durable, str(self._cause))
+        failure.__cause__ = self._cause
+        return failure
 
     # --- the thread --------------------------------------------------------------------------------------------
 
@@ -336,11 +385,13 @@ class EventWriter:
                 with self._lock:
                     self._cause = error
                     self._batches.clear()
+                    self._tell_awaited()
                     self._done.notify_all()
                 return
             with self._lock:
                 self._queued -= batch.size
                 self._durable += batch.events
+                self._tell_awaited()
                 self._done.notify_all()
             after_commit(self._stream)
 
@@ -370,6 +421,16 @@ class EventWriter:
             while not self._batches and not self._closed:
                 self._work.wait()
             return self._batches.popleft() if self._batches else None
+
+
+def _end(done: asyncio.Future[None], failure: Exception | None) -> None:
+    """End a future, unless who awaited it has cancelled it."""
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)
 
 
 _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()

@@ -19,7 +19,7 @@ from engine.verify import verify
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import Outcome
-from pravega_spark.jobs.spread import Target, over_streams
+from pravega_spark.jobs.spread import Target, Told, names, over_named, over_streams, silent
 from pravega_spark.roots import open_root
 from pravega_spark.streams.names import owner_of
 from pravega_spark.streams.retention import PERIOD
@@ -47,7 +47,23 @@ def run(
     for, and nothing is flushed, merged or deleted, in a dry run. check: verify the root at the end, too.
     """
     outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
-    return outcomes + list(_root(open_root(target.root, target.storage, target.wal), dry_run, check))
+    return outcomes + list(_root(open_root(target.root, target.storage, target.wal), dry_run, check, silent))
+
+
+def maintain(
+    root: Root,
+    scope: str | None = None,
+    stream: str | None = None,
+    *,
+    dry_run: bool = False,
+    period: float = PERIOD,
+    check: bool = False,
+    told: Told = silent,
+) -> Iterator[Outcome]:
+    """The same for a root that is open, step by step. A stream is named with its scope."""
+    work_on = partial(_streams, dry_run=dry_run, period=period)
+    yield from over_named(root, names(root, scope, stream), work_on, missing=stream is not None, told=told)
+    yield from _root(root, dry_run, check, told)
 
 
 def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
@@ -56,13 +72,14 @@ def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
     yield from work.expire(stream, dry_run)
 
 
-def _root(root: Root, dry_run: bool, check: bool) -> Iterator[Outcome]:
+def _root(root: Root, dry_run: bool, check: bool, told: Told) -> Iterator[Outcome]:
     actions = [("garbage", partial(_garbage, root, dry_run))]
     if not dry_run:
         actions = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root)), *actions]
     if check:
         actions.append(("verify", partial(_verify, root)))
     for name, action in actions:
+        told(name, 0, 0)
         try:
             yield action()
         except (EngineError, StorageError, ImplausibleSweep) as error:
@@ -87,12 +104,15 @@ def _optimise(root: Root) -> Outcome:
 def _garbage(root: Root, dry_run: bool) -> Outcome:
     sweep = orphans.find_orphans(root, partial(owner_of, count=root.config.containers))
     orphans.check_plausible(root, sweep)
-    deleted = 0
+    containers = [root.container(number) for number in range(root.config.containers)]
+    deleted, idle = 0, sum(len(container.idle_transients()) for container in containers)
     if not dry_run:
+        idle = sum(len(container.expire_transients()) for container in containers)
         orphans.give_up(root, sweep)
-        deleted = sum(root.container(number).collect_garbage() for number in range(root.config.containers))
+        deleted = sum(container.collect_garbage() for container in containers)
     detail = f"{len(sweep.orphans)} orphans, {deleted} objects deleted"
-    return Outcome("", "", "garbage", bool(sweep.orphans or deleted), sweep.bytes, detail)
+    detail += f", {idle} idle uploads of large events given up" if idle else ""
+    return Outcome("", "", "garbage", bool(sweep.orphans or deleted or idle), sweep.bytes, detail)
 
 
 def _verify(root: Root) -> Outcome:

@@ -1,4 +1,4 @@
-"""Work on many streams: one after the other in this process, or all containers at the same time on a cluster.
+"""Work on many streams: some at a time in this process, or all containers at the same time on a cluster.
 
 Streams of one container share its log, so they are one task: tasks do not get in each other's way.
 """
@@ -6,12 +6,14 @@ Streams of one container share its log, so they are one task: tasks do not get i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chunkstore import StorageError
 from engine.errors import EngineError
+from engine.root import Root
 from pravega_spark.errors import StreamError, StreamNotFound
 from pravega_spark.jobs.outcome import Outcome
 from pravega_spark.roots import open_root
@@ -25,7 +27,17 @@ if TYPE_CHECKING:
 SPREAD = 32
 """With fewer streams than this the cluster is not asked."""
 
+AT_ONCE = 16
+"""Streams that are worked on at the same time, so that what is committed for them leaves together."""
+
 Work = Callable[[Stream], Iterator[Outcome]]
+
+Told = Callable[[str, int, int], None]
+"""Hears what is being done, how many of these are done, and of how many (0: nobody knows)."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody hears."""
 
 
 class Target(NamedTuple):
@@ -47,14 +59,13 @@ def check(target: Target) -> None:
         raise ValueError(f"stream {target.stream!r} is named without a scope: name its scope too")
 
 
-def names(target: Target) -> list[tuple[str, str]]:
-    """Scope and name of each stream of the target. Raises ValueError, StorageError."""
-    check(target)
-    catalog = Catalog(open_root(target.root, target.storage, target.wal))
-    if target.scope is not None and target.stream is not None:
-        return [(target.scope, target.stream)]
-    scopes = catalog.scopes() if target.scope is None else [target.scope]
-    return [(scope, name) for scope in scopes for name in catalog.streams(scope)]
+def names(root: Root, scope: str | None = None, stream: str | None = None) -> list[tuple[str, str]]:
+    """Scope and name of each stream of a root, of a scope, or of the one stream that is named. Raises StorageError."""
+    if scope is not None and stream is not None:
+        return [(scope, stream)]
+    catalog = Catalog(root)
+    scopes = catalog.scopes() if scope is None else [scope]
+    return [(each, name) for each in scopes for name in catalog.streams(each)]
 
 
 def over_streams(target: Target, work: Work, spark: SparkSession | None = None) -> list[Outcome]:
@@ -62,26 +73,62 @@ def over_streams(target: Target, work: Work, spark: SparkSession | None = None) 
 
     With `spark`, many streams are spread over its cluster. Raises ValueError, StorageError if none can be found.
     """
-    found = names(target)
-    count = open_root(target.root, target.storage, target.wal).config.containers
+    check(target)
+    root = open_root(target.root, target.storage, target.wal)
+    found = names(root, target.scope, target.stream)
+    if spark is None or len(found) < SPREAD:
+        return list(over_named(root, found, work, missing=target.stream is not None))
     groups: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for scope, name in found:
-        groups[container_of(f"{scope}/{name}", count)].append((scope, name))
-    here = partial(_done, target, work)
-    if spark is None or len(found) < SPREAD:
-        return list(here(groups.values()))
+        groups[container_of(f"{scope}/{name}", root.config.containers)].append((scope, name))
     tasks = spark.sparkContext.parallelize(list(groups.values()), len(groups))
-    return [Outcome(*outcome) for outcome in tasks.mapPartitions(here).collect()]
+    return [Outcome(*outcome) for outcome in tasks.mapPartitions(partial(_done, target, work)).collect()]
 
 
 def _done(target: Target, work: Work, groups: Iterable[list[tuple[str, str]]]) -> Iterator[Outcome]:
-    catalog = Catalog(open_root(target.root, target.storage, target.wal))
+    root = open_root(target.root, target.storage, target.wal)
     for group in groups:
-        for scope, name in group:
-            try:
-                yield from work(catalog.stream(scope, name))
-            except StreamNotFound as error:
-                if target.stream is not None:
-                    yield Outcome(scope, name, "find", error=str(error))  # else it was deleted meanwhile
-            except (StreamError, EngineError, StorageError, ValueError) as error:
-                yield Outcome(scope, name, "find", error=str(error))
+        yield from over_named(root, group, work)
+
+
+def over_named(
+    root: Root, found: Sequence[tuple[str, str]], work: Work, *, missing: bool = False, told: Told = silent
+) -> Iterator[Outcome]:
+    """The same for streams of a root that is open, by scope and name.
+
+    Each container is looked at once, before; `work` need not look again to find that there is nothing to do. It is done
+    for some streams at a time, and the outcomes come in the order of `found`.
+    missing: whether one that does not exist is a failure; else it was deleted meanwhile.
+    """
+    numbers = {container_of(f"{scope}/{name}", root.config.containers) for scope, name in found}
+    failures = {number: _failure(root, number) for number in numbers}
+    one = partial(_worked_on, Catalog(root), failures, work, missing)
+    with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "streams") as threads:
+        outcomes = threads.map(one, found)
+        for done, (scope, name) in enumerate(found):
+            told(f"stream {scope}/{name}", done, len(found))
+            yield from next(outcomes)
+
+
+def _failure(root: Root, number: int) -> Exception | None:
+    """Look at a container; why that is not possible."""
+    try:
+        root.container(number).refresh()
+    except (EngineError, StorageError) as error:
+        return error
+    return None
+
+
+def _worked_on(
+    catalog: Catalog, failures: Mapping[int, Exception | None], work: Work, missing: bool, named: tuple[str, str]
+) -> list[Outcome]:
+    try:
+        stream = catalog.stream(*named)
+        failure = failures[stream.number]
+        if failure is not None:
+            raise failure
+        return list(work(stream))
+    except StreamNotFound as error:
+        return [Outcome(*named, "find", error=str(error))] if missing else []
+    except (StreamError, EngineError, StorageError, ValueError) as error:
+        return [Outcome(*named, "find", error=str(error))]

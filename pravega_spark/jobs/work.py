@@ -27,7 +27,7 @@ def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
     """Let its retention policy truncate it."""
 
     def done() -> Outcome:
-        found = retention.retain(stream, period=period, dry_run=dry_run)
+        found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
         detail = f"truncated at {found.truncated}" if found.truncated is not None else ""
         if found.recorded is not None and not detail:
             detail = f"recorded {found.recorded}"

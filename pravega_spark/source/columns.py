@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.events import event_column
+from pravega_spark.streams.events import HEADER_SIZE, event_column
+from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
 
 BATCH_BYTES = 4 << 20
@@ -24,6 +27,16 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
     ]
 )
+_POINTER = pa.field("event_pointer", pa.string())
+_TIME = pa.timestamp("us", tz="UTC")
+_METADATA = (pa.field("timestamp", _TIME), _POINTER, pa.field("event_number", pa.int64()))
+
+
+def schema_of(options: SourceOptions) -> pa.Schema:
+    """The columns of a read with these options; `provider.read_schema` says the same to Spark."""
+    if options.include_metadata:
+        return pa.schema([*SCHEMA, *_METADATA])
+    return pa.schema([*SCHEMA, _POINTER]) if options.large_events == "reference" else SCHEMA
 
 
 class Columns:
@@ -31,11 +44,12 @@ class Columns:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._schema = schema_of(options)
         self._scope = pa.repeat(pa.scalar(options.scope), 0)
         self._stream = pa.repeat(pa.scalar(options.stream), 0)
 
     def batches(self, events: Events) -> Iterator[pa.RecordBatch]:
-        """The events, cut into batches."""
+        """The events, cut into batches. Raises ValueError for one that is too large."""
         first = 0
         while first < len(events.starts):
             last = int(np.searchsorted(events.starts, events.starts[first] + BATCH_BYTES))
@@ -45,25 +59,66 @@ class Columns:
 
     def _batch(self, events: Events, first: int, last: int) -> pa.RecordBatch:
         starts, rows = events.starts[first:last], last - first
-        self._check_size(events, first, last)
         if len(self._scope) < rows:
             self._scope = pa.repeat(pa.scalar(self._options.scope), rows)
             self._stream = pa.repeat(pa.scalar(self._options.stream), rows)
         columns = [
-            event_column(events.data, starts, events.lengths[first:last]),
+            self._payloads(events, first, last),
             self._scope.slice(0, rows),
             self._stream.slice(0, rows),
             pa.array(np.full(rows, events.segment_id, np.int64)),
             pa.array(starts + events.offset),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        if self._options.include_metadata:
+            columns += self._metadata(events, first, last)
+        elif self._options.large_events == "reference":
+            columns.append(self._references(events, first, last, columns[0]))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _check_size(self, events: Events, first: int, last: int) -> None:
-        largest = int(events.lengths[first:last].max())
-        if largest > self._options.max_event_bytes:
-            row = first + int(np.argmax(events.lengths[first:last]))
-            raise ValueError(
-                f"Stream {self._options.scope}/{self._options.stream}, segment {events.segment_id}, offset "
-                f"{events.offset + int(events.starts[row])}: an event of {largest} bytes exceeds option "
-                f"'max_event_bytes' ({self._options.max_event_bytes}); raise the option to read it"
-            )
+    def _payloads(self, events: Events, first: int, last: int) -> pa.Array:
+        """The column `event`."""
+        lengths, limit = events.lengths[first:last], self._options.max_event_bytes
+        if int(lengths.max()) > limit and self._options.large_events != "inline":
+            row = first + int(np.argmax(lengths > limit))
+            if self._options.large_events == "error":
+                raise self._too_large(events, row)
+            if not len(events.data):
+                return pa.nulls(last - first, pa.binary())
+            there = lengths <= limit
+            payloads = event_column(events.data, events.starts[first:last], lengths)
+            return pc.if_else(pa.array(there), payloads, pa.scalar(None, pa.binary()))
+        if events.large:  # its memory is not used again, so it need not be copied
+            bounds = pa.py_buffer(np.array([0, lengths[0]], np.int32))
+            data = pa.py_buffer(events.data).slice(HEADER_SIZE)
+            return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, data])
+        return event_column(events.data, events.starts[first:last], lengths)
+
+    def _references(self, events: Events, first: int, last: int, payloads: pa.Array) -> pa.Array:
+        """The pointers of those events that are not there."""
+        if not payloads.null_count:
+            return pa.nulls(last - first, pa.string())
+        return pc.if_else(payloads.is_null(), self._pointers(events, first, last), pa.scalar(None, pa.string()))
+
+    def _pointers(self, events: Events, first: int, last: int) -> pa.Array:
+        """The pointers of events as texts."""
+        segment = segment_name(self._options.scope, self._options.stream, events.segment_id)
+        offsets = pa.array(events.starts[first:last] + events.offset).cast(pa.string())
+        lengths = pa.array(events.lengths[first:last] + HEADER_SIZE).cast(pa.string())
+        return pc.binary_join_element_wise(pa.scalar(f"{segment}:"), offsets, pa.scalar("-"), lengths, "")
+
+    def _metadata(self, events: Events, first: int, last: int) -> list[pa.Array]:
+        assert events.times is not None
+        times = pa.array(events.times[first:last] * 1000).cast(_TIME)
+        numbers = pa.array(np.arange(events.first + first, events.first + last, dtype=np.int64))
+        return [times, self._pointers(events, first, last), numbers]
+
+    def _too_large(self, events: Events, row: int) -> ValueError:
+        options, size = self._options, int(events.lengths[row])
+        offset = events.offset + int(events.starts[row])
+        pointer = EventPointer(options.scope, options.stream, events.segment_id, offset, HEADER_SIZE + size)
+        return ValueError(
+            f"Stream {options.scope}/{options.stream}, segment {events.segment_id}, offset {offset}: an event of "
+            f"{size} bytes exceeds option 'max_event_bytes' ({options.max_event_bytes}). Raise it, or set option "
+            "'large_events' to 'reference' (a pointer in place of such an event) or to 'inline' (its bytes all the "
+            f"same). Its pointer: {pointer}"
+        )

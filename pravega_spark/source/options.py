@@ -26,6 +26,8 @@ MiB = 1024 * 1024
 
 CUT_KEYWORDS = ("earliest", "latest", "unbounded")
 METADATA_TABLES = ("Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers")
+OF_ROOTS = METADATA_TABLES[3:]
+"""Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -56,6 +58,7 @@ class SourceOptions:
     """The options of one read or write, checked. None is "not given" wherever the type allows it.
 
     `storage` goes to fsspec; a value that parses as JSON is what it parses to (quote it, '"0123"', to keep a text).
+    `scope` and `stream` are empty where a metadata table is about all of them.
     Some defaults of the original differ between batch and streaming: ask `batch_cuts`, `streaming_cuts` and
     `transaction_timeout` for those. Times are milliseconds since the epoch, sizes bytes.
     """
@@ -93,8 +96,7 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SourceOptions:
         """Checks what Spark handed us. `environment` stands for os.environ. Raises ValueError for the first fault."""
         given = _Given(options)
-        scope = given.required("scope")
-        stream = given.required("stream")
+        scope, stream = _names(given)
         scaling, retention = _policies(given)
         max_bytes = _max_bytes_per_trigger(given)
         root = _root(given, os.environ if environment is None else environment)
@@ -245,6 +247,16 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError):
         return text
+
+
+def _names(given: _Given) -> tuple[str, str]:
+    """Scope and stream."""
+    if given.text("metadata") not in OF_ROOTS:
+        return given.required("scope"), given.required("stream")
+    scope, stream = (given.required(name) if given.has(name) else "" for name in ("scope", "stream"))
+    if stream and not scope:
+        raise ValueError("Option 'stream' names a stream of a scope: give option 'scope' too.")
+    return scope, stream
 
 
 def _policies(given: _Given) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -13,6 +13,7 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.columns import Columns
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
 from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 
@@ -43,23 +44,28 @@ def plan_partitions(
     ranges, losses = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
     for loss in losses:
         logger.warning("fail_on_data_loss is false, so this is only logged: %s", loss)
-    total = sum(high - low for low, high in ranges.values())
+    left_out = {}
+    if options.large_events == "reference":
+        for number, (low, high) in ranges.items():
+            left_out[number] = find_left_out(snapshot, number, low, high, options.max_event_bytes)
+    total = sum(left_out.get(number, NONE_LEFT_OUT).size(*bounds) for number, bounds in ranges.items())
     wanted = options.min_partitions or 2 * (os.cpu_count() or 1)
     least = 1 if options.min_partitions else LEAST_BYTES
     target = min(options.max_bytes_per_partition, max(least, -(-total // wanted)))
-    return _packed(plan_slices(snapshot, ranges, target), target)
+    return _packed(plan_slices(snapshot, ranges, target, left_out, options.include_metadata), target, left_out)
 
 
-def _packed(slices: Sequence[Slice], target: int) -> list[SlicePartition]:
+def _packed(slices: Sequence[Slice], target: int, left_out: Mapping[int, LeftOut]) -> list[SlicePartition]:
     """Put small slices together until a partition has about `target` bytes."""
     packed: list[list[Slice]] = []
     size = 0
     for part in slices:
-        if not packed or size + part.end - part.start > target * 5 // 4:
+        taken = left_out.get(part.segment_id, NONE_LEFT_OUT).size(part.start, part.end)
+        if not packed or size + taken > target * 5 // 4:
             packed.append([])
             size = 0
         packed[-1].append(part)
-        size += part.end - part.start
+        size += taken
     return [SlicePartition(parts) for parts in packed]
 
 
@@ -68,7 +74,8 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if not isinstance(partition, SlicePartition):
         return  # Spark asks for one partition where there is nothing to read
     root = open_root(options.root, options.storage, options.wal)
-    reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss)
+    wanted = None if options.large_events == "inline" else options.max_event_bytes
+    reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss, wanted)
     columns = Columns(options)
     for events in reader.read(partition.slices):
         yield from columns.batches(events)

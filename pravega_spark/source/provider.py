@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
 
 
+def read_schema(options: SourceOptions) -> str:
+    """The columns of a read with these options; `columns.schema_of` says the same to Arrow."""
+    if options.include_metadata:
+        return f"{READ_SCHEMA}, timestamp timestamp, event_pointer string, event_number bigint"
+    return f"{READ_SCHEMA}, event_pointer string" if options.large_events == "reference" else READ_SCHEMA
+
+
 class PravegaDataSource(DataSource):
     """`format("pravega")`: streams in a folder or a bucket. Found by Spark without registration."""
 
@@ -38,13 +45,17 @@ class PravegaDataSource(DataSource):
 
         return SourceOptions.parse({**(kept or {}), **self.options})
 
+    def _to_write(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
+        options = self._options(kept)
+        if options.metadata is not None:
+            raise ValueError("Option 'metadata' is for batch reads: write without it.")
+        return options
+
     def schema(self) -> str | StructType:
         from pravega_spark.source.tables import table_schema
 
         options = self._options()
-        if options.include_metadata:
-            raise ValueError("Option 'include_metadata' is not there yet: read without it, or set it to false.")
-        columns = READ_SCHEMA if options.metadata is None else table_schema(options.metadata)
+        columns = read_schema(options) if options.metadata is None else table_schema(options.metadata)
         of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
         return _keeping(self.options, columns) if of_table else columns
 
@@ -72,12 +83,12 @@ class PravegaDataSource(DataSource):
         if overwrite:
             raise ValueError("Save mode 'overwrite' is not supported: events can only be appended. Use mode('append').")
         kept = self._of_table(schema)
-        return BatchWriter(self._options(kept), schema, only_events=bool(kept))
+        return BatchWriter(self._to_write(kept), schema, only_events=bool(kept))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
-        return StreamWriter(self._options(), schema)  # overwrite: output mode `complete`, appended as by the original
+        return StreamWriter(self._to_write(), schema)  # overwrite: output mode `complete`, appended as by the original
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
         """The options of the table of the catalog that is read or written; none for who names a stream himself."""
@@ -94,12 +105,16 @@ class PravegaDataSource(DataSource):
 _KEPT = "pravega"
 
 
-def _keeping(options: Mapping[str, str], columns: str) -> StructType:
+def _keeping(options: Mapping[str, str], columns: str | StructType) -> StructType:
     from pyspark.sql.types import StructType
 
     from pravega_spark.source.options import table_options
 
-    kept, fields = {_KEPT: table_options(options)}, []
+    kept = {_KEPT: table_options(options)}
+    if isinstance(columns, StructType):
+        fields = columns.jsonValue()["fields"]
+        return StructType.fromJson({"fields": [{**each, "metadata": {**each["metadata"], **kept}} for each in fields]})
+    fields = []
     for name, kind in (column.split() for column in columns.split(",")):
         # The parser of Spark's SQL is not at hand in this process; two types have other names in its JSON.
         kind = {"bigint": "long", "int": "integer"}.get(kind, kind)

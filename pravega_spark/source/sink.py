@@ -28,7 +28,7 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.opening import look, open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.epochs import SegmentRecord
-from pravega_spark.streams.events import Framed, frame_column
+from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, segment_for
@@ -54,6 +54,9 @@ OWN_CHUNK_BYTES = 2 << 20
 
 BYTES_AHEAD = 32 << 20
 """How much is being written while the next chunk is collected."""
+
+LARGE_PART_BYTES = 32 << 20
+"""A large event is written in chunks of this size: some storages copy what they are given."""
 
 
 class Share(NamedTuple):
@@ -120,7 +123,19 @@ class Collector:
         segments = None
         if len(self._segments) > 1:
             segments = segment_for(self._fractions(batch), self._bounds, self._random)
-        self._framed.append(frame_column(events, segments, len(self._segments)))
+        first = 0
+        for row in large_rows(events):
+            self._add_small(events, segments, first, row)
+            self._write_large(0 if segments is None else int(segments[row]), payload_of(events, row))
+            first = row + 1
+        self._add_small(events, segments, first, len(events))
+
+    def _add_small(self, events: pa.Array, segments: np.ndarray | None, first: int, end: int) -> None:
+        """Frame some rows of a column, none of which is large."""
+        if first == end:
+            return
+        own = None if segments is None else segments[first:end]
+        self._framed.append(frame_column(events.slice(first, end - first), own, len(self._segments)))
         self._size += self._framed[-1].data.size
         if self._size >= self._collected_bytes:
             self._write_chunks()
@@ -168,6 +183,24 @@ class Collector:
             self._writing.append((together, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
             if len(self._writing) > self._ahead:
                 self._land()
+
+    def _write_large(self, index: int, payload: memoryview) -> None:
+        """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
+        if self._framed:
+            self._write_chunks()
+        header = event_header(len(payload))
+        parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
+        parts[0].insert(0, memoryview(header))
+        names = [f"{self._folder}/{uuid.uuid4()}" for _ in parts]
+        self._names += names
+        writing = [
+            self._pool.submit(write_chunk, self._store, name, [part]) for name, part in zip(names, parts, strict=True)
+        ]
+        while self._writing:
+            self._land()
+        extents = tuple(extent for future in writing for extent in future.result())
+        records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
+        self._shares.append(Share(self._segments[index].id, extents, records, 1))
 
     def _land(self) -> None:
         """Wait until the oldest chunk under way is written."""

@@ -1,36 +1,127 @@
-"""The metadata tables of option `metadata`: what is known of a scope's streams, as DataFrames of one partition."""
+"""The metadata tables of option `metadata`: what is known of streams, as DataFrames of one partition.
+
+Each is computed when it is read, of what the containers know: nothing is requested for a stream of which their states
+tell all.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from engine.container import Container
+from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
+from engine.inspection import all_chunks, describe_container
+from engine.root import Root
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.opening import look
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.names import segment_epoch
+from pravega_spark.streams.changes import STREAMS
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.names import container_of, segment_epoch
+from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.transactions import open_transactions
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-_SCHEMAS = {
-    "Streams": "scope_name string, stream_name string",
-    "StreamInfo": "head_stream_cut string, tail_stream_cut string",
-    "Segments": (
-        "segment_id bigint, epoch int, key_start double, key_end double, start_offset bigint, length bigint, "
-        "events bigint, sealed boolean"
-    ),
+
+def _column(name: str, kind: type[DataType], comment: str) -> StructField:
+    return StructField(name, kind(), True, {"comment": comment})
+
+
+_SCOPE = _column("scope_name", StringType, "Scope of the stream")
+_STREAM = _column("stream_name", StringType, "Name of the stream")
+
+_COLUMNS: dict[str, list[StructField]] = {
+    "Streams": [_SCOPE, _STREAM],
+    "StreamInfo": [
+        _column("head_stream_cut", StringType, "Before the first event that can be read"),
+        _column("tail_stream_cut", StringType, "Behind the last event"),
+    ],
+    "Segments": [
+        _column("segment_id", LongType, "Number and epoch of the segment, as in the rows of a read"),
+        _column("epoch", IntegerType, "Epoch in which it was made"),
+        _column("key_start", DoubleType, "Its keys lie above this (0 to 1)"),
+        _column("key_end", DoubleType, "and up to this"),
+        _column("start_offset", LongType, "Offset of its head: what is before was truncated"),
+        _column("length", LongType, "Offset of its tail"),
+        _column("events", LongType, "Events that it has ever had"),
+        _column("sealed", BooleanType, "Whether it takes no more events"),
+    ],
+    "StreamCuts": [
+        _SCOPE,
+        _STREAM,
+        _column("number", LongType, "Counts the cuts that were ever recorded, from 0"),
+        _column("recorded", TimestampType, "When retention recorded the cut, which was the tail then"),
+        _column("stream_cut", StringType, "Text of the cut, as options take it"),
+        _column("bytes", LongType, "Bytes that the stream had ever had before it, event headers included"),
+    ],
+    "Chunks": [
+        _SCOPE,
+        _STREAM,
+        _column("segment", StringType, "Full name; with #index what tells where events are, with #transaction …"),
+        _column("container", IntegerType, "Container of the segment"),
+        _column("offset", LongType, "Where these bytes begin in the segment"),
+        _column("length", LongType, "How many they are"),
+        _column("place", StringType, "chunk: tier 2; attached: a chunk that tier 2 will take over; log: a frame"),
+        _column("object", StringType, "Path below the root, or the log's own root"),
+        _column("position", LongType, "Where they begin in the object"),
+    ],
+    "Transactions": [
+        _SCOPE,
+        _STREAM,
+        _column("transaction_id", StringType, "UUID; its first 32 bits are the epoch it was begun in"),
+        _column("status", StringType, "open; or expired: nobody pinged it in time, and it will be aborted"),
+        _column("began", TimestampType, "When it was begun"),
+        _column("lease_ms", LongType, "Milliseconds for which a ping lasts"),
+        _column("timeout", TimestampType, "When it expires unless somebody pings it"),
+        _column("bytes", LongType, "Bytes written to it, event headers included"),
+    ],
+    "Containers": [
+        _column("number", IntegerType, "Number of the container"),
+        _column("online", BooleanType, "Whether it could be opened; if not, all but the reason is null"),
+        _column("reason", StringType, "Why not"),
+        _column("sequence", LongType, "Operations so far"),
+        _column("head", LongType, "Address of the last frame"),
+        _column("epoch", LongType, "Epoch of the last frame"),
+        _column("boundary", LongType, "Address of the newest checkpoint object, -1: none"),
+        _column("frames_since_checkpoint", LongType, "Frames behind it"),
+        _column("segments", LongType, "How many segments there are"),
+        _column("active", LongType, "How many of them are in memory"),
+        _column("unsaved", LongType, "How many tier 2 does not know as they are"),
+        _column("logged_bytes", LongType, "Bytes that are only in the log"),
+        _column("cycle", LongType, "Number of the last flush cycle, 0: none yet"),
+        _column("cycle_time", TimestampType, "When it began"),
+        _column("cycle_complete", BooleanType, "Whether it has ended"),
+        _column("backup", LongType, "Flush cycle that the newest backup is of"),
+        _column("garbage", LongType, "Objects that wait to be deleted"),
+    ],
 }
 
+Row = tuple[Any, ...]
 
-def table_schema(table: str) -> str:
-    """The schema of a metadata table. ValueError for a table that this version does not have."""
-    if table not in _SCHEMAS:
-        raise ValueError(f"Option 'metadata': table {table!r} is not there yet; choose one of {', '.join(_SCHEMAS)}.")
-    return _SCHEMAS[table]
+
+def table_schema(table: str) -> StructType:
+    """The columns of a metadata table, with comments."""
+    return StructType(_COLUMNS[table])
 
 
 class TableReader(DataSourceReader):
@@ -42,25 +133,127 @@ class TableReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(0)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
-        return {"Streams": self._streams, "StreamInfo": self._stream_info, "Segments": self._segments}[
-            str(self._options.metadata)
-        ]()
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        return {
+            "Streams": self._streams,
+            "StreamInfo": self._stream_info,
+            "Segments": self._segments,
+            "StreamCuts": self._stream_cuts,
+            "Chunks": self._chunks,
+            "Transactions": self._transactions,
+            "Containers": self._containers,
+        }[str(self._options.metadata)]()
 
-    def _streams(self) -> Iterator[tuple[Any, ...]]:
+    # --- of a scope, or of a stream ----------------------------------------------------------------------------
+
+    def _streams(self) -> Iterator[Row]:
         look(self._options)
-        root = open_root(self._options.root, self._options.storage, self._options.wal)
-        for name in sorted(Catalog(root).streams(self._options.scope)):
+        for name in sorted(Catalog(self._root()).streams(self._options.scope)):
             yield self._options.scope, name
 
-    def _stream_info(self) -> Iterator[tuple[Any, ...]]:
+    def _stream_info(self) -> Iterator[Row]:
         snapshot = look(self._options)
         yield snapshot.head_cut().as_text(), snapshot.tail_cut().as_text()
 
-    def _segments(self) -> Iterator[tuple[Any, ...]]:
+    def _segments(self) -> Iterator[Row]:
         snapshot = look(self._options)
         snapshot.load(snapshot.record.segment_ids())
         for number, low, high in snapshot.record.history.segments.values():
             segment = snapshot.segment(number)
             events = snapshot.count_before(number, segment.length)
             yield number, segment_epoch(number), low, high, segment.start_offset, segment.length, events, segment.sealed
+
+    # --- of a stream, of a scope, or of the root ---------------------------------------------------------------
+
+    def _stream_cuts(self) -> Iterator[Row]:
+        root = self._root()
+        for container, prefix in self._chosen(root):
+            keys = sorted(key for key, _ in container.scan_entries(STREAMS) if f"{key}/".startswith(prefix))
+            for key in with_recorded_cuts(container, keys):
+                scope, _, name = key.partition("/")
+                for recorded, cut in _recorded(Stream(root, scope, name)):
+                    yield scope, name, recorded.number, _moment(recorded.time), cut.as_text(), recorded.size
+
+    def _chunks(self) -> Iterator[Row]:
+        for container, prefix in self._chosen(self._root()):
+            for name, part in all_chunks(container, prefix):
+                scope, stream = name.split("/")[:2] if name.count("/") > 1 else (None, None)
+                yield scope, stream, name, container.number, *part
+
+    def _transactions(self) -> Iterator[Row]:
+        now = int(time.time() * 1000)
+        for container, prefix in self._chosen(self._root()):
+            for scope, stream, number, record, size in open_transactions(container, prefix):
+                status = "expired" if record.expired(now) else record.status
+                began, timeout = _moment(record.created), _moment(record.changed + record.lease)
+                yield scope, stream, str(number), status, began, record.lease, timeout, size
+
+    def _chosen(self, root: Root) -> Iterator[tuple[Container, str]]:
+        """The containers to look at, up to date, and what the names of all begin with that is asked for.
+
+        A scope and a stream that are missing are made if that is allowed, as for every read. Raises ScopeNotFound,
+        StreamNotFound.
+        """
+        scope, stream = self._options.scope, self._options.stream
+        numbers, prefix = range(root.config.containers), f"{scope}/" if scope else ""
+        if stream:
+            look(self._options)
+            number, prefix = container_of(f"{scope}/{stream}", len(numbers)), f"{scope}/{stream}/"
+            numbers = range(number, number + 1)
+        elif scope and not Catalog(root).scope_exists(scope):
+            if not self._options.allow_create_scope:
+                raise ScopeNotFound(scope)
+            Catalog(root).create_scope(scope)
+        for number in numbers:
+            container = root.container(number)
+            container.refresh()
+            yield container, prefix
+
+    # --- of the root -------------------------------------------------------------------------------------------
+
+    def _containers(self) -> Iterator[Row]:
+        root = self._root()
+        for number in range(root.config.containers):
+            try:
+                found = describe_container(root.container(number))
+            except EngineError as error:
+                yield number, False, str(error), *[None] * (len(_COLUMNS["Containers"]) - 3)
+                continue
+            yield (
+                number,
+                True,
+                None,
+                found.sequence,
+                found.head,
+                found.epoch,
+                found.boundary,
+                found.frames,
+                found.segments,
+                found.active,
+                found.unsaved,
+                found.logged,
+                found.cycle.number,
+                _moment(found.cycle.time),
+                found.cycle.complete if found.cycle.number else None,
+                found.backup,
+                found.garbage,
+            )
+
+    def _root(self) -> Root:
+        return open_root(self._options.root, self._options.storage, self._options.wal)
+
+
+def _recorded(stream: Stream) -> list[tuple[Recorded, StreamCut]]:
+    """The recorded cuts of a stream, none if it was deleted meanwhile. It is looked at anew only where it must be."""
+    try:
+        try:
+            return list(RecordedCuts(stream.snapshot(refresh=False)).all())
+        except (SegmentTruncated, SegmentNotFound):
+            return stream.look(lambda snapshot: list(RecordedCuts(snapshot).all()))
+    except StreamNotFound:
+        return []
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    """A time in ms since the epoch, None for none."""
+    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None

@@ -5,7 +5,9 @@ A scope is an entry in the table of the container that its name belongs to; a st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
 
 import msgpack
 
@@ -18,7 +20,10 @@ from engine.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import STREAMS, Stream
+
+T = TypeVar("T")
 
 SCOPES = "_system/scopes"
 
@@ -71,6 +76,15 @@ class Catalog:
         for container in self._containers():
             for key in sorted(_keys(container, STREAMS, prefix)):
                 yield key.removeprefix(prefix)
+
+    def look(self, scope: str, question: Callable[[Snapshot], T]) -> Iterator[T]:
+        """What `question` finds in each stream of a scope, in the order of their names. Raises StorageError.
+
+        However many there are, each container is looked at once, at the beginning.
+        """
+        for name in sorted(self.streams(scope)):
+            with suppress(StreamNotFound):  # deleted meanwhile
+                yield self.stream(scope, name).look(question, refresh=False)
 
     def _containers(self) -> Iterator[Container]:
         return (self.root.container(number) for number in range(self.root.config.containers))

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
+from engine.segments import parent_in
 from engine.table_content import MAX_VALUE
 from engine.tables import METADATA
 from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
@@ -83,7 +84,11 @@ def delete(snapshot: Snapshot) -> list[Operation]:
     return [
         *operations,
         *(PutEntry(table, key, None) for table, key in entries),
-        *(DeleteSegment(name) for name, segment in found.items() if segment is not None),
+        *(  # transient segments go with their parents
+            DeleteSegment(name)
+            for name, segment in found.items()
+            if segment is not None and parent_in(name) is None
+        ),
     ]
 
 

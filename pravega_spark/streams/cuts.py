@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from chunkstore.serialization import FieldWriter, InvalidData, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.names import segment_epoch, segment_id, segment_number, validate_stored_name
 
 NOT_REACHED = -1
@@ -67,6 +68,10 @@ class StreamCut:
     def __str__(self) -> str:
         positions = ", ".join(f"{segment}={offset}" for segment, offset in self.positions.items())
         return f"{self.scope}/{self.stream}:{positions}"
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{segment_number(n)}.{segment_epoch(n)}", n, offset) for n, offset in self.positions.items()]
+        return html_table(f"cut of {self.scope}/{self.stream}", ("segment", "segment id", "offset"), rows)
 
     def precedes(self, other: StreamCut) -> bool:
         """Whether no segment that both cuts have is further in this cut than in the other.
@@ -149,6 +154,9 @@ class _Unbounded(StreamCut):
         return _UNBOUNDED_TEXT
 
     def __str__(self) -> str:
+        return _UNBOUNDED_TEXT
+
+    def _repr_html_(self) -> str:
         return _UNBOUNDED_TEXT
 
     def as_text(self) -> str:

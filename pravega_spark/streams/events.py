@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 HEADER_SIZE = 8
 MAX_EVENT_SIZE = 8 * 1024 * 1024  # bytes of payload
+MAX_LARGE_EVENT_SIZE = 1 << 30  # the same of an event that is written in a way of its own (PDP-43)
 
 _MAX_INT32 = 0x7FFFFFFF
 _HEADER = struct.Struct(">ii")
@@ -38,6 +39,11 @@ def _unpickled_invalid_event(message: str, offset: int) -> InvalidEvent:
     error = InvalidEvent.__new__(InvalidEvent, message)
     error.offset = offset
     return error
+
+
+def event_header(length: int) -> bytes:
+    """The header of an event with so many bytes of payload."""
+    return _HEADER.pack(0, length)
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,28 @@ def frame_column(
     return Framed(data, framed_lengths, event_bounds, ends[event_bounds])
 
 
+def large_rows(events: pa.Array) -> list[int]:
+    """The rows of a column, as `frame_column` takes it, whose events are larger than MAX_EVENT_SIZE.
+
+    Where the whole column has fewer bytes none is looked at. ValueError, naming the row, for a null beside one of them
+    and for one larger than MAX_LARGE_EVENT_SIZE.
+    """
+    if events.nbytes <= MAX_EVENT_SIZE:
+        return []
+    lengths: np.ndarray = pc.binary_length(events).fill_null(0).to_numpy(zero_copy_only=False)
+    rows: list[int] = np.flatnonzero(lengths > MAX_EVENT_SIZE).tolist()
+    if rows:
+        _checked_lengths(_binary(events), MAX_LARGE_EVENT_SIZE)
+    return rows
+
+
+def payload_of(events: pa.Array, row: int) -> memoryview:
+    """The bytes of one event of a column, where they lie."""
+    column = _binary(events)
+    first, end = _offsets(column)[row : row + 2].tolist()
+    return memoryview(column.buffers()[2])[first:end]
+
+
 def _binary(events: pa.Array) -> pa.Array:
     if events.null_count:
         row = pc.index(pc.is_null(events), True).as_py()
@@ -126,9 +154,10 @@ def _checked_lengths(column: pa.Array, max_event_size: int) -> np.ndarray:
     limit = min(max_event_size, _MAX_INT32)
     if lengths.max(initial=0) > limit:
         row = int(np.argmax(lengths > limit))
+        advice = "split it" if limit >= MAX_LARGE_EVENT_SIZE else "split it, or write it as a large event"
         raise ValueError(
             f"Write size too large: {lengths[row] + HEADER_SIZE}. The event in row {row} exceeds the limit of {limit} "
-            "bytes: split it, or write it as a large event"
+            f"bytes: {advice}"
         )
     return lengths
 

@@ -7,12 +7,13 @@ searched as the index of events is: what a search costs hardly depends on how ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgpack
 import numpy as np
 
+from engine.container import Container
 from engine.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, TruncateSegment, UpdateKind
 from engine.segments import Segment
 from pravega_spark.streams.cuts import StreamCut
@@ -23,6 +24,8 @@ _LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
 _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
 """Core attributes of the segment with the records, which are always at hand."""
 
+_BLOCK = 4096  # cuts that are read at once
+
 
 class Recorded(NamedTuple):
     """A recorded cut: its number, when it was recorded (ms since the epoch), how many bytes the stream had before."""
@@ -32,12 +35,24 @@ class Recorded(NamedTuple):
     size: int
 
 
+def with_recorded_cuts(container: Container, keys: Sequence[str]) -> list[str]:
+    """Those streams of a container, by "scope/stream", of which cuts are recorded, as this process knows it."""
+    known = container.activated([_names(key)[1] for key in keys])
+    records = {key: known[_names(key)[1]] for key in keys}
+    return [key for key, segment in records.items() if segment is not None and segment.start_offset < segment.length]
+
+
+def _names(key: str) -> tuple[str, str]:
+    """The segments with a stream's cuts, and with their records."""
+    return f"{key}/recorded", f"{key}/recorded#index"
+
+
 class RecordedCuts:
     """The recorded cuts of a stream, as of a snapshot. Each search reads a block or two of the records."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._stream = snapshot.stream
-        self._names = f"{self._stream.key}/recorded", f"{self._stream.key}/recorded#index"
+        self._names = _names(self._stream.key)
         known = self._stream.container.activated(self._names, snapshot.state)
         self._cuts, self._records = (known[name] for name in self._names)
         self._index: IndexReader | None = None
@@ -92,6 +107,19 @@ class RecordedCuts:
             self._stream.container.read(self._names[0], place, end), strict_map_key=False
         )
         return StreamCut(self._stream.scope, self._stream.name, positions)
+
+    def all(self) -> Iterator[tuple[Recorded, StreamCut]]:
+        """All of them in their order, read in blocks."""
+        stream, last = self._stream, self._end
+        for first in range(self._first, last, _BLOCK):
+            rows = self._reader().records(first, min(first + _BLOCK, last)).tolist()
+            following = first + len(rows)
+            end = self._known(self._cuts).length if following == last else self._row(following)[1]
+            content = stream.container.read(self._names[0], rows[0][1], end)
+            places = [place - rows[0][1] for _, place, _ in rows] + [len(content)]
+            for number, (size, _, time_ms) in enumerate(rows):
+                positions = msgpack.unpackb(content[places[number] : places[number + 1]], strict_map_key=False)
+                yield Recorded(first + number, time_ms, size), StreamCut(stream.scope, stream.name, positions)
 
     # --- changes -----------------------------------------------------------------------------------------------
 

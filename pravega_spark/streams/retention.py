@@ -49,23 +49,28 @@ def due(stream: Stream, now: int | None = None, period: float = PERIOD) -> bool:
 
 
 def retain(
-    stream: Stream, now: int | None = None, period: float = PERIOD, dry_run: bool = False
+    stream: Stream, now: int | None = None, period: float = PERIOD, dry_run: bool = False, *, refresh: bool = True
 ) -> Retained:
     """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
 
-    now: ms since the epoch. dry_run: only tell what would be truncated, with the cuts recorded so far. May be repeated,
-    and run by several processes at a time. Raises StreamNotFound, StorageError,
-    and InvalidStreamCut if a subscriber has released a cut within an event.
+    now: ms since the epoch. dry_run: only tell what would be truncated, with the cuts recorded so far. refresh: False
+    if what this process knows of the stream is to say whether anything is due; then nothing is requested unless it is.
+    May be repeated, and run by several processes at a time. Raises StreamNotFound, StorageError, and InvalidStreamCut
+    if a subscriber has released a cut within an event.
     """
-    stream.snapshot()
     moment, recorded = _now(now), None
+    if not refresh and not dry_run and not due(stream, moment, period):
+        return NOTHING
+    stream.snapshot()
     if not dry_run:
         if not due(stream, moment, period):
             return NOTHING
         recorded = _record(stream, moment)
+    known = True
     while True:
         with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
-            found = stream.look(lambda snapshot: _planned(snapshot, moment))
+            asked_again, known = not known, False
+            found = stream.look(lambda snapshot: _planned(snapshot, moment), asked_again)
             if found is None:
                 return Retained(recorded)
             cut, size, operations = found
@@ -76,7 +81,7 @@ def retain(
 
 def _record(stream: Stream, moment: int) -> StreamCut | None:
     """Record the tail cut. None if somebody else has just done so."""
-    snapshot = stream.snapshot()
+    snapshot = stream.snapshot(refresh=False)
     cut = snapshot.tail_cut()
     operations = RecordedCuts(snapshot).record(cut.positions, snapshot.bytes_before(cut.positions), moment)
     try:

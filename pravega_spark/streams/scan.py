@@ -1,15 +1,17 @@
 """Reading a range of a stream: from two cuts to slices that can be read anywhere, and from a slice to columns.
 
 A slice is a range of one segment with the places of its bytes, so a task reads the objects itself, without looking at
-the log (S1). Events come out in the order of the segment; a range that has gone is an error that names it.
+the log (S1). Events come out in the order of the segment; a range that has gone is an error that names it. Of events
+larger than the reader wants only the headers are read; other large ones are read one at a time (L1).
 """
 
 from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from itertools import cycle, pairwise
 from typing import NamedTuple
 
@@ -21,8 +23,10 @@ from engine.errors import DataCorruption, SegmentNotFound
 from engine.reads import Piece, fetch
 from engine.root import Root
 from pravega_spark.errors import TruncatedData
-from pravega_spark.streams.events import decode
+from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
 from pravega_spark.streams.index import RECORD_SIZE, decode_records
+from pravega_spark.streams.large_events import NONE_LEFT_OUT, WIDEST_GAP, LeftOut, gaps
+from pravega_spark.streams.pieces import between, fetch_whole
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -39,7 +43,8 @@ UNINDEXED = 256 << 10
 class Slice(NamedTuple):
     """Bytes `[start, end)` of a segment, beginning and ending at event boundaries. Plain values: may be pickled.
 
-    records: where the index records of this range lie; empty for a small range.
+    records: where the index records of this range lie; empty for a small range that is not numbered.
+    first: the number of the first event in the segment, if it is to be told: then the records reach up to the end.
     """
 
     segment_id: int
@@ -47,10 +52,14 @@ class Slice(NamedTuple):
     end: int
     pieces: tuple[Piece, ...]
     records: tuple[Piece, ...]
+    first: int = -1
 
 
 class _Step(NamedTuple):
-    """What is read at once: a range of a segment, the event boundaries known in it, and what is left after it."""
+    """What is read at once: a range of a segment, the event boundaries known in it, and what is left after it.
+
+    large: it is probably one large event. records: those up to the end, if events are to be numbered.
+    """
 
     segment_id: int
     start: int
@@ -58,13 +67,19 @@ class _Step(NamedTuple):
     pieces: tuple[Piece, ...]
     lanes: np.ndarray
     rest: list[Slice]
+    large: bool
+    first: int
+    records: np.ndarray | None
 
 
 class Events(NamedTuple):
     """Some consecutive events of a segment: their framed bytes, where each header lies in them, payload lengths.
 
     Valid until the reader is asked for the next ones, which come to lie in the same memory.
-    `offset`: the segment's offset of the first byte of `data`. `start`: where in `data` the first event begins.
+    `offset`: the segment's offset of the first byte of `data`. `starts` count from there.
+    `large`: this is one large event in memory of its own or, where `data` is empty, one whose payload was not read.
+    `first`, `times`: the number of the first event in the segment, and when each was appended (ms since the epoch), if
+    the slices were planned to be numbered.
     """
 
     segment_id: int
@@ -72,42 +87,58 @@ class Events(NamedTuple):
     data: memoryview
     starts: np.ndarray
     lengths: np.ndarray
+    large: bool = False
+    first: int = -1
+    times: np.ndarray | None = None
 
 
-def plan_slices(snapshot: Snapshot, ranges: dict[int, tuple[int, int]], target_bytes: int) -> list[Slice]:
-    """Slices of at most about `target_bytes` that cover the ranges in their order; none for an empty range."""
+def plan_slices(
+    snapshot: Snapshot,
+    ranges: dict[int, tuple[int, int]],
+    target_bytes: int,
+    left_out: Mapping[int, LeftOut] | None = None,
+    numbered: bool = False,
+) -> list[Slice]:
+    """Slices of which at most about `target_bytes` are read, that cover the ranges in their order; none for an empty
+    range. left_out: large events of segments that will not be read.
+    """
     slices = []
     for number, (start, end) in ranges.items():
-        bounds = _bounds(snapshot, number, start, end, target_bytes)
+        bounds = _bounds(snapshot, number, start, end, target_bytes, (left_out or {}).get(number, NONE_LEFT_OUT))
         for low, high in pairwise(bounds):
-            slices.append(plan_slice(snapshot, number, low, high))
+            slices.append(plan_slice(snapshot, number, low, high, numbered))
     return slices
 
 
-def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int) -> list[int]:
+def _bounds(
+    snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int, left_out: LeftOut
+) -> list[int]:
     """Where to cut a range: at index records, which are event boundaries."""
     bounds = [start]
     if end - start > target_bytes:
         index = snapshot.index(number)
-        while end - bounds[-1] > target_bytes * 5 // 4:
-            record = index.locate_offset(bounds[-1] + target_bytes)
+        while left_out.size(bounds[-1], end) > target_bytes * 5 // 4:
+            record = index.locate_offset(left_out.behind(bounds[-1], target_bytes))
             if record is None or record.offset >= end:
                 break
             bounds.append(record.offset)
     return [*bounds, end] if end > start else []
 
 
-def plan_slice(snapshot: Snapshot, number: int, start: int, end: int) -> Slice:
-    """One slice. Raises SegmentTruncated when it is gone."""
+def plan_slice(snapshot: Snapshot, number: int, start: int, end: int, numbered: bool = False) -> Slice:
+    """One slice. numbered: events are to get their numbers and times. Raises SegmentTruncated when it is gone."""
     container = snapshot.stream.container
     pieces = container.plan_of(snapshot.segment(number), start, end)
     index: list[Piece] = []
-    if end - start > UNINDEXED:
+    if end - start > UNINDEXED or numbered:
         records = snapshot.index_segment(number)
         first = max(snapshot.index_position(number, start) * RECORD_SIZE, records.start_offset)
         last = snapshot.index_position(number, end) * RECORD_SIZE
+        if numbered and last < records.length:
+            last += RECORD_SIZE  # if the slice ends between two records, its last events belong to the second one
         index = container.plan_of(records, first, last)
-    return Slice(number, start, end, tuple(pieces), tuple(index))
+    count = snapshot.count_before(number, start) if numbered else -1
+    return Slice(number, start, end, tuple(pieces), tuple(index), count)
 
 
 class _Room:
@@ -121,7 +152,8 @@ class _Room:
         if not UNINDEXED < size <= 2 * STEP:
             return None
         if self._memory is None:
-            self._memory = mmap.mmap(-1, 2 * STEP + 2 * BLOCK)
+            # Private: what is mapped by default may be shared, and Linux gives that no large pages.
+            self._memory = mmap.mmap(-1, 2 * STEP + 2 * BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 self._memory.madvise(mmap.MADV_HUGEPAGE)
         return self._memory
@@ -131,11 +163,15 @@ class SliceReader:
     """Reads slices of a stream in whatever process it is made.
 
     fail_on_data_loss: a range that was truncated meanwhile is an error; otherwise reading goes on behind it.
+    wanted: the payload of a large event of more bytes is not read; None: all are.
     """
 
-    def __init__(self, root: Root, scope: str, name: str, fail_on_data_loss: bool = True) -> None:
+    def __init__(
+        self, root: Root, scope: str, name: str, fail_on_data_loss: bool = True, wanted: int | None = None
+    ) -> None:
         self._stream = Stream(root, scope, name)
         self._fail_on_data_loss = fail_on_data_loss
+        self._wanted = wanted
 
     def read(self, slices: Sequence[Slice]) -> Iterator[Events]:
         """The events of slices, in order, some MiB at a time, while the next ones are fetched.
@@ -161,8 +197,7 @@ class SliceReader:
 
     def _events(self, pool: Executor, slices: list[Slice]) -> Iterator[tuple[Events, list[Slice]]]:
         """The events of slices, step by step, and after each step what is left of them."""
-        stores = self._stream.root.stores
-        flying: deque[tuple[_Step, Future[list[memoryview]]]] = deque()
+        flying: deque[tuple[_Step, Callable[[], list[memoryview]]]] = deque()
         rooms = cycle([_Room() for _ in range(AHEAD + 1)])
         steps, failure = self._all_steps(slices), None
         while failure is None:
@@ -173,8 +208,7 @@ class SliceReader:
             except (ObjectNotFound, DataCorruption) as error:
                 failure = error  # of a slice behind those that fly
             else:
-                room = next(rooms).of(step.end - step.start)
-                flying.append((step, pool.submit(fetch, stores, step.pieces, room)))
+                flying.append((step, self._fetched(pool, step, next(rooms))))
                 if len(flying) > AHEAD:
                     yield self._decoded(*flying.popleft())
         while flying:
@@ -182,34 +216,58 @@ class SliceReader:
         if failure is not None:
             raise failure
 
+    def _fetched(self, pool: Executor, step: _Step, room: _Room) -> Callable[[], list[memoryview]]:
+        """Begin to fetch what is to be read of a step. A whole large event is fetched when its turn comes."""
+        stores, size = self._stream.root.stores, step.end - step.start
+        if not step.large:
+            return pool.submit(fetch, stores, step.pieces, room.of(size)).result
+        if self._leaves_out(size):
+            return pool.submit(fetch, stores, between(step.pieces, 0, HEADER_SIZE)).result
+        return partial(fetch_whole, stores, step.pieces)
+
+    def _leaves_out(self, size: int) -> bool:
+        return self._wanted is not None and size - HEADER_SIZE > self._wanted
+
     def _all_steps(self, slices: list[Slice]) -> Iterator[_Step]:
         for number, part in enumerate(slices):
-            boundaries = self._boundaries(part)
-            for low, high in _steps(boundaries, _seams(part), part.start, part.end):
-                lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
-                later = [_cut(part, high, part.end)] if high < part.end else []
-                yield _Step(
-                    part.segment_id,
-                    low,
-                    high,
-                    _cut(part, low, high).pieces,
-                    np.concatenate(([0], lanes)),
-                    [*later, *slices[number + 1 :]],
-                )
+            records = self._records(part)
+            boundaries = records[:, 0]
+            seams = _seams(part)
+            for start, end, large in gaps(boundaries, part.start, part.end, WIDEST_GAP):
+                for low, high in [(start, end)] if large else _steps(boundaries, seams, start, end):
+                    lanes = boundaries[(boundaries > low) & (boundaries < high)] - low
+                    later = [_cut(part, high, part.end, records)] if high < part.end else []
+                    step = _cut(part, low, high, records)
+                    yield _Step(
+                        part.segment_id,
+                        low,
+                        high,
+                        step.pieces,
+                        np.concatenate(([0], lanes)),
+                        [*later, *slices[number + 1 :]],
+                        large,
+                        step.first,
+                        records if part.first >= 0 else None,
+                    )
 
-    @staticmethod
-    def _decoded(step: _Step, fetched: Future[list[memoryview]]) -> tuple[Events, list[Slice]]:
-        data = _joined(fetched.result())
-        starts, lengths = decode(data, step.lanes, step.end - step.start, step.start)
-        return Events(step.segment_id, step.start, data, starts, lengths), step.rest
+    def _decoded(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> tuple[Events, list[Slice]]:
+        data, size = _joined(fetched()), step.end - step.start
+        if step.large and self._leaves_out(size):
+            if data == event_header(size - HEADER_SIZE):
+                starts, lengths = np.zeros(1, np.int64), np.array([size - HEADER_SIZE])
+                return _marked(Events(step.segment_id, step.start, data[:0], starts, lengths, True), step), step.rest
+            data = fetch_whole(self._stream.root.stores, step.pieces)[0]  # decoding tells what is wrong
+        starts, lengths = decode(data, step.lanes, size, step.start)
+        large = step.large and len(starts) == 1
+        return _marked(Events(step.segment_id, step.start, data, starts, lengths, large), step), step.rest
 
-    def _boundaries(self, part: Slice) -> np.ndarray:
-        """The event boundaries that are known of the slice."""
+    def _records(self, part: Slice) -> np.ndarray:
+        """The index records that are known of the slice, one for each offset."""
         if not part.records:
-            return np.empty(0, np.int64)
+            return np.empty((0, 3), np.int64)
         records = decode_records(_joined(fetch(self._stream.root.stores, part.records)))
         offsets = records[:, 0]  # in order; an append without events repeats one
-        return offsets[np.diff(offsets, prepend=-1) > 0]
+        return records[np.diff(offsets, prepend=-1) > 0]
 
     def _planned_again(self, part: Slice, error: Exception) -> list[Slice]:
         """A slice whose objects have gone: moved, or truncated away."""
@@ -220,7 +278,16 @@ class SliceReader:
             head = part.end
         if head > part.start and self._fail_on_data_loss:
             raise TruncatedData(self._stream.key, part.segment_id, part.start, head) from error
-        return [plan_slice(snapshot, part.segment_id, head, part.end)] if head < part.end else []
+        return [plan_slice(snapshot, part.segment_id, head, part.end, part.first >= 0)] if head < part.end else []
+
+
+def _marked(events: Events, step: _Step) -> Events:
+    """The events with their numbers and times, if they are to have them."""
+    if step.records is None:
+        return events
+    ends = events.starts + (events.lengths + HEADER_SIZE + events.offset)
+    times = step.records[np.searchsorted(step.records[:, 0], ends), 2]
+    return events._replace(first=step.first, times=times)
 
 
 def _steps(boundaries: np.ndarray, seams: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -241,15 +308,13 @@ def _seams(part: Slice) -> np.ndarray:
     return part.start + np.cumsum([piece.taken for piece in part.pieces])
 
 
-def _cut(part: Slice, start: int, end: int) -> Slice:
-    """A part of a slice."""
-    found, offset = [], part.start
-    for piece in part.pieces:
-        low, high = max(start, offset), min(end, offset + piece.taken)
-        if low < high:
-            found.append(piece._replace(skip=piece.skip + low - offset, taken=high - low))
-        offset += piece.taken
-    return Slice(part.segment_id, start, end, tuple(found), part.records)
+def _cut(part: Slice, start: int, end: int, records: np.ndarray) -> Slice:
+    """A part of a slice; it begins where the slice does, or at one of its records."""
+    first = part.first
+    if first >= 0 and start > part.start:
+        first = int(records[np.searchsorted(records[:, 0], start), 1])
+    pieces = between(part.pieces, start - part.start, end - part.start)
+    return Slice(part.segment_id, start, end, tuple(pieces), part.records, first)
 
 
 def _joined(parts: Sequence[memoryview]) -> memoryview:

@@ -10,8 +10,9 @@ import numpy as np
 from engine.errors import SegmentNotFound
 from engine.segments import EVENT_COUNT, Segment
 from engine.state import State
-from pravega_spark.streams.events import decode
-from pravega_spark.streams.index import RECORD_SIZE, IndexReader, Record
+from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
+from pravega_spark.streams.index import RECORD_SIZE, SPACING, IndexReader, Record
+from pravega_spark.streams.large_events import WIDEST_GAP
 from pravega_spark.streams.names import index_segment_name, segment_name
 from pravega_spark.streams.records import StreamRecord
 
@@ -107,12 +108,21 @@ class Segments:
     def offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
         """Where, from `low` on, the first events are that were written at `timestamp` or later."""
         record = self.index(segment_id).locate_time(timestamp)
-        return self.length(segment_id) if record is None else max(low, self._record_start(segment_id, record))
+        return self.length(segment_id) if record is None else max(low, self.record_start(segment_id, record))
 
     def offset_after(self, segment_id: int, offset: int, size: int) -> int:
         """The first indexed offset at least `size` bytes behind `offset`."""
         record = self.index(segment_id).locate_offset(offset + max(size, 1))
         return record.offset if record is not None else self.segment(segment_id).length
+
+    def offset_within(self, segment_id: int, offset: int, size: int) -> int:
+        """The same, but in front of a large event that goes beyond `size` bytes: that may be where it begins."""
+        reached = self.offset_after(segment_id, offset, size)
+        if reached - offset <= size + SPACING:
+            return reached
+        record = self.index(segment_id).locate_offset(reached)
+        start = reached if record is None else self.record_start(segment_id, record)
+        return max(offset, start) if reached - start > WIDEST_GAP else reached
 
     def offset_of_event(self, segment_id: int, offset: int, events: int) -> int:
         """The offset exactly `events` events behind `offset`: found by the index, then by counting in one block."""
@@ -132,17 +142,21 @@ class Segments:
         record = self.index(segment_id).locate_time(timestamp)
         if record is None:
             return 0, 0
-        start = self._record_start(segment_id, record)
+        start = self.record_start(segment_id, record)
         events = segment.attributes.get(EVENT_COUNT, 0)
         return segment.length - start, events - self.count_before(segment_id, start)
 
     def _events_of(self, segment_id: int, record: Record) -> tuple[int, np.ndarray]:
         """Where the events that an index record is about begin, and each one's place from there."""
-        low = self._record_start(segment_id, record)
-        data = self.stream.container.read(self.name_of(segment_id), low, record.offset)
+        low, name = self.record_start(segment_id, record), self.name_of(segment_id)
+        if record.offset - low > WIDEST_GAP:
+            header = self.stream.container.read(name, low, low + HEADER_SIZE)
+            if header == event_header(record.offset - low - HEADER_SIZE):
+                return low, np.zeros(1, np.int64)  # a large event, which need not be read
+        data = self.stream.container.read(name, low, record.offset)
         return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
 
-    def _record_start(self, segment_id: int, record: Record) -> int:
+    def record_start(self, segment_id: int, record: Record) -> int:
         """Where the events that an index record is about begin: at the record before it, or the segment's start."""
         segment, index = self.segment(segment_id), self.index(segment_id)
         number = index.position_of(record.offset)

@@ -169,25 +169,30 @@ class Snapshot(Segments):
 
         Nothing is taken of a segment before all of those that it succeeds. Of segments that can be read at the same
         time each gets its share of the limit by what it has left. By bytes, the cut is at an index record, so it may
-        lie some 16 KiB further in each segment.
+        lie some 16 KiB further in each segment. A large event that goes beyond the limit is left to the next time,
+        unless there is nothing else to go on with.
         """
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
         amount = self.events_in if by_events else _bytes_in
-        locate = self.offset_of_event if by_events else self.offset_after
+        locate = self.offset_of_event if by_events else self.offset_within
         walk = self._walk(start, end)
+        begin = walk.front
         while limit and not walk.at_end:
             stage = walk.stage()
             left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
             shares = _shares(left, limit)
             limit -= sum(shares.values())
-            walk.go_to(
-                {
-                    number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
-                    for number, (low, high) in stage.items()
-                }
-            )
+            reached = {
+                number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
+                for number, (low, high) in stage.items()
+            }
+            if not by_events and reached == walk.front == begin:
+                number = max(shares, key=shares.__getitem__)
+                low, high = stage[number]
+                reached[number] = min(high, self.offset_after(number, low, shares[number]))
+            walk.go_to(reached)
         return self._cut(walk.front)
 
     def cut_at(self, timestamp: int) -> StreamCut:

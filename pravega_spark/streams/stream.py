@@ -103,10 +103,13 @@ class Stream:
             raise StreamNotFound(self.key)
         return Snapshot(self, record, state)
 
-    def look(self, question: Callable[[Snapshot], T]) -> T:
-        """What `question` finds in the stream as it is now. Asked again when what it reads was deleted meanwhile."""
+    def look(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
+        """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
+
+        Asked again when what it reads was deleted meanwhile. Raises StreamNotFound.
+        """
         while True:
-            snapshot = self.snapshot()
+            snapshot = self.snapshot(refresh)
             try:
                 return question(snapshot)
             except (SegmentTruncated, SegmentNotFound):

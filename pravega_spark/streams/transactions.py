@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgpack
 import numpy as np
 
+from engine.container import Container
 from engine.errors import BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed
 from engine.operations import (
     Append,
@@ -45,6 +46,8 @@ LEASE = 600.0
 
 REMEMBERED = 86_400.0
 """Seconds for which it is known of a transaction how it ended."""
+
+_TOGETHER = 1000  # transactions whose segments are looked up at once
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
@@ -229,6 +232,40 @@ def transactions(stream: Stream) -> Iterator[tuple[Transaction, TransactionRecor
         if entry.value is not None:
             number = uuid.UUID(key.rpartition("/")[2])
             yield Transaction(stream, number), TransactionRecord.decode(entry.value, entry.version)
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open, and the bytes that were written to it, event headers included."""
+
+    scope: str
+    stream: str
+    id: uuid.UUID
+    record: TransactionRecord
+    size: int
+
+    def segments(self) -> list[str]:
+        """The names of the segments that its events are in."""
+        numbers = [segment.id for segment in self.record.routing.segments]
+        return [transaction_segment_name(self.scope, self.stream, number, self.id) for number in numbers]
+
+
+def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTransaction]:
+    """The open transactions of a container's streams, as this process knows them, in order of stream and id.
+
+    prefix: what "scope/stream/" has to begin with. Their segments are looked up together.
+    """
+    found = []
+    for key, entry in sorted(container.scan_entries(TRANSACTIONS, prefix)):
+        record = TransactionRecord.decode(entry.value or b"", entry.version)
+        if record.status == OPEN:
+            scope, stream, number = key.split("/")
+            found.append(OpenTransaction(scope, stream, uuid.UUID(number), record, 0))
+    for first in range(0, len(found), _TOGETHER):
+        page = {each: each.segments() for each in found[first : first + _TOGETHER]}
+        known = container.activated([name for names in page.values() for name in names])
+        for each, names in page.items():
+            segments = (known[name] for name in names)
+            yield each._replace(size=sum(segment.length for segment in segments if segment is not None))
 
 
 def expire(stream: Stream, now: int | None = None) -> list[Transaction]:

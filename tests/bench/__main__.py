@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks, engine
+from tests.bench import chunks, engine, large, large_reads, many_streams
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -158,9 +158,13 @@ def main(parts: list[str]) -> None:
             append(folder)
         if not parts or "engine" in parts:
             engine.measure(folder)
+        if not parts or "large" in parts:
+            large.measure(folder)
         if not parts or "chunks" in parts:
             chunk_layer(folder)
-        if not parts or {"micro", "batch"} & set(parts):
+        if not parts or "streams" in parts:
+            many_streams.measure(folder)
+        if not parts or {"micro", "batch", "references"} & set(parts):
             builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
             spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
             spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
@@ -169,6 +173,8 @@ def main(parts: list[str]) -> None:
                 micro_batch(spark, folder)
             if not parts or "batch" in parts:
                 read_and_write(spark, folder)
+            if not parts or "references" in parts:
+                large_reads.measure(spark, folder)
             spark.stop()
     finally:
         shutil.rmtree(folder)

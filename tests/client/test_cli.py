@@ -108,6 +108,7 @@ DESCRIBED = {
     "active": bool,
     "storage": str,
     "attributes": dict,
+    "transient_of": str | None,
     "container": int,
 }
 PART = {"start": int, "length": int, "place": str, "object": str, "position": int}

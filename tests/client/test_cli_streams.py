@@ -130,6 +130,25 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "defrag": {
         "defrag": [{"segment": str, "container": int, "merges": int, "chunks": int, "bytes": int, "refused": int}]
     },
+    "maintain": {
+        "maintain": {
+            "dry_run": bool,
+            "steps": int,
+            "changed": int,
+            "failed": int,
+            "outcomes": [
+                {
+                    "scope": str | None,
+                    "stream": str | None,
+                    "action": str,
+                    "changed": bool,
+                    "bytes": int,
+                    "detail": str,
+                    "error": str | None,
+                }
+            ],
+        }
+    },
     "backup": {"backup": COPIED, "place": str},
     "restore": {"restored": COPIED, "place": str},
     "header export": {"header": {"segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}},
@@ -189,7 +208,7 @@ def keys_of(form: Any) -> list[str]:
 def test_every_command_is_documented_with_its_keys() -> None:
     documented = told()
     assert sorted(documented) == sorted(commands(cli)) == sorted(SCHEMAS)
-    elsewhere = {"stream describe", "stream read", "gc", "container list", "verify", "restore"}
+    elsewhere = {"stream describe", "stream read", "gc", "maintain", "container list", "verify", "restore"}
     for name, form in SCHEMAS.items():
         if name in elsewhere:
             assert documented[name][0] == next(iter(form)), name
@@ -197,9 +216,9 @@ def test_every_command_is_documented_with_its_keys() -> None:
             wanted = [key for key in keys_of(form) if key not in ("cut", "positions")]
             assert [key for key in documented[name] if key not in ("cut", "positions")] == wanted, name
     text = DOCS.read_text()
-    for name in ("stream describe", "gc"):
+    for name in ("stream describe", "gc", "maintain"):
         section = text[text.index(f"\n*{name}*") :].partition("\n\n")[0]
-        assert set(keys_of(SCHEMAS[name])) - {"stream", "gc"} <= set(re.findall(r"`(\w+)`", section)), name
+        assert set(keys_of(SCHEMAS[name])) - {"stream", "gc", "maintain"} <= set(re.findall(r"`(\w+)`", section)), name
 
 
 def test_every_option_is_documented() -> None:
@@ -250,6 +269,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         did("stream write", S, str(lines))
         did("container flush")
     assert did("defrag")["defrag"][0]["merges"] == 1
+    assert did("maintain", "--verify", "--yes")["maintain"]["failed"] == 0
     Path(url, "notes").write_text("mine")
     Path(url, "never.E-1-O-0.00000000-0000-0000-0000-000000000000").write_text("orphan")
     clock = LocalStore.clock

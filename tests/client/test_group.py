@@ -209,7 +209,7 @@ def test_an_event_tells_where_it_lies(manager: StreamManager) -> None:
     write(manager, "one", ["first", ""])
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
     first, second = next_slice(reader)
-    assert (first.data(), first.scope, first.stream, first.segment_id, first.offset) == (b"first", "sc", "one", 0, 0)
+    assert (first.data(), first.scope, first.stream, first.segment_id, first.offset()) == (b"first", "sc", "one", 0, 0)
     assert (second.data(), second.pointer) == (b"", EventPointer("sc", "one", 0, 13, 8))
     assert repr(first) == "EventData(offset 0 data :b'first')"
     assert "'r' of 'sc/rg'" in repr(reader)

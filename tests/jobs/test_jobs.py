@@ -3,16 +3,24 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from chunkstore import StorageUnavailable
+from chunkstore.testing import CountingStore, SimulatedStore
+from engine.container import Settings
+from engine.reads import Stores
+from engine.root import Root, RootConfig
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
-from pravega_spark.jobs import maintain, retention, truncate
+from pravega_spark.jobs import maintain, retention, spread, truncate, work
 from pravega_spark.jobs.outcome import Outcome, failures
 from pravega_spark.jobs.spread import Target
 from pravega_spark.streams import retention as rules
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.names import container_of
 
 
 @pytest.fixture
@@ -125,3 +133,35 @@ def test_jobs_run_by_their_module_names(url: str, name: str) -> None:
 
 def test_nothing_shows_storage_options() -> None:
     assert "secret" not in repr(Target("s3://bucket", storage={"secret": "secret"}))
+
+
+def test_streams_that_cannot_be_looked_at_are_told_and_the_others_done(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Root.open(url) as root:
+        found = spread.names(root)
+        broken = container_of("one/long", root.config.containers)
+        beside = {name for scope, name in found if container_of(f"{scope}/{name}", root.config.containers) == broken}
+
+        def failing() -> object:
+            raise StorageUnavailable("nothing is heard of the storage")
+
+        monkeypatch.setattr(root.container(broken), "refresh", failing)
+        done = list(spread.over_named(root, found, lambda stream: iter([Outcome(stream.scope, stream.name, "look")])))
+    assert [(one.scope, one.stream) for one in done] == found and "long" in beside != {name for _, name in found}
+    assert {one.stream for one in failures(done)} == beside
+
+
+def test_what_is_done_for_many_streams_leaves_together() -> None:
+    store = CountingStore(SimulatedStore(0))
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False))
+    catalog, count = Catalog(root), 200
+    catalog.create_scope("s")
+    for number in range(count):
+        catalog.create_stream("s", f"stream-{number:03}", retention=StreamRetentionPolicy.by_size(100))
+    store.reset()
+    done = list(spread.over_named(root, spread.names(root), partial(work.retain, dry_run=False, period=1800.0)))
+    assert [one.stream for one in done] == [f"stream-{number:03}" for number in range(count)]
+    assert all(one.detail.startswith("recorded") for one in done)
+    assert store.count("put_if_absent") < count / 2
+    root.close()

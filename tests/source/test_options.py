@@ -486,12 +486,3 @@ def test_order_of_checks() -> None:
         assert str(caught.value).startswith(expected)
         faults = {name: value for name, value in {**faults, **change}.items() if value is not None}
     assert SourceOptions.parse(faults, {}).root == "/data/streams"
-
-
-def test_metadata_columns_are_refused_as_long_as_there_are_none() -> None:
-    from pravega_spark import PravegaDataSource
-
-    options = {"path": "/streams", "scope": "s", "stream": "t"}
-    assert PravegaDataSource({**options, "include_metadata": "false"}).schema() == PravegaDataSource(options).schema()
-    with pytest.raises(ValueError, match="'include_metadata' is not there yet"):
-        PravegaDataSource({**options, "include_metadata": "True"}).schema()

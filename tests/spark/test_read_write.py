@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pravega_spark.source import sink
 from pravega_spark.source.sink import BatchWriter
+from pravega_spark.streams import retention, transactions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.routing import hash_keys, segment_for
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
@@ -468,6 +470,29 @@ def test_metadata_tables(folder: Folder) -> None:
     assert sum(row.events for row in segments) == 30
     assert sum(row.length for row in segments) == snapshot.size()
     assert "Option 'metadata' must be one of" in refusal(lambda: folder.frame(metadata="streams"))
+
+
+def test_metadata_tables_of_a_whole_root(folder: Folder) -> None:
+    folder.append(folder.rows("a"), default_retention_size_bytes=1)
+    folder.append(folder.rows("x"), "other")
+    retention.retain(folder.stream())  # unless who wrote has recorded the cut already
+    transaction, _ = transactions.begin(folder.stream("other"))
+
+    def table(name: str, **options: str) -> DataFrame:
+        whole = {"controller": folder.url, "metadata": name, **options}
+        return folder.spark.read.format("pravega").options(**whole).load()
+
+    (cut,) = table("StreamCuts").collect()
+    assert (cut.stream_name, cut.stream_cut) == ("t", folder.stream().snapshot().tail_cut().as_text())
+    assert abs(cut.recorded.timestamp() - time.time()) < 600
+    (opened,) = table("Transactions", scope="s").collect()
+    assert (opened.stream_name, opened.transaction_id) == ("other", str(transaction.id))
+    chunks = table("Chunks").where("segment LIKE '%#epoch.0'")
+    assert sorted((row.stream_name, row.length) for row in chunks.collect()) == [("other", 9), ("t", 9)]
+    assert chunks.schema["place"].metadata["comment"].startswith("chunk: tier 2")
+    containers = table("Containers")
+    assert containers.where("online AND reason IS NULL").count() == folder.root.config.containers
+    assert "Missing required option 'stream'" in refusal(lambda: table("Segments", scope="s"))
 
 
 # --- idempotence -------------------------------------------------------------------------------------------------

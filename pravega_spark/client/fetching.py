@@ -1,0 +1,124 @@
+"""From pointers to events where there is no StreamManager: in functions that Spark runs on its executors.
+
+A root is opened once in each process, and stays open. Errors name pointers, never storage options.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from engine.root import Root
+from pravega_spark.client.event_file import EventFile, Payload
+from pravega_spark.roots import open_root
+from pravega_spark.streams.pointers import EventPointer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+THREADS = 8
+"""Events that are fetched at the same time where each request takes its time."""
+
+_COPIED = 1 << 20
+
+
+def fetch_event(
+    pointer: EventPointer | str,
+    root: str | os.PathLike[str],
+    start: int = 0,
+    end: int | None = None,
+    *,
+    wal: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The bytes `[start, end)` of an event's payload; by default all of it. What lies behind its end is not there.
+
+    root, wal, storage_options: as the stream's readers have them. Raises NoSuchEvent when it was truncated,
+    InvalidEventPointer when no event lies there, ValueError for a range that is none, StorageError.
+    """
+    _check(start, end)
+    return _read(_open(root, wal, storage_options), pointer, start, end)
+
+
+def fetch_event_to_file(
+    pointer: EventPointer | str,
+    root: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    wal: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
+    """Copy an event's payload to a local file, with little memory. Returns its size in bytes.
+
+    The file is there when it is complete, and then it takes the place of one of that name. Raises as `fetch_event`, and
+    OSError when the file cannot be written.
+    """
+    target = os.fspath(path)
+    part = f"{target}.{uuid.uuid4().hex}.part"
+    with EventFile.open(_open(root, wal, storage_options), pointer) as source:
+        try:
+            with open(part, "wb") as copy:
+                shutil.copyfileobj(source, copy, _COPIED)
+            os.replace(part, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.remove(part)
+            raise
+        return source.size
+
+
+def fetch_events(
+    pointers: pa.Array | pa.ChunkedArray | pd.Series,
+    root: str | os.PathLike[str],
+    start: int = 0,
+    end: int | None = None,
+    *,
+    wal: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pa.Array | pd.Series:
+    """The same as `fetch_event` for a column of pointers, as an Arrow or pandas UDF gets it; null for a null.
+
+    Returns a column of the same kind, of binary values: an Arrow array for one of Arrow's, else a Series with the same
+    index. All of the values are in memory: give it few rows at a time, or a range.
+    """
+    _check(start, end)
+    opened = _open(root, wal, storage_options)
+    arrow = isinstance(pointers, pa.Array | pa.ChunkedArray)
+    texts = pointers if arrow else pa.array(pointers, pa.string(), from_pandas=True)
+    values = list(_each(opened, texts.to_pylist(), start, end))
+    if arrow:
+        large = sum(len(value) for value in values if value is not None) >= 1 << 31
+        return pa.array(values, pa.large_binary() if large else pa.binary())
+    return type(pointers)(values, index=pointers.index, name=pointers.name, dtype=object)
+
+
+def _each(root: Root, texts: list[str | None], start: int, end: int | None) -> Iterable[bytes | None]:
+    def read(text: str | None) -> bytes | None:
+        return None if text is None else _read(root, text, start, end)
+
+    if not root.stores.chunks.remote:
+        return map(read, texts)
+    with ThreadPoolExecutor(THREADS, "events") as pool:
+        return pool.map(read, texts)
+
+
+def _read(root: Root, pointer: EventPointer | str, start: int, end: int | None) -> bytes:
+    payload = Payload.at(root, pointer)
+    stop = payload.size if end is None else min(end, payload.size)
+    return bytes(payload.read(start, stop)) if start < stop else b""
+
+
+def _check(start: int, end: int | None) -> None:
+    if start < 0 or (end is not None and end < start):
+        raise ValueError(f"a range of an event goes from 0 or more to its start or more, not from {start} to {end}")
+
+
+def _open(root: str | os.PathLike[str], wal: str | None, storage_options: Mapping[str, Any] | None) -> Root:
+    return open_root(os.fspath(root), storage_options, wal)
