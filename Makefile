@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 # Where the servers are that the backends are tested against; tests look here.
 export PRAVEGA_SERVERS ?= $(abspath .servers)
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Files are given out in the order of tests/conftest.py, the longest first, not those with the most tests.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python

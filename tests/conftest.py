@@ -31,9 +31,23 @@ REQUIRED = "PRAVEGA_SERVERS_REQUIRED"
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 
+LONGEST = (
+    "tests/spark/test_kill_matrix.py",
+    "tests/spark/",
+    "tests/notebooks/",
+    "tests/client/test_processes.py",
+    "tests/backends/",
+    "tests/engine/test_crash.py",
+    "tests/engine/test_log_simulated.py",
+)
+"""The files that take longest come first, so that no process is left with one of them in the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that no process is left with one of them in the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+    def place(item: pytest.Item) -> int:
+        return next((place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 def running(kind: type[AnyServer]) -> Iterator[AnyServer]:

@@ -96,11 +96,15 @@ def _put(draw: DrawFn, model: Model, name: str) -> Operation:
     return PutEntry(table, key, draw(st.none() | st.binary(max_size=3)), expected)
 
 
+def _expire(draw: DrawFn, model: Model, name: str) -> ExpireSegments:
+    return ExpireSegments(tuple(dict.fromkeys((name, *TRANSIENT))), draw(st.sampled_from((0, MAX_VALUE))))
+
+
 _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "seal": lambda draw, model, name: SealSegment(name),
     "truncate": _truncate,
     "delete": lambda draw, model, name: DeleteSegment(name),
-    "expire": lambda draw, model, name: ExpireSegments((name, *TRANSIENT), draw(st.sampled_from((0, MAX_VALUE)))),
+    "expire": _expire,
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
 }

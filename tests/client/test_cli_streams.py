@@ -124,6 +124,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "unknown": int,
             "unknown_names": [str],
             "waiting": int,
+            "expired": int,
             "deleted": int,
         }
     },
