@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 PART_BYTES = MAX_EVENT_SIZE
 """A full part. An event that fits one is no upload."""
 
-UPLOADS = 3
+UPLOADS = 1
 UPLOADS_REMOTE = 2
-"""Parts of an event that are uploaded at a time, beside the one that is being filled. Clients of remote storages copy
-what they send, so that there are fewer."""
+"""Parts of an event that are uploaded at a time, beside the one that is being filled. On a disk one is as fast as a copy
+of a file, and more would make the small events of others wait."""
 
 INLINE_BYTES = 256 << 10
 """A last part of no more than this travels in the log, and makes no object."""
