@@ -37,8 +37,8 @@ PART_BYTES = MAX_EVENT_SIZE
 
 UPLOADS = 1
 UPLOADS_REMOTE = 2
-"""Parts of an event that are uploaded at a time, beside the one that is being filled. On a disk one is as fast as a copy
-of a file, and more would make the small events of others wait."""
+"""Parts of an event that are uploaded at a time, beside the one that is being filled. On a disk one is as fast as a
+copy of a file, and more would make the small events of others wait."""
 
 INLINE_BYTES = 256 << 10
 """A last part of no more than this travels in the log, and makes no object."""
