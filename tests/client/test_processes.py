@@ -28,7 +28,7 @@ Place = tuple[str, Mapping[str, Any]]
 """A root's URL, and the storage options for it."""
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A new root in a folder or on the S3 server."""
     if request.param == "local":

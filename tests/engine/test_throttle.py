@@ -70,10 +70,10 @@ def test_what_is_on_its_way_is_bounded(tmp_path: Path) -> None:
             future.result()
 
         with ThreadPoolExecutor(16) as pool:
-            list(pool.map(append, range(200)))
+            list(pool.map(append, range(80)))
         assert 32 * KIB <= most <= 256 * KIB
         assert container.outstanding == 0
-        assert container.info("scope/a").length == 200 * 32 * KIB
+        assert container.info("scope/a").length == 80 * 32 * KIB
 
 
 @pytest.mark.parametrize(
