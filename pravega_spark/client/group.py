@@ -34,7 +34,7 @@ from engine.log import boot_time
 from engine.operations import PutEntry
 from engine.root import Root
 from engine.state import NOT_EXISTS
-from pravega_spark.client.event_file import EventFile, check_limit
+from pravega_spark.client.event_file import check_limit
 from pravega_spark.client.group_state import (
     GroupSegment,
     GroupState,
@@ -44,7 +44,7 @@ from pravega_spark.client.group_state import (
     followers,
     places,
 )
-from pravega_spark.client.reader import Unread, pointer_of
+from pravega_spark.client.reader import FetchedWhenAsked, Unread, pointer_of
 from pravega_spark.errors import InvalidStreamCut, StreamError, TruncatedData
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
@@ -193,7 +193,7 @@ class EventData(NamedTuple):
         return f"EventData({self.to_str()})"
 
 
-class LargeEventData(EventData):
+class LargeEventData(FetchedWhenAsked, EventData):
     """An event of more than 8 MiB: its payload is fetched when it is asked for, each time (see reader.LargeEvent)."""
 
     __slots__ = ()
@@ -203,22 +203,9 @@ class LargeEventData(EventData):
         """The payload."""
         return self._unread.open().whole()
 
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        return self._unread.pointer.length - HEADER_SIZE
-
-    def open(self) -> EventFile:
-        """The payload as a file that is read piece by piece."""
-        return EventFile.open(self._unread.root, self._unread.pointer)
-
     def to_str(self) -> str:
         """The event as text for people."""
         return f"offset {self.start} data: {self.size} bytes that were not read"
-
-    @property
-    def _unread(self) -> Unread:
-        return self[0]  # type: ignore[return-value]
 
 
 class _Span:

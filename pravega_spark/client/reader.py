@@ -52,19 +52,10 @@ class Event(NamedTuple):
         return self.data
 
 
-class LargeEvent(Event):
-    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
-
-    `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
-    was truncated meanwhile. As a tuple, it has in the first place what fetches the payload.
-    """
+class FetchedWhenAsked:
+    """What large events of all readers share. As a tuple, one has in the first place what fetches the payload."""
 
     __slots__ = ()
-
-    @property
-    def data(self) -> bytes:
-        """The payload."""
-        return self._unread.open().whole()
 
     @property
     def size(self) -> int:
@@ -77,7 +68,23 @@ class LargeEvent(Event):
 
     @property
     def _unread(self) -> Unread:
-        return self[0]  # type: ignore[return-value]
+        found: Unread = self[0]  # type: ignore[index]
+        return found
+
+
+class LargeEvent(FetchedWhenAsked, Event):
+    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
+
+    `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
+    was truncated meanwhile.
+    """
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._unread.open().whole()
 
 
 @dataclass(frozen=True)
