@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import queue
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import uuid
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgpack
@@ -17,6 +21,9 @@ import pyarrow as pa
 from chunkstore import Store, open_store
 from chunkstore.records import ChunkRecord, encode
 from chunkstore.testing.latency import LatencyStore
+from chunkstore.testing.rados_gateway import RadosGateway
+from chunkstore.testing.s3_server import S3Server
+from chunkstore.testing.servers import ServerMissing
 from engine import checkpoints
 from engine.container import Container, Settings
 from engine.operations import Append, CreateSegment, Operation, Payload
@@ -45,37 +52,87 @@ def _opened(store: Store, **settings: object) -> Container:
 
 def group_commit(folder: str) -> None:
     """64 threads append 1 KB each and wait for it, against the same bytes in the same frame sizes without a log."""
-    print(f"\ngroup commit, {THREADS} threads appending 1 KB and waiting for it")
+    print(f"\ngroup commit, {THREADS} threads appending 1 KB and waiting for it; shares are of the speed of bare")
+    print("put_if_absent of the same sizes, one after the other; 'handing over' is 64 threads that give their bytes to")
+    print("one that joins and puts them, with no log at all: what threads that wait for each other leave of it")
     _group_commit("local disk", open_store(f"{folder}/group"))
     for seconds in (0.002, 0.005, 0.02, 0.05):
         store = LatencyStore(open_store(f"memory://{uuid.uuid4()}"), seconds)
         _group_commit(f"{seconds * 1000:.0f} ms a request", store)
+    for kind in (S3Server, RadosGateway):
+        with contextlib.suppress(ServerMissing), kind() as server:
+            _group_commit(kind.__name__, open_store(server.make_bucket(), server.storage_options()))
 
 
 def _group_commit(name: str, store: Store) -> None:
     with _opened(store) as container:
         container.create_segment(S)
         first = container.head.address
-
-        def append(_: int) -> None:
-            for _ in range(APPENDS):
-                container.append(S, bytes(1000))
-
-        with ThreadPoolExecutor(THREADS) as pool:
-            begun = time.perf_counter()
-            list(pool.map(append, range(THREADS)))
-            taken = time.perf_counter() - begun
+        taken = _from_all_threads(lambda: container.append(S, bytes(1000)))
         frames = container.head.address - first
     sizes = [info.size for info in store.list("containers/0/wal/")][-frames:]
-    begun = time.perf_counter()
-    for number, size in enumerate(sizes):
-        store.put_if_absent(f"bare/{number}", uuid.uuid4().bytes + bytes(size))
-    bare = time.perf_counter() - begun
+    bare = _bare(store, sizes)
     count = THREADS * APPENDS
     print(
         f"  {name:18s} {count / frames:5.1f} operations in a frame, {count / taken / 1000:5.1f} k appends/s, "
-        f"{bare / taken:.2f} of the speed of bare put_if_absent of the same sizes, one after the other"
+        f"share {bare / taken:.2f}; handing over {_share_of_handing_over(store):.2f}"
     )
+
+
+def _from_all_threads(append: Callable[[], object]) -> float:
+    """Seconds that all threads take for all their appends."""
+
+    def appends(_: int) -> None:
+        for _ in range(APPENDS):
+            append()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        begun = time.perf_counter()
+        list(pool.map(appends, range(THREADS)))
+        return time.perf_counter() - begun
+
+
+def _bare(store: Store, sizes: Sequence[int]) -> float:
+    """Seconds that objects of these sizes take, one after the other."""
+    folder = uuid.uuid4()
+    begun = time.perf_counter()
+    for number, size in enumerate(sizes):
+        store.put_if_absent(f"{folder}/{number}", bytes(size))
+    return time.perf_counter() - begun
+
+
+class _HandingOver:
+    """Appends that share an object as those of a container do, and nothing else: no order, no state, no frame."""
+
+    def __init__(self, store: Store) -> None:
+        self.sizes: list[int] = []
+        self._store = store
+        self._folder = uuid.uuid4()
+        self._waiting: queue.SimpleQueue[tuple[bytes, threading.Lock]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def append(self, data: bytes) -> None:
+        done = threading.Lock()
+        done.acquire()
+        self._waiting.put((data, done))
+        done.acquire()
+
+    def _run(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty():
+                batch.append(self._waiting.get())
+            body = b"".join(data for data, _ in batch)
+            self._store.put_if_absent(f"{self._folder}/{len(self.sizes)}", body)
+            self.sizes.append(len(body))
+            for _, done in batch:
+                done.release()
+
+
+def _share_of_handing_over(store: Store) -> float:
+    handing_over = _HandingOver(store)
+    taken = _from_all_threads(lambda: handing_over.append(bytes(1000)))
+    return _bare(store, handing_over.sizes) / taken
 
 
 def events(folder: str) -> None:
