@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -28,6 +29,7 @@ from chunkstore import (
     Store,
     open_store,
 )
+from chunkstore.backends import local
 from chunkstore.testing.contracts import body
 
 WRITER = """
@@ -209,6 +211,63 @@ def test_a_write_that_cannot_be_done(
     assert [(info.path, info.size) for info in store.list("")] == [("a", 6)]
     assert temporary_files(tmp_path) == []
     getattr(store, verb)(*arguments)
+
+
+def test_a_large_object_leaves_the_page_cache_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise whoever syncs a small file meanwhile waits for all of it."""
+    pieces: list[tuple[int, int]] = []
+    data = [os.urandom(700_000) for _ in range(3)]
+
+    def written_back(fd: int, start: int, length: int, flags: int) -> int:
+        assert os.fstat(fd).st_size == start + length
+        pieces.append((start, length))
+        return 0
+
+    monkeypatch.setattr(local, "_sync_file_range", lambda: written_back)
+    store.put_if_absent("large", data)
+    store.put_if_absent("small", bytes(500_000))
+    assert pieces == [(start, 512 << 10) for start in range(0, 4 << 19, 512 << 10)]
+    assert store.read("large") == b"".join(data)
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "append"])
+def test_an_error_of_writing_back_is_one_of_the_write(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The kernel tells of it once: the sync that follows would succeed."""
+    store.put("a", b"before")
+    arguments = ("a", 6, bytes(2 << 20)) if verb == "append" else ("b", bytes(2 << 20))
+
+    def fail(number: int) -> Callable[..., int]:
+        def call(*arguments: int) -> int:
+            ctypes.set_errno(number)
+            return -1
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "_sync_file_range", lambda: fail(errno.ENOSPC))
+        with pytest.raises(StorageFull):
+            getattr(store, verb)(*arguments)
+        assert [(info.path, info.size) for info in store.list("")] == [("a", 6)]
+        assert temporary_files(tmp_path) == []
+        patched.setattr(local, "_sync_file_range", lambda: fail(errno.ENOSYS))
+        getattr(store, verb)(*arguments)
+    assert store.read("a") == b"before" + (bytes(2 << 20) if verb == "append" else b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
+def test_the_system_writes_pieces_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, answers = local._sync_file_range(), []
+    assert call is not None
+
+    def counted(*arguments: int) -> int:
+        answers.append(call(*arguments))
+        return answers[-1]
+
+    monkeypatch.setattr(local, "_sync_file_range", lambda: counted)
+    store.put("large", os.urandom(2 << 20))
+    assert answers == [0, 0, 0]
 
 
 def test_half_an_append_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
