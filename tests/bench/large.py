@@ -1,4 +1,4 @@
-"""Writing large events: their throughput, and what their upload costs others (L1, PDP-43)."""
+"""Writing and reading large events: their throughput, and what their upload costs others (L1, PDP-43)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from pravega_spark import StreamManager
+from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.stream import Stream
 
 MIB = 1 << 20
 SIZE = 1 << 30
 ROUNDS = 3
+COPY, MANY, ONE = "copy of a file, fsync", "128 events of 8 MiB", "one event of 1 GiB"
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -29,29 +31,54 @@ def measure(folder: str) -> None:
     url = f"{folder}/large"
     with StreamManager(url) as manager:
         manager.create_scope("bench")
-        manager.create_stream("bench", "large")
-        manager.create_stream("bench", "small")
-        ways: dict[str, Callable[[], None]] = {
-            "copy of a file, fsync": lambda: _copy(source, f"{folder}/copy"),
-            "128 events of 8 MiB": lambda: _many(manager, source),
-            "one event of 1 GiB": lambda: _one(manager, source),
-        }
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(ROUNDS):
-            for name, run in ways.items():
-                manager._root.container(Stream(manager._root, "bench", "large").number).flush()
-                os.sync()  # what was written before is not to be paid for by what comes now
-                begun = time.perf_counter()
-                run()
-                times[name].append(time.perf_counter() - begun)
-        best = {name: min(found) for name, found in times.items()}
-        print("\nwriting 1 GiB, best of", ROUNDS)
-        for name, seconds in best.items():
-            shares = (best[other] / seconds for other in ("copy of a file, fsync", "128 events of 8 MiB"))
-            print(f"  {name:24s} {1024 / seconds:10,.0f} MiB/s  {'  '.join(f'{share:5.2f}' for share in shares)}")
-        print("  (shares of the copy's speed, and of that of 128 events)")
+        for name in ("large", "small", "many", "one"):
+            manager.create_stream("bench", name)
+        _throughput(
+            "writing",
+            {
+                COPY: lambda: _copy(source, f"{folder}/copy"),
+                MANY: lambda: _many(manager, source, "large"),
+                ONE: lambda: _one(manager, source, "large"),
+            },
+            prepare=lambda: _settle(manager, "large"),
+        )
+        _many(manager, source, "many")
+        pointer = _one(manager, source, "one")
+        for name in ("many", "one"):
+            _settle(manager, name)
+        _throughput(
+            "reading",
+            {
+                COPY: lambda: _copy(source, f"{folder}/copy"),
+                MANY: lambda: _read_many(manager, "many"),
+                ONE: lambda: _read_one(manager, pointer),
+            },
+            prepare=os.sync,
+        )
         _latency(url, manager, source)
     shutil.rmtree(url)
+
+
+def _throughput(what: str, ways: dict[str, Callable[[], object]], prepare: Callable[[], None]) -> None:
+    """Print the speed of each way, the best of some rounds in turns."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, run in ways.items():
+            prepare()
+            begun = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - begun)
+    best = {name: min(found) for name, found in times.items()}
+    print(f"\n{what} 1 GiB, best of {ROUNDS}, and its share of the copy's speed and of that of 128 events")
+    for name, seconds in best.items():
+        shares = (best[other] / seconds for other in (COPY, MANY))
+        print(f"  {name:24s} {1024 / seconds:10,.0f} MiB/s  {'  '.join(f'{share:5.2f}' for share in shares)}")
+
+
+def _settle(manager: StreamManager, stream: str) -> None:
+    """What was written before is not to be paid for by what comes now."""
+    manager._root.container(Stream(manager._root, "bench", stream).number).flush()
+    os.sync()
 
 
 def _copy(source: str, target: str) -> None:
@@ -62,16 +89,28 @@ def _copy(source: str, target: str) -> None:
     os.unlink(target)
 
 
-def _one(manager: StreamManager, source: str) -> None:
-    with open(source, "rb") as file, manager.begin_event("bench", "large", "key") as event:
+def _one(manager: StreamManager, source: str, stream: str) -> EventPointer:
+    with open(source, "rb") as file, manager.begin_event("bench", stream, "key") as event:
         shutil.copyfileobj(file, event)
-        event.commit()
+        return event.commit()
 
 
-def _many(manager: StreamManager, source: str) -> None:
-    with open(source, "rb") as file, manager.create_writer("bench", "large") as writer:
+def _many(manager: StreamManager, source: str, stream: str) -> None:
+    with open(source, "rb") as file, manager.create_writer("bench", stream) as writer:
         while data := file.read(8 * MIB):
             writer.write_event_bytes(data, "key")
+
+
+def _read_one(manager: StreamManager, pointer: EventPointer) -> None:
+    room = memoryview(bytearray(MIB))
+    with manager.open_event(pointer) as event:
+        while event.readinto(room):
+            pass
+
+
+def _read_many(manager: StreamManager, stream: str) -> None:
+    read = sum(len(event.data) for event in manager.read_events("bench", stream))
+    assert read == SIZE, read
 
 
 def _latency(url: str, manager: StreamManager, source: str) -> None:
@@ -86,7 +125,7 @@ def _latency(url: str, manager: StreamManager, source: str) -> None:
         here.send("now")
         alone = here.recv()
         for _ in range(2):
-            _one(manager, source)
+            _one(manager, source, "large")
         here.send("end")
         meanwhile = here.recv()
         process.join()
