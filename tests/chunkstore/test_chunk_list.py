@@ -168,7 +168,7 @@ def blocks_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_list, "_TOGETHER", 3)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 20))])
 def test_any_changes_leave_the_list_and_its_index_right(seed: int) -> None:
     chunks = Chunks(seed)
     for _ in range(25):

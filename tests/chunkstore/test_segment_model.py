@@ -18,7 +18,7 @@ from chunkstore.segment_errors import SegmentNotFound
 from chunkstore.segments import ChunkedSegmentStorage
 from chunkstore.testing.segment_model import SegmentSimulation, Violation
 
-RUNS = 100
+RUNS = 48
 RUNS_IN_FULL = 2000
 UNTIL_CAUGHT = 400
 

@@ -33,7 +33,7 @@ from engine.testing.transactions import chunk_writer
 
 MUTATIONS = 10_000
 PARTS = 20
-USUAL_PARTS = 2
+USUAL_PARTS = 1
 RECOVERIES = 500
 
 
@@ -248,7 +248,7 @@ def test_damage_of_tables_is_noticed_by_every_look(looks: str) -> None:
     assert noticed
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.long)])
 def test_damage_is_noticed_by_who_follows_the_log(count: int) -> None:
     """The damaged frame appears before the eyes of a process that is up: it is not applied, and nothing after it is."""
     root, dice = Root(active_segments=9), random.Random(5)
