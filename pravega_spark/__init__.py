@@ -12,13 +12,10 @@ if TYPE_CHECKING:
     from pravega_spark.client.bytes import ByteStream, ByteStreamError
     from pravega_spark.client.event_file import EventFile
     from pravega_spark.client.fetching import fetch_event, fetch_event_to_file, fetch_events
-    from pravega_spark.client.group import (
-        GroupNotFound,
-        StreamCuts,
-        StreamReader,
-        StreamReaderGroup,
-        StreamReaderGroupConfig,
-    )
+    from pravega_spark.client.group import StreamReaderGroup
+    from pravega_spark.client.group_config import StreamCuts, StreamReaderGroupConfig
+    from pravega_spark.client.group_entry import GroupNotFound
+    from pravega_spark.client.group_reader import StreamReader
     from pravega_spark.client.group_state import ReaderOffline, ReaderOnline
     from pravega_spark.client.large import LargeEvent
     from pravega_spark.client.manager import StreamInfo, StreamManager
@@ -65,13 +62,13 @@ _PLACES = {
     "fetch_event": "client.fetching",
     "fetch_event_to_file": "client.fetching",
     "fetch_events": "client.fetching",
-    "GroupNotFound": "client.group",
+    "GroupNotFound": "client.group_entry",
     "ReaderOffline": "client.group_state",
     "ReaderOnline": "client.group_state",
-    "StreamCuts": "client.group",
+    "StreamCuts": "client.group_config",
     "StreamReaderGroup": "client.group",
-    "StreamReader": "client.group",
-    "StreamReaderGroupConfig": "client.group",
+    "StreamReader": "client.group_reader",
+    "StreamReaderGroupConfig": "client.group_config",
     "StreamTransaction": "client.transaction",
     "StreamTransactionWriter": "client.transaction",
     "StreamTxnWriter": "client.transaction",

@@ -358,26 +358,6 @@ def _follows(segments: Iterable[GroupSegment], *others: GroupSegment) -> bool:
     )
 
 
-class Leases:
-    """Which readers have not been heard of for the time of a lease.
-
-    By one process's own monotonic clock, from when it first saw a reader's last beat: no two clocks are compared.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, int, float]] = {}
-
-    def expired(self, state: GroupState, now: float) -> list[tuple[str, str, int]]:
-        """Name, token and last beat of each reader that is taken for gone. `now`: seconds."""
-        seen = {}
-        for name, reader in state.readers.items():
-            before = self._seen.get(name)
-            same = before is not None and before[:2] == (reader.token, reader.beat)
-            seen[name] = before if before is not None and same else (reader.token, reader.beat, now)
-        self._seen = seen
-        return [(name, token, beat) for name, (token, beat, since) in seen.items() if now - since >= state.lease]
-
-
 def followers(history: Epochs, stream: str, segment: int) -> dict[GroupSegment, frozenset[int]]:
     """The segments that become readable when a sealed one is completed, and with it all that their keys came from.
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event_file import EventFile
-from pravega_spark.client.group import StreamCuts, StreamReaderGroup, StreamReaderGroupConfig
+from pravega_spark.client.group import StreamReaderGroup
+from pravega_spark.client.group_config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.large import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter

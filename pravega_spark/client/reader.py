@@ -10,16 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from engine.root import Root
-from pravega_spark.client.event_file import EventFile, Payload, check_limit
+from pravega_spark.client.event_file import EventFile, check_limit
+from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Events, Slice, SliceReader, plan_slices
+from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -27,14 +26,25 @@ SLICE_BYTES = 64 << 20
 """How much of a segment is one slice."""
 
 
-class Event(NamedTuple):
-    """An event: its payload, the segment it lies in, and the offset of its header there."""
+class _Fields(NamedTuple):
+    """What an event is as a tuple. The first field of one of more than 8 MiB is where its payload is."""
 
-    data: bytes
+    data: Content
     segment_id: int
     offset: int
     scope: str
     stream: str
+
+
+class Event(_Fields):
+    """An event: its payload, the segment it lies in, and the offset of its header there."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return payload_of(self[0])
 
     @property
     def pointer(self) -> EventPointer:
@@ -44,7 +54,7 @@ class Event(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the payload."""
-        return len(self.data)
+        return size_of(self[0])
 
     def get_event(self, limit: int | None = None) -> bytes:
         """The payload. Raises EventTooLarge if it has more than `limit` bytes."""
@@ -52,27 +62,7 @@ class Event(NamedTuple):
         return self.data
 
 
-class FetchedWhenAsked:
-    """What large events of all readers share. As a tuple, one has in the first place what fetches the payload."""
-
-    __slots__ = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        return self._unread.pointer.length - HEADER_SIZE
-
-    def open(self) -> EventFile:
-        """The payload as a file that is read piece by piece."""
-        return EventFile.open(self._unread.root, self._unread.pointer)
-
-    @property
-    def _unread(self) -> Unread:
-        found: Unread = self[0]  # type: ignore[index]
-        return found
-
-
-class LargeEvent(FetchedWhenAsked, Event):
+class UnreadEvent(Event):
     """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
 
     `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
@@ -81,22 +71,11 @@ class LargeEvent(FetchedWhenAsked, Event):
 
     __slots__ = ()
 
-    @property
-    def data(self) -> bytes:
-        """The payload."""
-        return self._unread.open().whole()
-
-
-@dataclass(frozen=True)
-class Unread:
-    """The place of a payload that nobody has asked for yet."""
-
-    root: Root
-    pointer: EventPointer
-
-    def open(self) -> Payload:
-        """Where its bytes are found. Raises NoSuchEvent."""
-        return Payload.at(self.root, self.pointer)
+    def open(self) -> EventFile:
+        """The payload as a file that is read piece by piece."""
+        unread = self[0]
+        assert isinstance(unread, Unread)  # which makes it one of these
+        return unread.open()
 
 
 def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut | None = None) -> Iterator[Event]:
@@ -159,17 +138,10 @@ def _events(stream: Stream, slices: Sequence[Slice]) -> Iterator[Event]:
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
         data = events.data
         if events.large:
-            pointer = pointer_of(stream, events)
-            unread: bytes = Unread(stream.root, pointer)  # type: ignore[assignment]
-            yield LargeEvent(unread, pointer.segment_id, pointer.offset, stream.scope, stream.name)
+            unread = Unread.found(stream, events)
+            yield UnreadEvent(unread, events.segment_id, events.offset, stream.scope, stream.name)
             continue
         for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
             begin = start + HEADER_SIZE
             payload = bytes(data[begin : begin + length])
             yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)
-
-
-def pointer_of(stream: Stream, events: Events) -> EventPointer:
-    """The place of a large event."""
-    length = HEADER_SIZE + int(events.lengths[0])
-    return EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length)

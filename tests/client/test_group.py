@@ -31,16 +31,12 @@ from pravega_spark import (
     StreamScalingPolicy,
     TruncatedData,
 )
-from pravega_spark.client import group as group_module
-from pravega_spark.client.group import (
-    GROUPS,
-    GroupNotFound,
-    Slice,
-    StreamCuts,
-    StreamReader,
-    StreamReaderGroup,
-    StreamReaderGroupConfig,
-)
+from pravega_spark.client import group_reader
+from pravega_spark.client.group import StreamReaderGroup
+from pravega_spark.client.group_config import StreamCuts, StreamReaderGroupConfig
+from pravega_spark.client.group_entry import GROUPS, GroupNotFound
+from pravega_spark.client.group_reader import StreamReader
+from pravega_spark.client.group_slices import Slice
 from pravega_spark.client.group_state import ReaderOffline, ReaderOnline
 from pravega_spark.errors import ScopeNotFound, StreamError
 from pravega_spark.streams.stream import Stream
@@ -62,8 +58,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty slice comes at once."""
-    monkeypatch.setattr(group_module, "PATIENCE", 0.0)
-    monkeypatch.setattr(group_module, "POLL", 0.005)
+    monkeypatch.setattr(group_reader, "PATIENCE", 0.0)
+    monkeypatch.setattr(group_reader, "POLL", 0.005)
 
 
 @pytest.fixture
@@ -166,7 +162,7 @@ def test_multiple_readers_and_a_slice_read_in_part(manager: StreamManager) -> No
 
 
 def test_large_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "SLICE_BYTES", 300_000)
+    monkeypatch.setattr(group_reader, "SLICE_BYTES", 300_000)
     events = [str(number) * 50_000 for number in range(10, 40)]
     write(manager, "one", events)
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("reader-1")
@@ -229,7 +225,7 @@ def test_nothing_to_read_gives_an_empty_slice(manager: StreamManager) -> None:
 
 
 def test_waits_for_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_module, "PATIENCE", 100.0)
+    monkeypatch.setattr(group_reader, "PATIENCE", 100.0)
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
 
     async def work() -> list[str]:
@@ -292,7 +288,7 @@ def test_an_offline_reader_delivers_and_takes_nothing(manager: StreamManager) ->
 def test_slices_of_a_backlog_come_in_turn_from_all_segments(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "SLICE_BYTES", 20_000)
+    monkeypatch.setattr(group_reader, "SLICE_BYTES", 20_000)
     write(manager, "four", ["x" * 100] * 4000, key=None)
     reader = manager.create_reader_group("rg", "sc", "four").create_reader("r")
 
@@ -308,7 +304,7 @@ def share(*readers: StreamReader) -> None:
     """Let all readers look at the group until each has its share, and has read nothing."""
     for _ in range(3):
         for reader in readers:
-            reader._look_at_group()
+            reader._member.look()
     state = readers[0].group.entry.state()
     assert set(segments_held(readers[0].group).values()) == {len(state.positions()) // len(readers)}
 
@@ -625,7 +621,7 @@ def follow(url: str, name: str, report: Connection, count: int) -> None:
 
 def test_a_killed_reader_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = multiprocessing.get_context("spawn")
-    monkeypatch.setattr(group_module, "SLICE_BYTES", 2000)
+    monkeypatch.setattr(group_reader, "SLICE_BYTES", 2000)
     url, count = str(tmp_path), 2000
     with StreamManager(url) as manager:
         manager.create_scope("sc")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.errors import DataCorruption
+from pravega_spark.client.group_leases import Leases
 from pravega_spark.client.group_state import (
     MAX_CHECKPOINTS,
     GroupSegment,
     GroupState,
-    Leases,
     ReaderOffline,
     ReaderOnline,
     followers,

@@ -1,0 +1,58 @@
+"""The payload of a large event that nobody has asked for yet.
+
+Keeps L1: it holds no byte of the payload, and each look at it fetches anew, so however many large events a program
+keeps, they cost no memory. An event of a reader has one in the place of its payload, or the payload itself: `Content`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from engine.root import Root
+from pravega_spark.client.event_file import EventFile, Payload
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.scan import Events
+from pravega_spark.streams.stream import Stream
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The place of a payload. Its methods raise NoSuchEvent when it was truncated meanwhile, and StorageError."""
+
+    root: Root
+    pointer: EventPointer
+
+    @classmethod
+    def found(cls, stream: Stream, events: Events) -> Unread:
+        """What a scan has found of a large event, and has not read."""
+        length = HEADER_SIZE + int(events.lengths[0])
+        return cls(stream.root, EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return self.pointer.length - HEADER_SIZE
+
+    def open(self) -> EventFile:
+        """The payload as a file that is read piece by piece."""
+        return EventFile.open(self.root, self.pointer)
+
+    def whole(self) -> bytes:
+        """All of the payload."""
+        return Payload.at(self.root, self.pointer).whole()
+
+
+Content: TypeAlias = "bytes | Unread"
+"""The payload of an event, or where it is."""
+
+
+def size_of(content: Content) -> int:
+    """Bytes of a payload."""
+    return len(content) if isinstance(content, bytes) else content.size
+
+
+def payload_of(content: Content) -> bytes:
+    """The payload, fetched if it is not there."""
+    return content if isinstance(content, bytes) else content.whole()
