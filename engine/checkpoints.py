@@ -104,6 +104,7 @@ def _plain(state: State) -> list[Any]:
         list(state.dropped),
         list(state.cycle),
         dict(state.transients.items()),
+        state.swept,
     ]
 
 
@@ -122,7 +123,7 @@ def _plain_extents(extents: Extents) -> list[Any]:
 
 
 def _state(plain: list[Any]) -> State:
-    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients = plain
+    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, swept = plain
     sequence, checkpoint, flushed, logged = numbers
     return State(
         sequence,
@@ -137,6 +138,7 @@ def _state(plain: list[Any]) -> State:
         immutables.Map(dict.fromkeys(dropped, True)),
         Cycle(*cycle),
         immutables.Map(transients),
+        swept,
     )
 
 

@@ -23,6 +23,7 @@ from engine.cache import Cache
 from engine.chunks import check_name, chunk_name, write_chunk
 from engine.errors import DataCorruption, FrameDamaged, SegmentNotFound
 from engine.frames import START, Position
+from engine.horizon import swept_at
 from engine.log import Executor, InlineExecutor, Log, boot_time
 from engine.operations import (
     Append,
@@ -174,7 +175,11 @@ class Container:
     def _give_up(self, address: int) -> None:
         with contextlib.suppress(FrameDamaged):
             self._processor.refresh()
-        self._processor.repair(address)
+        self._repair(address)
+
+    def _repair(self, address: int) -> None:
+        now = self.stores.chunks.clock()
+        self._processor.repair(address, swept_at(now, now))
 
     def _make_executor(self) -> Executor:
         if not self.settings.threaded:
@@ -575,7 +580,7 @@ class Container:
 
         Stop all other processes first. Raises ValueError when the frame at `address` is not damaged.
         """
-        self._processor.repair(address)
+        self._repair(address)
         self.refresh()
 
     def wait_for_upkeep(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 
 class EngineError(Exception):
     """Base of all errors of the engine."""
@@ -153,6 +155,36 @@ class BadKeyVersion(Rejected):
         self.key = key
         self.expected = expected
         self.actual = actual
+
+
+class ChunksGivenUp(Rejected):
+    """The chunks of an append are so old that a sweep of orphans gave them up (G1). Nothing was appended.
+
+    made: when the first of them was begun; swept: what was begun earlier is given up. Both in ms since the epoch; made
+    is 0 where the append does not say it. reason: both, for people.
+    """
+
+    def __init__(self, segment: str, made: int, swept: int) -> None:
+        begun = f"were begun at {_moment(made)}" if made else "do not say when they were begun"
+        self.reason = (
+            f"its chunks {begun}, and a clean-up has given up all that were begun before {_moment(swept)} and not "
+            "attached by then"
+        )
+        super().__init__(
+            f"segment {segment!r}: the append is refused: {self.reason}. Nothing was written: write it again. If "
+            "writing takes that long, let clean-ups leave chunks alone for longer than it may take: `maintain "
+            "--orphan-age`, `gc --older-than`"
+        )
+        self.segment = segment
+        self.made = made
+        self.swept = swept
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.segment, self.made, self.swept)
+
+
+def _moment(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
 
 
 class FlushOvertaken(Rejected):

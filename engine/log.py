@@ -398,10 +398,11 @@ class Log:
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
 
-    def repair(self, damaged: int) -> None:
+    def repair(self, damaged: int, swept: int = 0) -> None:
         """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
 
-        The frame itself and all frames that hang on it are void from then on. Raises ValueError when it is not damaged.
+        The frame itself and all frames that hang on it are void from then on. swept: the container's horizon then, ms.
+        Raises ValueError when it is not damaged.
         """
         found, _ = self._look(1)
         if damaged != self.next or not found or not isinstance(found[0], FrameDamaged):
@@ -414,9 +415,8 @@ class Log:
                 continue
             self._attempt += 1
             position = Position(address, self._writer, self.head.epoch + 1)
-            data = frames.encode(
-                self.container, position, self._attempt, self.head, msgpack.packb([damaged]), (), Kind.REPAIR
-            )
+            meta = msgpack.packb([damaged, swept])
+            data = frames.encode(self.container, position, self._attempt, self.head, meta, (), Kind.REPAIR)
             if self._put(address, data) is Outcome.MINE:
                 return
 
@@ -434,6 +434,6 @@ class Log:
                 isinstance(frame, Frame)
                 and frame.kind is Kind.REPAIR
                 and frame.follows(self.head)
-                and msgpack.unpackb(frame.meta) == [damage.address]
+                and msgpack.unpackb(frame.meta)[0] == damage.address
             ):
                 return address

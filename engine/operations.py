@@ -91,13 +91,15 @@ class Append(NamedTuple):
     """Append to a segment, at `offset` or wherever it ends. Attribute conditions are checked before the offset.
 
     `content` is a Payload or Derived until the operation is laid out in a frame, then extents. Extents of chunks may be
-    given from the start: that attaches them (S3).
+    given from the start: that attaches them (S3). `made` says when the first of these chunks was begun (ms since the
+    epoch, see `engine.horizon`). Those of which it does not say so are refused once there was a sweep (G1).
     """
 
     segment: str
     content: Content
     offset: int | None = None
     updates: tuple[AttributeUpdate, ...] = ()
+    made: int = 0
 
 
 class SealSegment(NamedTuple):
@@ -289,10 +291,13 @@ class QueueGarbage(NamedTuple):
 class Discard(NamedTuple):
     """Give up chunks that were to be attached. Those that a segment holds stay; the others are garbage from now on.
 
-    Being in the log, it settles a doubt: what was not attached before can never be attached after it.
+    Being in the log, it settles a doubt: what was not attached before can never be attached after it. The names are
+    forgotten once the chunks are deleted. What a sweep found is refused for ever by `before` (ms since the epoch, 0 for
+    what was not found so): all chunks that were begun earlier and that nothing names are given up with it.
     """
 
     chunks: tuple[str, ...]
+    before: int = 0
 
 
 class Collected(NamedTuple):
@@ -392,7 +397,7 @@ def _plain(operation: Operation, own: FrameRef) -> list[Any]:
     """The fields of an operation as msgpack values."""
     if isinstance(operation, Append):
         extents = encode_extents(operation.content, own)  # type: ignore[arg-type]
-        return [operation.segment, extents, operation.offset, operation.updates]
+        return [operation.segment, extents, operation.offset, operation.updates, operation.made]
     if isinstance(operation, MergeSegment):
         return [operation.target, operation.source, encode_extents(operation.header, own)]  # type: ignore[arg-type]
     if isinstance(operation, TablesFlushed):
@@ -423,8 +428,8 @@ def _table(fields: list[Any]) -> FlushedTable:
 def _operation(fields: list[Any], own: FrameRef) -> Operation:
     kind = _TYPES[fields[0]]
     if kind is Append:
-        _, segment, extents, offset, updates = fields
-        return Append(segment, decode_extents(extents, own), offset, _updates(updates))
+        _, segment, extents, offset, updates, made = fields
+        return Append(segment, decode_extents(extents, own), offset, _updates(updates), made)
     if kind is MergeSegment:
         return MergeSegment(fields[1], fields[2], decode_extents(fields[3], own))
     if kind in (CreateSegment, UpdateAttributes):

@@ -9,6 +9,11 @@ Nothing is deleted here. Orphans become garbage of the container that they belon
 on nothing that names them can be attached. They are deleted after the delay, and after a flush cycle that began later,
 so that no cycle that sleeps with such an object in its hands can commit it any more; and the collector looks again
 before. So whoever makes an object named in the very last moment wins, and stopping at any point does no harm.
+
+What is deleted is forgotten, and must not be attached even then. Each way in which a chunk becomes named is closed to
+it: appends, whoever makes them, by the container's horizon, which the same append to the log moves (`engine.horizon`);
+flush cycles, whatever they write or copy, by their number, as above; merges of small chunks, which are queued as
+garbage before they are made, by the collector, which forestalls their commit (`chunkstore.garbage`).
 """
 
 from __future__ import annotations
@@ -22,12 +27,13 @@ from chunkstore import ObjectInfo, Store
 from chunkstore.chunk_names import made_for
 from chunkstore.orphans import ImplausibleSweep
 from engine.container import Container
+from engine.horizon import swept_at
 from engine.operations import Discard
 from engine.root import CONFIG, Root
 from engine.tables import STORAGE
 
 AGE = 86_400.0
-"""Seconds for which an object that nothing names may be about to be attached."""
+"""Seconds for which an object that nothing names may be about to be attached: who takes longer is refused."""
 
 PLAUSIBLE = 0.2
 """The share of all objects that may be orphans (0 to 1)."""
@@ -60,7 +66,7 @@ class Sweep(NamedTuple):
 
     examined: chunks and tables' objects there are. orphans: those that nothing names. recent: how many more nothing
     names, which are too young to be judged. unknown: objects that nothing here made, which are left alone;
-    unknown_names: the first of them.
+    unknown_names: the first of them. swept: the horizon for the containers that orphans belong to (ms since the epoch).
     """
 
     examined: int
@@ -68,6 +74,7 @@ class Sweep(NamedTuple):
     recent: int
     unknown: int
     unknown_names: tuple[str, ...]
+    swept: int
 
     @property
     def bytes(self) -> int:
@@ -87,7 +94,7 @@ def find_orphans(
     if not age >= 0:
         raise ValueError(f"age={age!r} is not a number of seconds")
     containers = [root.container(number) for number in range(root.config.containers)]
-    search = _Search(containers, owner, root.stores.chunks.clock() - age)
+    search = _Search(containers, owner, root.stores.chunks.clock(), age)
     count = 0
     for page in _pages(_listed(root.stores.chunks)):
         search.look_at(page)
@@ -111,7 +118,7 @@ def check_plausible(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> None:
 def give_up(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> int:
     """Make the orphans garbage, which is collected after the delay and a flush cycle; how many were none by now.
 
-    May be repeated. Raises ImplausibleSweep, StorageError, EngineError.
+    Containers that have none are left as they are. May be repeated. Raises ImplausibleSweep, StorageError, EngineError.
     """
     check_plausible(root, sweep, share)
     saved = 0
@@ -120,18 +127,20 @@ def give_up(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> int:
         if container.refresh().cycle.backup < 0:
             container.flush()  # from now on garbage is kept until yet another cycle is complete
         for page in _pages(orphan.path for orphan in sweep.orphans if orphan.container == number):
-            state = container.commit([Discard(tuple(page))]).state
+            state = container.commit([Discard(tuple(page), sweep.swept)]).state
             saved += sum(path not in state.garbage for path in page)
     return saved
 
 
 class _Search:
-    """One look at all objects. `before` (epoch s): when those that are judged were last changed, at the latest."""
+    """One look at all objects, begun at `now` (epoch s). Those that were changed within `age` (s) before that are not
+    judged."""
 
-    def __init__(self, containers: Sequence[Container], owner: Owner, before: float) -> None:
+    def __init__(self, containers: Sequence[Container], owner: Owner, now: float, age: float) -> None:
         self._containers = containers
         self._owner = owner
-        self._before = before
+        self._before = now - age
+        self._swept = swept_at(self._before, now)
         self._examined = self._recent = self._unknown = 0
         self._orphans: list[Orphan] = []
         self._unknown_names: list[str] = []
@@ -182,7 +191,12 @@ class _Search:
     def sweep(self) -> Sweep:
         """What was found."""
         return Sweep(
-            self._examined, tuple(self._orphans), self._recent, self._unknown, tuple(self._unknown_names)
+            self._examined,
+            tuple(self._orphans),
+            self._recent,
+            self._unknown,
+            tuple(self._unknown_names),
+            self._swept,
         )
 
 

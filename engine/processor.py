@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+import msgpack
+
 from chunkstore import ObjectNotFound, StorageError
 from engine.errors import (
     ContainerOffline,
@@ -28,7 +30,8 @@ from engine.errors import (
     Rejected,
     Unresolved,
 )
-from engine.frames import HEADER, Frame, Position
+from engine.frames import HEADER, Frame, Kind, Position
+from engine.horizon import made_at
 from engine.layout import MAX_PAYLOAD, Layout
 from engine.log import Flight, Log
 from engine.operations import (
@@ -207,10 +210,11 @@ class Processor:
         with self._turn:
             self._exclusive = True
 
-    def repair(self, address: int) -> None:
-        """Give up the damaged frame at `address` (W8)."""
+    def repair(self, address: int, swept: int) -> None:
+        """Give up the damaged frame at `address` (W8), and chunks that were begun before `swept` (ms): what gave them
+        up may hang on that frame."""
         with self._turn:
-            self.log.repair(address)
+            self.log.repair(address, swept)
 
     def close(self) -> None:
         """Finish what was submitted, then take nothing more."""
@@ -454,11 +458,12 @@ class Processor:
 
     def _to_chunk(self, pending: Pending) -> None:
         """Write a large payload that has lost a race to a chunk, so that the next frame only refers to it."""
+        made = made_at(self._now())  # the process may be stopped before that frame leaves
         pending.chunk, extents = self._spill(pending, self.log.upcoming().epoch)
         bound: list[Operation] = []
         for operation in pending.operations:
             if isinstance(operation, Append) and isinstance(operation.content, Payload):
-                bound.append(operation._replace(content=(extents.pop(0),) if operation.content else ()))
+                bound.append(operation._replace(content=(extents.pop(0),) if operation.content else (), made=made))
             else:
                 bound.append(operation)
         pending.operations = tuple(bound)
@@ -633,8 +638,9 @@ class Processor:
 def apply_frame(state: State, frame: Frame) -> State:
     """The state after a live frame. A transaction that cannot be applied means that the log is not what was written."""
     own = FrameRef(frame.position.address, frame.payload_start)
-    if frame.kind != 0:
-        return state
+    if frame.kind is Kind.REPAIR:
+        _, swept = msgpack.unpackb(frame.meta)
+        return state._replace(swept=max(state.swept, swept))
     try:
         return state.replay(decode_transactions(frame.meta, own), frame.position.address)
     except Rejected as error:

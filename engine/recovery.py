@@ -13,6 +13,7 @@ from chunkstore import StorageRefused
 from engine import backups, checkpoints
 from engine.errors import EngineError
 from engine.frames import Position
+from engine.horizon import swept_at
 from engine.log import address_of, checkpoint_path, folder
 from engine.reads import Stores
 from engine.state import State
@@ -44,7 +45,8 @@ class Recovery(NamedTuple):
             f"container {self.container}: recovered as flush cycle {self.cycle} found it on {when}, with "
             f"{self.segments} segments and all operations up to number {self.sequence}.",
             "Operations acknowledged after that are lost; how many there were cannot be known without the log.",
-            "Chunks that were written since, by flushes and by tasks, belong to nothing now; `verify` lists them.",
+            "Chunks that were written since, by flushes and by tasks, belong to nothing now; `verify` lists them. Jobs "
+            "that were writing are refused, and have to be run again.",
         ]
 
 
@@ -68,7 +70,8 @@ def recover(stores: Stores, container: int, *, force: bool = False) -> Recovery:
         raise NothingToRecover(f"container {container}: no flush cycle was ever complete, so tier 2 holds no backup")
     address = _new_address(stores, container, backup.head.address)
     head = Position(address, uuid.uuid4().bytes, backup.head.epoch + 1)
-    state = backup.state._replace(checkpoint=address, flushed=address)
+    now = stores.chunks.clock()  # nobody knows of sweeps that came after the backup
+    state = backup.state._replace(checkpoint=address, flushed=address, swept=swept_at(now, now))
     stores.log.put_if_absent(checkpoint_path(container, address), checkpoints.encode(container, head, state))
     found = checkpoints.read_newest(stores.log, container)
     if found.head != head:

@@ -21,6 +21,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
+    ChunksGivenUp,
     FlushOvertaken,
     Rejected,
     SegmentExists,
@@ -91,6 +92,7 @@ class State(NamedTuple):
     segments: those that are active. unsaved: those that tier 2 does not know as they are.
     chunks: how many extents name each chunk. garbage: what may be deleted. dropped: segments in tier 2, by their names
     there, that are deleted and still there. transients: the transient segments, active or not, with their parents.
+    swept: chunks that were begun before it (ms since the epoch) and that nothing names are given up for good (G1).
     """
 
     sequence: int
@@ -105,6 +107,7 @@ class State(NamedTuple):
     dropped: immutables.Map[str, bool]
     cycle: Cycle
     transients: immutables.Map[str, str] = immutables.Map()
+    swept: int = 0
 
     def segment(self, name: str) -> Segment:
         """The active segment of that name. Raises SegmentNotFound; Unresolved if it may exist and not be active."""
@@ -221,6 +224,7 @@ class Change:
         self._dropped = base.dropped.mutate()
         self._cycle = base.cycle
         self._transients = base.transients
+        self._swept = base.swept
 
     def state(self) -> State:
         """The state as it is now."""
@@ -237,6 +241,7 @@ class Change:
             self._dropped.finish(),
             self._cycle,
             self._transients,
+            self._swept,
         )
 
     def segment(self, name: str) -> Segment:
@@ -320,6 +325,7 @@ class Change:
             raise BadOffset(op.segment, segment.length, op.offset)
         self._remove_spilled(segment, op.updates)
         extents: Sequence[Extent] = op.content  # type: ignore[assignment]
+        self._check_made(op.segment, extents, op.made)
         self._refer(extents)
         self._keep(self._extended(segment, extents, attributes))
         return segment.length
@@ -388,6 +394,7 @@ class Change:
         update = (AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, events),) if events else ()
         attributes = updated_attributes(op.target, target.attributes, update)
         header: Sequence[Extent] = op.header  # type: ignore[assignment]
+        self._check_made(op.target, header, 0)
         self._refer(header)
         self._keep(self._extended(target, [*header, *content_of(source)], attributes))
         self._drop(source)
@@ -597,10 +604,21 @@ class Change:
         for chunk in op.chunks:
             if chunk not in self._chunks:
                 self._garbage[chunk] = self._new_garbage(_CHUNK)
+        self._swept = max(self._swept, op.before)
 
     def _collected(self, op: ops.Collected) -> None:
         for chunk in op.chunks:
             self._garbage.pop(chunk, None)
+
+    def _check_made(self, segment: str, extents: Sequence[Extent], made: int) -> None:
+        """Refuse chunks that a sweep may have given up: collected by now, they would not be known as garbage any more.
+
+        What flush cycles write needs no such check: they are fenced by their numbers, see `engine.orphans`.
+        """
+        if made < self._swept:
+            for source, _, length, _ in extents:
+                if isinstance(source, str) and length and source not in self._chunks:
+                    raise ChunksGivenUp(segment, made, self._swept)
 
     def _refer(self, extents: Sequence[Extent]) -> None:
         for source, _, length, _ in extents:

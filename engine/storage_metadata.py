@@ -68,6 +68,7 @@ class ContainerRecords(RecordReader):
         """Let the next transaction of this thread carry `operations` too. If there is none, they are committed
         after."""
         self._companions.operations, self._companions.chunks = list(operations), []
+        self._companions.fence = operations
         try:
             yield
             left = self._take()
@@ -75,6 +76,8 @@ class ContainerRecords(RecordReader):
             self._companions.operations = []
             self._give_up(self._companions.chunks)
             raise
+        finally:
+            self._companions.fence = ()
         if left:
             self._container.commit(left)
 
@@ -85,8 +88,13 @@ class ContainerRecords(RecordReader):
                 self._container.commit([queueing(tasks)])
 
     def making(self, tasks: Sequence[GarbageTask]) -> None:
-        """New chunks are about to be made within `together`."""
+        """New chunks are about to be made within `together`.
+
+        If its operations went with an earlier transaction, they go again with the one that is to name these: the number
+        of the flush cycle fences that too (see `engine.orphans`).
+        """
         self._companions.chunks = [*getattr(self._companions, "chunks", []), *tasks]
+        self._companions.operations = self._take() or list(getattr(self._companions, "fence", ()))
 
     def add(self, operation: Operation) -> None:
         """Let the next transaction of this thread carry one more operation."""

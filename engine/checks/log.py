@@ -148,7 +148,7 @@ class LogCheck:
                 continue
             if frame is None or frame.kind is not Kind.REPAIR or not frame.follows(self._head):
                 continue
-            if msgpack.unpackb(frame.meta) == [damaged]:
+            if msgpack.unpackb(frame.meta)[0] == damaged:
                 return frame
 
     def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
+    ChunksGivenUp,
     Rejected,
     SegmentExists,
     SegmentNotFound,
@@ -77,8 +78,8 @@ class ModelEntry(NamedTuple):
 class Model:
     """The segments and tables of one container.
 
-    `chunks` are the contents of the chunks that tests attach. Versions of table entries are the container's choice:
-    `adopt` takes them over.
+    `chunks` are the contents of the chunks that tests attach, and those begun before `swept` are given up. Versions of
+    table entries are the container's choice: `adopt` takes them over.
     """
 
     def __init__(self) -> None:
@@ -86,6 +87,7 @@ class Model:
         self.segments: dict[str, ModelSegment] = {}
         self.tables: dict[str, dict[str, ModelEntry]] = {}
         self.chunks: dict[str, bytes] = {}
+        self.swept = 0
 
     def copy(self) -> Model:
         """An independent copy, but for the chunks, which never change."""
@@ -93,6 +95,7 @@ class Model:
         other.segments = dict(self.segments)
         other.tables = {name: dict(entries) for name, entries in self.tables.items()}
         other.chunks = self.chunks
+        other.swept = self.swept
         other._newest_version = self._newest_version
         return other
 
@@ -112,7 +115,7 @@ class Model:
         """
         after = self.copy()
         results = [_DO[type(operation)](after, operation) for operation in operations]
-        self.segments, self.tables = after.segments, after.tables
+        self.segments, self.tables, self.swept = after.segments, after.tables, after.swept
         return results
 
     def adopt(self, container: Container) -> None:
@@ -188,6 +191,8 @@ class Model:
         offset = len(segment.data)
         if op.offset not in (None, offset):
             raise BadOffset(op.segment, offset, op.offset or 0)
+        if isinstance(op.content, tuple) and op.content and op.made < self.swept:  # no chunk is attached twice
+            raise ChunksGivenUp(op.segment, op.made, self.swept)
         after = segment._replace(data=segment.data + data, attributes=attributes)
         if segment.parent and op.updates:
             _check_few(op.segment, after)
@@ -234,6 +239,9 @@ class Model:
             self._forget(name)
         return expired if op.before else ()
 
+    def _discard(self, op: ops.Discard) -> None:
+        self.swept = max(self.swept, op.before)
+
     def _update(self, op: ops.UpdateAttributes) -> None:
         segment = self._lasting(op.segment, "have attributes updated")
         attributes = _updated(op.segment, segment.attributes, op.updates)
@@ -258,6 +266,7 @@ _DO: dict[type[Any], Callable[[Model, Any], Any]] = {
     ops.TruncateSegment: Model._truncate,
     ops.DeleteSegment: Model._delete,
     ops.ExpireSegments: Model._expire,
+    ops.Discard: Model._discard,
     ops.UpdateAttributes: Model._update,
     ops.PutEntry: Model._put,
 }

@@ -36,6 +36,7 @@ class Simulation:
         *,
         through: Store | None = None,
         exclusive: bool = False,
+        repair: int | None = None,
         executor: Executor | None = None,
         **settings: Any,
     ) -> Container:
@@ -46,6 +47,7 @@ class Simulation:
             0,
             Settings(threaded=False, **{**self.settings, **settings}),
             exclusive=exclusive,
+            repair=repair,
             executor=executor,
             clock=self._clock,
             now=lambda: self.store.now,

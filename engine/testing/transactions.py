@@ -17,6 +17,7 @@ from engine.operations import (
     CreateSegment,
     DeleteSegment,
     Derived,
+    Discard,
     ExpireSegments,
     MergeSegment,
     Operation,
@@ -34,6 +35,8 @@ TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number))
 SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index", *TRANSIENT)
 ATTRIBUTES = (bytes(15) + b"w", bytes(15) + b"x", EVENT_COUNT)
 TABLES, KEYS = ("t", "u"), ("k", "l")
+SWEPT = (1, 2, 3)
+"""Moments at which chunks are begun, and before which they are given up."""
 
 ChunkWriter = Callable[[list[bytes]], list[Extent]]
 """Makes a chunk of the parts, and returns an extent for each part."""
@@ -79,7 +82,8 @@ def _operations(draw: DrawFn, model: Model, write: ChunkWriter, longest: int) ->
         return [Append(name, content, draw(_offsets(model, name)), draw(_updates(model, name)))]
     if kind == "attach":  # one chunk for two segments
         extents = write([draw(_data(longest)) + b".", draw(_data(longest)) + b";"])
-        return [Append(name, (extents[0],)), Append(other, (extents[1],))]
+        made = draw(st.sampled_from((SWEPT[-1], SWEPT[-1], SWEPT[0])))
+        return [Append(name, (extents[0],), made=made), Append(other, (extents[1],), made=made)]
     if kind == "merge":
         return [*([SealSegment(other)] if draw(st.integers(0, 3)) else []), MergeSegment(name, other)]
     return [_KINDS[kind](draw, model, name)]
@@ -105,6 +109,7 @@ _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "truncate": _truncate,
     "delete": lambda draw, model, name: DeleteSegment(name),
     "expire": _expire,
+    "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(SWEPT))),
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
 }

@@ -30,7 +30,7 @@ _TOLD = 20  # names for people
     type=click.FloatRange(min=0),
     default=orphans.AGE,
     show_default=True,
-    help="Seconds; younger objects stay, which tasks may be about to attach.",
+    help="Seconds; younger objects stay, which tasks may be about to attach. Who takes longer is refused.",
 )
 @click.option(
     "--plausible-share",

@@ -18,9 +18,11 @@ import click
 
 from chunkstore import ObjectNotFound, Store
 from chunkstore.checksums import continued
+from chunkstore.chunk_names import made_for
 from chunkstore.errors import Unsupported
 from chunkstore.rolling import Header, HeaderChunk, InvalidHeader, chunk_name, format_header, header_name, parse_header
 from engine.errors import SegmentNotFound
+from engine.horizon import made_at
 from engine.inspection import open_for_reading, segment_chunks
 from engine.root import Root
 from engine.segments import Extent, Segment
@@ -125,7 +127,8 @@ def import_(session: Session, segment: str, name: StreamName) -> None:
 
     stream = Catalog(session.root).stream(*name)
     if legacy.length:
-        stream.write([walk.part(stream.snapshot().record.current.segments[0].id)])
+        made = _made(store, [chunk for chunk, _ in legacy.chunks])
+        stream.write([walk.part(stream.snapshot().record.current.segments[0].id, made)])
     if legacy.header is not None:
         store.delete([legacy.header])
     row = {"segment": segment, "stream": str(name), "events": len(walk.lengths), "bytes": legacy.length}
@@ -169,6 +172,13 @@ def _check_free(root: Root, chunks: list[str]) -> None:
         for chunk in chunks:
             if chunk in state.chunks or chunk in state.garbage or entries[chunk] is not None:
                 raise Refused(f"chunk {chunk!r} belongs to container {number} here already; nothing was imported")
+
+
+def _made(store: Store, chunks: list[str]) -> int:
+    """When the first of the chunks was made (see `engine.horizon`), by the storage's clock. No sweep of orphans takes
+    what has not a name as chunks have here: that counts as made now."""
+    ours = [store.stat(chunk).modified for chunk in chunks if made_for(chunk) is not None]
+    return made_at(min([store.clock(), *ours]))
 
 
 class _Walk:
@@ -217,7 +227,7 @@ class _Walk:
     def _broken(self, what: str) -> Refused:
         return Refused(f"segment {self._legacy.name!r}, offset {self._place}: {what}; nothing was imported")
 
-    def part(self, segment_id: int) -> Part:
+    def part(self, segment_id: int, made: int) -> Part:
         """What a write appends."""
         import numpy as np
 
@@ -225,4 +235,4 @@ class _Walk:
         from pravega_spark.streams.stream import Part
 
         records = sparse_records(np.frombuffer(self.lengths, np.int64), int(time.time() * 1000))
-        return Part(segment_id, tuple(self.extents), records, len(self.lengths))
+        return Part(segment_id, tuple(self.extents), records, len(self.lengths), made)

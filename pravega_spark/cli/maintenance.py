@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 @click.option("--scope", type=ScopeType(), help="Of streams, only those of this scope.")
 @click.option("--stream", metavar="NAME", help="Of streams, only this one, whose scope has to be named too.")
 @click.option("--period", type=click.FloatRange(min=0), help="Seconds between two recorded cuts.  [default: 1800]")
+@click.option(
+    "--orphan-age",
+    type=click.FloatRange(min=0),
+    help="Seconds for which objects that nothing names are left alone; longer than any job writes.  [default: 86400]",
+)
 @click.option("--verify", "check", is_flag=True, help="Verify the root at the end.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
 @with_yes
@@ -30,6 +35,7 @@ def maintain(
     scope: str | None,
     stream: str | None,
     period: float | None,
+    orphan_age: float | None,
     check: bool,
     dry_run: bool,
     yes: bool,
@@ -60,6 +66,7 @@ def maintain(
                 stream,
                 dry_run=dry_run or not yes,
                 period=job.PERIOD if period is None else period,
+                orphan_age=job.AGE if orphan_age is None else orphan_age,
                 check=check and (yes or dry_run),
                 told=_teller(bar),
             )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chunkstore import StorageError
 from engine.chunks import chunk_name, write_chunk
 from engine.errors import EngineError
+from engine.horizon import made_at
 from engine.operations import Payload
 from engine.segments import Extent
 from pravega_spark.errors import EventClosed, EventSegmentSealed, EventTooLong
@@ -45,9 +46,11 @@ INLINE_BYTES = 256 << 10
 
 
 class _Sent(NamedTuple):
-    """A part on its way to a chunk: the memory it lies in, if that is used again, and what comes of it."""
+    """A part on its way to a chunk: the memory it lies in, if that is used again, when its chunk was begun (see
+    `engine.horizon`), and what comes of it."""
 
     part: bytearray | None
+    made: int
     extents: Future[list[Extent]]
 
 
@@ -71,6 +74,7 @@ class LargeEvent(io.RawIOBase):
         self._pool = ThreadPoolExecutor(self._uploads, "large-event")
         self._sent: deque[_Sent] = deque()
         self._landed: list[Extent] = []
+        self._made = 0  # when the first chunk of what has landed was begun
         self._names: set[str] = set()  # of chunks that the transient segment may not have
         self._free: list[bytearray] = []
         self._part = _new_part()
@@ -141,10 +145,11 @@ class LargeEvent(io.RawIOBase):
         while len(self._sent) >= self._uploads:
             wait([self._sent[0].extents])
             self._land()
+        made = made_at(self._upload.stream.container.now())
         if self._store.remote:  # its client would copy anything but bytes
-            self._sent.append(_Sent(None, self._pool.submit(self._write, name, bytes(self._content()))))
+            self._sent.append(_Sent(None, made, self._pool.submit(self._write, name, bytes(self._content()))))
         else:
-            self._sent.append(_Sent(self._part, self._pool.submit(self._write, name, self._content())))
+            self._sent.append(_Sent(self._part, made, self._pool.submit(self._write, name, self._content())))
             self._part = self._free.pop() if self._free else _new_part()
         self._fill = 0
 
@@ -154,7 +159,8 @@ class LargeEvent(io.RawIOBase):
     def _land(self) -> None:
         """Attach what is uploaded by now, in order; nothing is waited for."""
         while self._sent and self._sent[0].extents.done():
-            part, extents = self._sent.popleft()
+            part, made, extents = self._sent.popleft()
+            self._made = self._made if self._landed else made
             self._landed += extents.result()
             if part is not None:
                 self._free.append(part)
@@ -163,7 +169,7 @@ class LargeEvent(io.RawIOBase):
 
     def _attach(self) -> None:
         landed, self._landed = tuple(self._landed), []
-        self._upload.attach(landed)
+        self._upload.attach(landed, self._made)
 
     def _flush(self) -> None:
         """Bring all that was written to the transient segment."""

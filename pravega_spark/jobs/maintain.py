@@ -14,6 +14,7 @@ from engine import orphans
 from engine.checks.findings import Severity
 from engine.defragmentation import defragment
 from engine.errors import EngineError
+from engine.orphans import AGE
 from engine.root import Root
 from engine.verify import verify
 from pravega_spark.jobs import work
@@ -38,16 +39,20 @@ def run(
     *,
     dry_run: bool = False,
     period: float = PERIOD,
+    orphan_age: float = AGE,
     check: bool = False,
     spark: SparkSession | None = None,
 ) -> list[Outcome]:
     """Take care of streams and their root: retention, scaling, transactions, flush, optimiser, garbage, verify.
 
     Named streams get their retention, scaling and transactions; the rest is about the whole root. Orphans are looked
-    for, and nothing is flushed, merged or deleted, in a dry run. check: verify the root at the end, too.
+    for, and nothing is flushed, merged or deleted, in a dry run. check: verify the root at the end, too. orphan_age:
+    seconds for which objects that nothing names are left alone; a job that takes longer from its first chunk to its
+    commit is refused (ChunksGivenUp).
     """
     outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
-    return outcomes + list(_root(open_root(target.root, target.storage, target.wal), dry_run, check, silent))
+    root = open_root(target.root, target.storage, target.wal)
+    return outcomes + list(_root(root, dry_run, orphan_age, check, silent))
 
 
 def maintain(
@@ -57,13 +62,14 @@ def maintain(
     *,
     dry_run: bool = False,
     period: float = PERIOD,
+    orphan_age: float = AGE,
     check: bool = False,
     told: Told = silent,
 ) -> Iterator[Outcome]:
     """The same for a root that is open, step by step. A stream is named with its scope."""
     work_on = partial(_streams, dry_run=dry_run, period=period)
     yield from over_named(root, names(root, scope, stream), work_on, missing=stream is not None, told=told)
-    yield from _root(root, dry_run, check, told)
+    yield from _root(root, dry_run, orphan_age, check, told)
 
 
 def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
@@ -72,8 +78,8 @@ def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
     yield from work.expire(stream, dry_run)
 
 
-def _root(root: Root, dry_run: bool, check: bool, told: Told) -> Iterator[Outcome]:
-    actions = [("garbage", partial(_garbage, root, dry_run))]
+def _root(root: Root, dry_run: bool, orphan_age: float, check: bool, told: Told) -> Iterator[Outcome]:
+    actions = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
         actions = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root)), *actions]
     if check:
@@ -101,8 +107,8 @@ def _optimise(root: Root) -> Outcome:
     return Outcome("", "", "optimiser", bool(merges), 0, f"{chunks} chunks became {merges}" if merges else "")
 
 
-def _garbage(root: Root, dry_run: bool) -> Outcome:
-    sweep = orphans.find_orphans(root, partial(owner_of, count=root.config.containers))
+def _garbage(root: Root, dry_run: bool, orphan_age: float) -> Outcome:
+    sweep = orphans.find_orphans(root, partial(owner_of, count=root.config.containers), orphan_age)
     orphans.check_plausible(root, sweep)
     containers = [root.container(number) for number in range(root.config.containers)]
     deleted, idle = 0, sum(len(container.idle_transients()) for container in containers)
@@ -127,6 +133,13 @@ def _verify(root: Root) -> Outcome:
 main = job("maintain")(run)
 main.params += [
     click.Option(["--period"], type=click.FloatRange(min=0), default=PERIOD, show_default=True, help="Seconds."),
+    click.Option(
+        ["--orphan-age"],
+        type=click.FloatRange(min=0),
+        default=AGE,
+        show_default=True,
+        help="Seconds for which objects that nothing names are left alone; longer than any job writes.",
+    ),
     click.Option(["--verify", "check"], is_flag=True, help="Verify the root at the end."),
 ]
 

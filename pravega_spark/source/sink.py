@@ -10,7 +10,6 @@ segments like those that they were planned for, which costs the stream two epoch
 from __future__ import annotations
 
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +20,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from engine.chunks import write_chunk
+from engine.chunks import chunk_name, write_chunk
+from engine.horizon import made_at
 from engine.operations import Payload
 from engine.segments import Extent
 from pravega_spark.roots import open_root
@@ -30,6 +30,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.epochs import SegmentRecord
 from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, segment_for
 from pravega_spark.streams.stream import Part
@@ -84,12 +85,16 @@ class _Group(NamedTuple):
 class TaskMessage(WriterCommitMessage):
     """What a task hands to the driver: its shares in the order of its rows, the query that it belongs to, and by what
     its rows were routed: the driver commits in a process that did not plan the job.
+
+    made: when its first chunk was begun, None if it wrote none: it may be longer ago than clean-ups leave chunks alone
+    (see `engine.horizon`).
     """
 
-    def __init__(self, shares: Sequence[Share], query_id: str | None, planned: Routing) -> None:
+    def __init__(self, shares: Sequence[Share], query_id: str | None, planned: Routing, made: int | None) -> None:
         self.shares = tuple(shares)
         self.query_id = query_id
         self.planned = planned
+        self.made = made
 
     def chunks(self) -> list[str]:
         """The chunks that the task has written."""
@@ -102,7 +107,7 @@ class Collector:
 
     def __init__(self, options: SourceOptions, segments: Sequence[SegmentRecord]) -> None:
         self._store = open_root(options.root, options.storage, options.wal).stores.chunks
-        self._folder = f"{options.scope}/{options.stream}"
+        self._scope, self._stream = options.scope, options.stream
         self._segments = segments
         self._bounds = [segment.high for segment in segments]
         self._random = np.random.default_rng()
@@ -111,6 +116,7 @@ class Collector:
         self._size = 0
         self._shares: list[Share] = []
         self._names: list[str] = []
+        self.made: int | None = None
         chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
         self._collected_bytes = chunk_bytes * min(len(segments), COLLECTED_CHUNKS)
         self._ahead = BYTES_AHEAD // chunk_bytes
@@ -178,11 +184,18 @@ class Collector:
         large = [group for group in groups if group.size() >= OWN_CHUNK_BYTES]
         small = [group for group in groups if group.size() < OWN_CHUNK_BYTES]
         for together in [*([group] for group in large), *([small] if small else [])]:
-            self._names.append(f"{self._folder}/{uuid.uuid4()}")
+            name = self._new_name(together[0].segment_id)
             buffers = [group.buffers for group in together]
-            self._writing.append((together, self._pool.submit(write_chunk, self._store, self._names[-1], buffers)))
+            self._writing.append((together, self._pool.submit(write_chunk, self._store, name, buffers)))
             if len(self._writing) > self._ahead:
                 self._land()
+
+    def _new_name(self, segment: int) -> str:
+        """A name for a chunk that is begun now: by it the clean-up knows what a task has left that died."""
+        if self.made is None:
+            self.made = made_at(time.time())
+        self._names.append(chunk_name(segment_name(self._scope, self._stream, segment), 0, 0))
+        return self._names[-1]
 
     def _write_large(self, index: int, payload: memoryview) -> None:
         """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
@@ -191,8 +204,7 @@ class Collector:
         header = event_header(len(payload))
         parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
         parts[0].insert(0, memoryview(header))
-        names = [f"{self._folder}/{uuid.uuid4()}" for _ in parts]
-        self._names += names
+        names = [self._new_name(self._segments[index].id) for _ in parts]
         writing = [
             self._pool.submit(write_chunk, self._store, name, [part]) for name, part in zip(names, parts, strict=True)
         ]
@@ -237,7 +249,7 @@ class _Writer:
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
-            return TaskMessage(collector.finish(), query_id, self._planned)
+            return TaskMessage(collector.finish(), query_id, self._planned, collector.made)
         except BaseException:
             collector.drop()
             raise
@@ -299,6 +311,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def merged(tasks: Sequence[TaskMessage]) -> list[Part]:
     """One part for each segment and kind of content, in the order of the tasks."""
     parts: list[Part] = []
+    made = min((task.made for task in tasks if task.made is not None), default=0)
     by_segment: dict[int, list[Share]] = {}
     for task in tasks:
         for share in task.shares:
@@ -308,14 +321,14 @@ def merged(tasks: Sequence[TaskMessage]) -> list[Part]:
         run: list[Share] = []
         for share in shares:
             if run and isinstance(run[-1].content, bytes) is not isinstance(share.content, bytes):
-                parts.append(_part(segment, run, now))
+                parts.append(_part(segment, run, now, made))
                 run = []
             run.append(share)
-        parts.append(_part(segment, run, now))
+        parts.append(_part(segment, run, now, made))
     return parts
 
 
-def _part(segment: int, shares: Sequence[Share], now: int) -> Part:
+def _part(segment: int, shares: Sequence[Share], now: int, made: int) -> Part:
     """Shares of one kind as one append; their index records count on from one to the next."""
     records, offset, count = [], 0, 0
     for share in shares:
@@ -327,7 +340,7 @@ def _part(segment: int, shares: Sequence[Share], now: int) -> Part:
         content: Payload | tuple[Extent, ...] = Payload(b"".join(share.content for share in shares))  # type: ignore[misc]
     else:
         content = tuple(extent for share in shares for extent in share.content)  # type: ignore[misc]
-    return Part(segment, content, np.concatenate(records), sum(share.events for share in shares))
+    return Part(segment, content, np.concatenate(records), sum(share.events for share in shares), made)
 
 
 def _check_schema(schema: StructType) -> None:

@@ -61,13 +61,15 @@ class Part(NamedTuple):
     """What a write appends to one segment.
 
     content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
-    start (see index.sparse_records). events: how many there are.
+    start (see index.sparse_records). events: how many there are. made: when the first of the chunks was begun (see
+    `engine.horizon`).
     """
 
     segment_id: int
     content: Payload | tuple[Extent, ...]
     records: np.ndarray
     events: int
+    made: int = 0
 
 
 class Stream:
@@ -218,7 +220,7 @@ class Stream:
         planned: by what the events were routed. If the stream was scaled since, they go where these segments' keys go
         now, after what was written before. Without it, SegmentSealed or SegmentNotFound is raised then.
         Returns False when the named writer's number was there already: nothing was done then. Raises StreamSealed,
-        StreamNotFound, OutcomeUnknown (only without a writer's name), StorageError.
+        StreamNotFound, ChunksGivenUp, OutcomeUnknown (only without a writer's name), StorageError.
         """
         operations = self.operations(parts, writer)
         while True:
@@ -303,7 +305,7 @@ def append_operations(segment: str, part: Part) -> list[Operation]:
     count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, part.events)
     return [
         Append(index_segment_name(segment), index_content(segment, part.records)),
-        Append(segment, part.content, None, (count,)),
+        Append(segment, part.content, None, (count,), part.made),
     ]
 
 

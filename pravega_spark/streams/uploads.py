@@ -27,6 +27,7 @@ from chunkstore import StorageError
 from engine.errors import (
     BadAttributeUpdate,
     BadOffset,
+    ChunksGivenUp,
     OutcomeUnknown,
     Rejected,
     SegmentExists,
@@ -116,16 +117,17 @@ class Upload:
         """Whether nothing is being attached."""
         return self._under_way is None or self._under_way.done()
 
-    def attach(self, content: tuple[Extent, ...] | Payload) -> None:
+    def attach(self, content: tuple[Extent, ...] | Payload, made: int = 0) -> None:
         """Append extents of chunks, or bytes, behind what is there. `settle` tells whether it has come about.
 
+        made: when the first of the chunks was begun (see `engine.horizon`). Once attached they are named, however old.
         Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
         """
         self.settle()
         if not self.segment:
-            self._create(content)
+            self._create(content, made)
         else:
-            self._submitted = self._append(content, self.length)
+            self._submitted = self._append(content, self.length, made=made)
             self._under_way = self.stream.container.submit([self._submitted])
         self.length += len(content) if isinstance(content, Payload) else sum(extent.length for extent in content)
         self._used = self.stream.container.clock()
@@ -164,11 +166,13 @@ class Upload:
             except Rejected as error:
                 raise self._lost(error) from error
 
-    def _append(self, content: tuple[Extent, ...] | Payload, offset: int | None, *updates: AttributeUpdate) -> Append:
+    def _append(
+        self, content: tuple[Extent, ...] | Payload, offset: int | None, *updates: AttributeUpdate, made: int = 0
+    ) -> Append:
         mine = AttributeUpdate(OWNER, UpdateKind.REPLACE_IF_EQUALS, self._owner, self._owner)
-        return Append(self.segment, content, offset, (mine, *updates))
+        return Append(self.segment, content, offset, (mine, *updates), made)
 
-    def _create(self, content: tuple[Extent, ...] | Payload) -> None:
+    def _create(self, content: tuple[Extent, ...] | Payload, made: int) -> None:
         """Make the transient segment, with its first bytes."""
         marks = tuple(
             AttributeUpdate(attribute, UpdateKind.NONE, value)
@@ -182,14 +186,15 @@ class Upload:
             else:
                 parent = snapshot.name_of(self._home(snapshot))
                 self.segment = transient_name(parent, self._writer, uuid.UUID(int=self._number))
-                made = CreateSegment(self.segment, marks, parent)
-                operations = [made, *self._registering(self._number), Append(self.segment, content, 0)]
+                create = CreateSegment(self.segment, marks, parent)
+                first = Append(self.segment, content, 0, made=made)
+                operations = [create, *self._registering(self._number), first]
                 try:
                     self.stream.container.commit(operations)
                 except (OutcomeUnknown, SegmentSealed, SegmentNotFound, SegmentExists):
                     self.segment = ""
                     continue  # the stream was scaled, or is gone
-                except BadAttributeUpdate as error:
+                except (BadAttributeUpdate, ChunksGivenUp) as error:
                     self.segment = ""
                     raise self._lost(error) from error
             self._registered = self._number
@@ -353,6 +358,8 @@ class Upload:
 
     def _lost(self, error: Rejected) -> Exception:
         """Why the upload is not ours any more, or not there."""
+        if isinstance(error, ChunksGivenUp):
+            return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
         key, container = self.stream.key, self.stream.container
         if snapshot.record.created != self._created:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chunkstore import open_store
+from chunkstore.backends.local import LocalStore
 from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain as job
@@ -106,6 +109,18 @@ def test_a_dry_run_changes_nothing(folder: str) -> None:
         assert {row["action"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
     assert "1 would change something" in run("maintain", "--period", "0", "--dry-run", root=folder).stdout
     assert size(folder) == 2 * BYTES and not flushed(folder)
+
+
+def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        run("container", "flush", str(number), root=folder)
+    open_store(folder).put(f"one/long/0.#epoch.0.E-0-O-0.{uuid.UUID(int=0)}", b"orphan")
+    clock = LocalStore.clock
+    monkeypatch.setattr(LocalStore, "clock", lambda store: clock(store) + 1000)
+    for age, found in ((None, 0), (2000, 0), (500, 1)):
+        option = [] if age is None else ["--orphan-age", str(age)]
+        rows = document("maintain", *option, "--dry-run", root=folder)["maintain"]["outcomes"]
+        assert [row["detail"] for row in rows if row["action"] == "garbage"] == [f"{found} orphans, 0 objects deleted"]
 
 
 def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:

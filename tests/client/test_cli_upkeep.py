@@ -493,6 +493,32 @@ def test_old_segments_become_streams(folder: str, seed: int, monkeypatch: pytest
     assert_healthy(folder)
 
 
+def test_old_chunks_that_a_clean_up_takes_meanwhile_are_not_imported(
+    tmp_path: Path, later: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are called as ours are; whatever else old code left is never taken, and is imported after it, too."""
+    url, real = made(str(tmp_path / "root"), garbage_delay_seconds=0), headers._made
+    store = open_store(url)
+    chunk = f"sc/new/0.E-1-O-0.{uuid.uuid4()}"
+    store.put(chunk, framed(b"one"))
+    store.put("old/seg/0$header", format_header(Header(9, (HeaderChunk(0, chunk),))))
+
+    def taken(store: Store, chunks: list[str]) -> int:
+        begun = real(store, chunks)
+        for _ in range(2):
+            document("gc", "--plausible-share", "1", "--yes", root=url)
+        assert chunk not in objects(url)
+        return begun
+
+    with monkeypatch.context() as patch:
+        patch.setattr(headers, "_made", taken)
+        assert "a clean-up has given up" in run("header", "import", "old/seg/0", "sc/new", root=url, code=1).stderr
+    assert document("stream", "read", "sc/new", root=url)["events"] == []
+    store.put("old/plain/0", framed(b"one", b""))
+    assert document("header", "import", "old/plain/0", "sc/plain", root=url)["imported"]["events"] == 2
+    assert_healthy(url)
+
+
 def test_what_was_imported_is_checked(folder: str) -> None:
     legacy(folder, [framed(b"one"), framed(b"two")])
     run("header", "import", "old/seg/0", "sc/new", root=folder)

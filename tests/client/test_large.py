@@ -14,6 +14,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from chunkstore import StorageError, Store
 from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fail_at
 from chunkstore.testing.faults import When
 from engine.container import Container, Settings
+from engine.orphans import find_orphans, give_up
 from engine.reads import Stores
 from engine.root import Root, RootConfig
 from engine.segments import EVENT_COUNT
@@ -155,6 +157,20 @@ def collect(simulation: Simulation) -> None:
 
 def data_of(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
+
+
+def sweep(simulation: Simulation) -> int:
+    """A clean-up that leaves nothing alone, and all that comes of it; how many objects it gave up."""
+    simulation.advance(1)
+    root = SimulatedRoot(simulation)
+    found = find_orphans(root, lambda segment: 0, 0)
+    give_up(root, found, 1)
+    simulation.advance(700)
+    root.container(0).flush()
+    root.container(0).collect_garbage()
+    left = {info.path for info in simulation.store.list("sc/")} | set(root.container(0).state.garbage)
+    assert not left & {orphan.path for orphan in found.orphans}
+    return len(found.orphans)
 
 
 # --- sizes -------------------------------------------------------------------------------------------------------
@@ -539,6 +555,71 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
             assert transients(manager) == [name]
             assert not failures(maintain.run(Target(url), check=True))
         assert not transients(manager)
+
+
+# --- clean-ups ---------------------------------------------------------------------------------------------------
+
+
+def held_back(event: LargeEvent, data: bytes) -> None:
+    """Write what is uploaded and not attached, as by a program that sleeps then."""
+    event._upload.ready = lambda: False  # type: ignore[method-assign]
+    event.write(data)
+    wait([sent.extents for sent in event._sent])
+    event.write(b"")
+    assert event._landed and not event._sent
+    del event._upload.ready  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", [None, "name"])
+@pytest.mark.parametrize("attached", [0, 3], ids=["the first part", "a later part"])
+@pytest.mark.parametrize("use", ["commit", "flush", "write"])
+def test_parts_that_were_given_up(simulation: Simulation, name: str | None, attached: int, use: str) -> None:
+    """Nothing of the event comes into the stream. Under a name it goes on behind what was attached, however old."""
+    data = data_of(10 * PART)
+    with process(simulation) as manager:
+        event = manager.begin_event("sc", "one", name=name)
+        if attached:
+            event.write(data[: attached * PART])
+            event.flush()
+        held_back(event, data[attached * PART : 6 * PART + 1])
+        assert sweep(simulation) > 1
+        with pytest.raises(EventExpired, match=r"its chunks were begun at .* given up all .*\. Begin it again"):
+            if use == "write":
+                event.write(data[6 * PART + 1 : 9 * PART])
+            elif use == "flush":
+                event.flush()
+            event.commit()
+        assert event.closed and events(manager) == []
+        assert len(transients(manager)) == bool(name and attached)
+        again = manager.begin_event("sc", "one", name=name)
+        assert again.tell() == (attached * PART if name else 0)
+        again.write(data[again.tell() :])
+        pointer = again.commit()
+        assert payload(manager, pointer) == data and events(manager) == [data]
+    collect(simulation)
+    with process(simulation) as manager:
+        assert payload(manager, pointer) == data and not transients(manager)
+
+
+@pytest.mark.usefixtures("small")
+def test_parts_that_a_clean_up_does_not_concern(simulation: Simulation) -> None:
+    """Those that are attached, and those that are younger, whatever it gives up beside them."""
+    data = data_of(10 * PART)
+    with process(simulation) as manager:
+        event, died = manager.begin_event("sc", "one"), manager.begin_event("sc", "one")
+        event.write(data[: 4 * PART])
+        event.flush()
+        held_back(died, data)
+        assert sweep(simulation) > 5
+        held_back(event, data[4 * PART : 9 * PART])
+        assert len(find_orphans(manager._root, lambda segment: 0).orphans) == 0
+        event.write(data[9 * PART :])
+        pointer = event.commit()
+        assert payload(manager, pointer) == data and events(manager) == [data]
+        with pytest.raises(EventExpired):
+            died.commit()
+    assert simulation.open().state.swept > 0
 
 
 # --- names -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from engine.operations import (
     CreateSegment,
     DeleteSegment,
     Derived,
+    Discard,
     ExpireSegments,
     MergeSegment,
     Operation,
@@ -94,6 +95,13 @@ def attached(name: str, parts: Sequence[bytes]) -> list[Extent]:
     return extents
 
 
+def attach(segment: str, extents: Sequence[Extent], offset: int | None = None, *updates: AttributeUpdate) -> Append:
+    return Append(segment, tuple(extents), offset, updates, MADE)
+
+
+MADE = 5
+"""When chunks were begun, and the horizon of a sweep."""
+
 SHARED = ("chunks/shared", (letters(90, 1), letters(70, 2), letters(33, 3)))
 SINGLE = ("chunks/single", (letters(200, 4),))
 EARLY, LATE = ("chunks/early", (letters(100, 7),)), ("chunks/late", (letters(60, 8),))
@@ -111,22 +119,22 @@ def workload() -> list[Step]:
         sink_commit(2, append("a", letters(150)), append("b", letters(170)), append("a#index", letters(80))),
         Step(upkeep="flush"),
         Step(upkeep="checkpoint"),
-        Step((append("a", b"third", None, batch(3)),)),
+        Step((append("a", b"third", None, batch(3)), Discard(("chunks/abandoned",), MADE))),
         sink_commit(
             4,
-            *(Append(name, (extent,)) for name, extent in zip("aba", attached(*SHARED), strict=True)),
+            *(attach(name, [extent]) for name, extent in zip("aba", attached(*SHARED), strict=True)),
             append("a", b"inline"),
             chunks=dict([SHARED]),
         ),
         Step((CreateSegment("transaction", (events(3),)), append("transaction", letters(50, 6)))),
-        Step((Append("transaction", tuple(attached(*SINGLE))),), dict([SINGLE])),
+        Step((attach("transaction", attached(*SINGLE)),), dict([SINGLE])),
         Step(wait=0.7 * GRACE),
         Step((SealSegment("transaction"),)),
         Step((MergeSegment("b", "transaction"),)),
-        Step((CreateSegment(LARGE, (events(1), batch(1)), "a"), Append(LARGE, tuple(attached(*EARLY)))), dict([EARLY])),
+        Step((CreateSegment(LARGE, (events(1), batch(1)), "a"), attach(LARGE, attached(*EARLY))), dict([EARLY])),
         Step((TruncateSegment("a", 8), TruncateSegment("b", 33))),
         Step(upkeep="flush"),
-        Step((Append(LARGE, tuple(attached(*LATE)), 100, (batch(2),)),), dict([LATE])),
+        Step((attach(LARGE, attached(*LATE), 100, batch(2)),), dict([LATE])),
         Step((CreateSegment(LEFT, (), "a"), append(LEFT, letters(40, 9)))),
         Step((append(LARGE, b"", 160), Append("a#index", LENGTH), MergeSegment("a", LARGE, Payload(b"header")))),
         Step((ExpireSegments((LEFT,), MAX_VALUE),)),

@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +15,12 @@ import pytest
 from chunkstore import Store
 from chunkstore.orphans import ImplausibleSweep
 from chunkstore.testing import WRITES, Crashed, FaultStore, Request, WrappingStore, crash_at
+from engine import recovery, storage_writer
 from engine.chunks import chunk_name, write_chunk
 from engine.container import Container, Settings
-from engine.errors import DataCorruption, Rejected
+from engine.errors import ChunksGivenUp, DataCorruption, Rejected
+from engine.horizon import CLOCKS, made_at
+from engine.log import frame_path
 from engine.operations import Append
 from engine.orphans import AGE, NAMES, Sweep, check_plausible, find_orphans, give_up
 from engine.reads import Stores
@@ -76,6 +80,12 @@ def collect(simulation: Simulation) -> int:
     container = simulation.open()
     container.flush()
     return container.collect_garbage()
+
+
+def forgotten(simulation: Simulation, path: object) -> bool:
+    """Whether an object is deleted, and nobody knows that it was."""
+    there = any(info.path == path for info in simulation.store.list(""))
+    return not there and path not in simulation.open().state.garbage
 
 
 @pytest.fixture
@@ -158,9 +168,169 @@ def test_the_age_is_by_the_clock_of_the_store(simulation: Simulation, monkeypatc
 def test_what_was_given_up_cannot_be_attached(simulation: Simulation) -> None:
     extent, root = unattached(simulation.store), SimulatedRoot(simulation)
     simulation.advance(2 * AGE)
+    made = made_at(simulation.store.now)
     give_up(root, found(root))
     with pytest.raises(Rejected, match="given up already"):
-        simulation.open().commit([Append("s", (extent,))])
+        simulation.open().commit([Append("s", (extent,), made=made)])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_was_given_up_and_collected_cannot_be_attached(simulation: Simulation, told: bool) -> None:
+    """Whoever slept in between: what was collected is known by its name no more. What is younger can be."""
+    made, extent = made_at(simulation.store.now), unattached(simulation.store)
+    simulation.advance(AGE)
+    young = made_at(simulation.store.now), unattached(simulation.store, b"young")
+    simulation.advance(2 * CLOCKS)
+    root = SimulatedRoot(simulation)
+    sweep = found(root)
+    assert [orphan.path for orphan in sweep.orphans] == [extent.source] and sweep.recent == 1
+    give_up(root, sweep)
+    assert collect(simulation) and forgotten(simulation, extent.source)
+    sleeper = simulation.open()
+    length = sleeper.info("s").length
+    with pytest.raises(ChunksGivenUp, match=r"Nothing was written.*--orphan-age"):
+        sleeper.commit([Append("s", (extent,), made=made if told else 0)])
+    assert sleeper.commit([Append("s", (young[1],), made=young[0])]).results == [length]
+    again = made_at(simulation.store.now), unattached(simulation.store, b" and once more")
+    sleeper.commit([Append("s", (again[1],), made=again[0])])
+    assert simulation.open().read("s", length, length + 19) == b"young and once more"
+    assert_healthy(simulation)
+
+
+def test_the_horizon_allows_for_clocks_that_differ(simulation: Simulation) -> None:
+    """A writer's clock may be ahead; what is begun after the sweep is never refused."""
+    container, now = simulation.open(), simulation.store.now
+    unattached(simulation.store)
+    for age, swept in ((2 * CLOCKS, now + 1 - CLOCKS), (CLOCKS / 2, now + 1), (0, now + 1)):
+        simulation.store.now = now + 1
+        assert found(SimulatedRoot(simulation), age).swept == swept * 1000
+    ahead = made_at(simulation.store.now + CLOCKS)
+    extent = unattached(simulation.store)
+    simulation.advance(AGE + 1)
+    root = SimulatedRoot(simulation)
+    give_up(root, found(root))
+    collect(simulation)
+    with pytest.raises(ChunksGivenUp):
+        container.commit([Append("s", (extent,), made=ahead)])
+    simulation.store.now = now = simulation.store.now + 0.0004
+    root = SimulatedRoot(simulation)
+    extents = unattached(simulation.store), unattached(simulation.store)
+    simulation.store.now += 0.0004  # within the same millisecond
+    sweep = found(root, 0)
+    assert len(sweep.orphans) == 2
+    give_up(root, sweep, 1)
+    collect(simulation)
+    with pytest.raises(ChunksGivenUp):
+        container.commit([Append("s", extents, made=made_at(now))])
+
+
+def test_a_sweep_that_finds_nothing_writes_nothing(simulation: Simulation) -> None:
+    root = SimulatedRoot(simulation)
+    before = simulation.open().state
+    unattached(simulation.store)
+    assert give_up(root, found(root)) == 0
+    assert simulation.open().state == before and before.swept == 0
+
+
+def test_what_lost_a_race_is_refused_if_it_slept_too_long(simulation: Simulation) -> None:
+    """A payload that went to a chunk, and was given up before the frame left that refers to it."""
+    payload = random.Random(1).randbytes(1000)
+    container = simulation.open()
+    length = container.info("s").length
+
+    def sweep() -> None:
+        simulation.advance(2 * AGE)
+        root = SimulatedRoot(simulation)
+        given = found(root)
+        assert len(given.orphans) == 1
+        give_up(root, given, 1)
+        assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
+
+    slow = simulation.open(through=Pausing(simulation.store, lambda path: path.startswith("s.E-"), sweep))
+    container.append("s", b"faster")
+    with pytest.raises(ChunksGivenUp):
+        slow.append("s", payload)
+    container.append("s", b"faster again")
+    at = slow.append("s", payload)
+    assert slow.state.chunks[str(slow.plan("s", at, at + 1)[0].path)], "it went to a chunk, which is young enough"
+    assert at == length + 18 and simulation.open().read("s", at, at + 1000) == payload
+    assert_healthy(simulation)
+
+
+def test_a_relocated_chunk_of_a_cycle_that_slept(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cycle copies to save space is named in a transaction of its own, which the cycle's number fences too."""
+    config = partial(storage_writer.SegmentStorageConfig, relocate_min=10)
+    monkeypatch.setattr(storage_writer, "SegmentStorageConfig", config)
+    container = simulation.open()
+    container.create_segment("long")
+    payload = random.Random(2).randbytes(400)
+    container.append("long", payload)
+    container.flush()
+    container.truncate("long", 390)
+
+    def sweep() -> None:
+        simulation.advance(2 * AGE)
+        root = SimulatedRoot(simulation)
+        given = found(root)
+        assert len(given.orphans) == 1
+        give_up(root, given, 1)
+        assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
+
+    pausing = Pausing(simulation.store, lambda path: "O-390" in path, sweep, "append")
+    slow = simulation.open(through=pausing)
+    slow.flush()
+    assert pausing.happens is None
+    collect(simulation)
+    assert simulation.open().read("long", 390, 400) == payload[390:]
+    assert_healthy(simulation)
+    again = simulation.open()
+    again.append("long", payload)
+    again.flush()
+    again.truncate("long", 790)
+    again.flush()
+    assert any("O-790" in info.path for info in simulation.store.list("")), "nothing is relocated any more"
+    assert simulation.open().read("long", 790, 800) == payload[390:]
+
+
+def test_a_recovery_gives_up_what_nobody_knows_of(simulation: Simulation) -> None:
+    """The sweeps after the backup are forgotten with the log, and what they gave up may be deleted."""
+    container = simulation.open()
+    container.flush()
+    made, extent = made_at(simulation.store.now), unattached(simulation.store)
+    simulation.advance(2 * AGE)
+    root = SimulatedRoot(simulation)
+    give_up(root, found(root))
+    horizon = root.container(0).state.swept
+    assert horizon == found(root).swept > made
+    recovery.recover(simulation.stores, 0, force=True)
+    recovered = simulation.open()
+    assert extent.source not in recovered.state.garbage
+    assert recovered.state.swept >= horizon
+    with pytest.raises(ChunksGivenUp):
+        recovered.commit([Append("s", (extent,), made=made)])
+    simulation.advance(1)
+    recovered.commit([Append("s", (unattached(simulation.store),), made=made_at(simulation.store.now))])
+    assert_healthy(simulation, orphans=1)
+
+
+def test_a_repair_gives_up_what_nobody_knows_of(simulation: Simulation) -> None:
+    """A sweep that hangs on a damaged frame is forgotten with it."""
+    root = SimulatedRoot(simulation)
+    container = root.container(0)
+    made, extent = made_at(simulation.store.now), unattached(simulation.store)
+    simulation.advance(2 * AGE)
+    address = container.refresh().checkpoint + 1
+    container.append("s", b"damaged")
+    address = container.head.address
+    give_up(root, found(root))
+    simulation.store.put(frame_path(0, address), b"x" * 200)
+    container.close()
+    operator = simulation.open(repair=address)
+    for repaired in (operator, simulation.open()):
+        assert extent.source not in repaired.state.garbage
+        assert repaired.state.swept >= made_at(simulation.store.now)
+        with pytest.raises(ChunksGivenUp):
+            repaired.commit([Append("s", (extent,), made=made)])
 
 
 def test_what_others_attached_lately_is_no_orphan(simulation: Simulation) -> None:
@@ -188,16 +358,19 @@ def test_who_attaches_before_it_is_given_up_keeps_it(simulation: Simulation, flu
 
 
 class Pausing(WrappingStore):
-    """Lets something happen right after the first put of a path that is wanted."""
+    """Lets something happen right after the first put, or another request, of a path that is wanted."""
 
-    def __init__(self, inner: Store, wanted: Callable[[str], bool], happens: Callable[[], None]) -> None:
+    def __init__(
+        self, inner: Store, wanted: Callable[[str], bool], happens: Callable[[], None], verb: str = "put"
+    ) -> None:
         super().__init__(inner)
+        self.verb = verb
         self.wanted = wanted
         self.happens: Callable[[], None] | None = happens
 
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
         result = call()
-        if request.verb == "put" and self.happens is not None and self.wanted(request.paths[0]):
+        if request.verb == self.verb and self.happens is not None and self.wanted(request.paths[0]):
             happens, self.happens = self.happens, None
             happens()
         return result
@@ -237,13 +410,12 @@ def test_a_flush_that_slept_with_an_object_in_its_hands(kind: str, cycles: int, 
 
 
 def test_sweeps_at_any_time_take_nothing_away(simulation: Simulation) -> None:
-    """With no age at all, so that everything that is under way is in danger. What waits longer than the delay to be
-    attached is given up by whoever wrote it."""
+    """With no age at all, so that everything that is under way is in danger, however long it waits."""
     dice, root = random.Random(7), SimulatedRoot(simulation)
     container = simulation.open()
     expected = container.read("s", 0, container.info("s").length)
     waiting: list[tuple[float, bytes, Extent]] = []
-    rejected = given = 0
+    rejected = given = attached = 0
     for step in range(150):
         match dice.randrange(7):
             case 0:
@@ -251,11 +423,10 @@ def test_sweeps_at_any_time_take_nothing_away(simulation: Simulation) -> None:
                 waiting.append((simulation.store.now, data, unattached(simulation.store, data)))
             case 1 if waiting:
                 made, data, extent = waiting.pop(dice.randrange(len(waiting)))
-                if made < simulation.store.now - DELAY:
-                    continue
                 try:
-                    container.commit([Append("s", (extent,))])
+                    container.commit([Append("s", (extent,), made=made_at(made))])
                     expected += data
+                    attached += bool(given)
                 except Rejected:
                     rejected += 1
             case 2:
@@ -273,7 +444,7 @@ def test_sweeps_at_any_time_take_nothing_away(simulation: Simulation) -> None:
             case 6:
                 simulation.advance(dice.choice((1, DELAY / 3)))
                 container.collect_garbage()
-    assert rejected > 2 and given > 5
+    assert rejected > 5 and given > 5 and attached > 2
     waiting.clear()
     simulation.advance(1)
     give_up(root, found(root, 0), 1)

@@ -1,5 +1,6 @@
 """The state of a container is a pure function of its log (W5), and a checkpoint of it is all of it (W6)."""
 
+import pickle
 import random
 import uuid
 from collections import Counter
@@ -23,6 +24,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
+    ChunksGivenUp,
     DataCorruption,
     FlushOvertaken,
     Rejected,
@@ -1561,6 +1563,60 @@ def test_chunks_that_were_given_up_cannot_be_attached_and_those_that_were_attach
     assert dict(writer.state.chunks) == {"attached": 1}
 
 
+def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are_forgotten() -> None:
+    writer = with_segments("a", "b")
+    named, given, late = (Extent(name, 0, 2, b"") for name in ("named", "given up", "late"))
+    writer.commit(Append("a", (named,)))
+    writer.commit(Discard(("given up",), 5000))
+    writer.commit(Collected(("given up",)))
+    assert not writer.state.garbage and writer.state.swept == 5000
+    before = writer.state
+    for made, told in ((4999, "were begun at 1970-01-01 00:00:04 UTC"), (0, "do not say when they were begun")):
+        with pytest.raises(ChunksGivenUp, match=rf"its chunks {told}, and .* before 1970-01-01 00:00:05 UTC") as error:
+            writer.commit(Append("b", (named, given), made=made))
+        assert (error.value.segment, error.value.made, error.value.swept) == ("b", made, 5000)
+        assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+    assert writer.state is before
+    writer.commit(Append("b", (named,)), Append("b", (late,), made=5000), Append("b", (Extent("none", 0, 0, b""),)))
+    writer.commit(Append("b", (late, late)), append("b", b"bytes"))  # whatever is named may be attached again
+    assert dict(writer.state.chunks) == {"named": 2, "late": 3}
+    with pytest.raises(ChunksGivenUp):
+        writer.commit(SealSegment("b"), MergeSegment("a", "b", (given,)))
+
+
+def test_the_horizon_never_moves_back() -> None:
+    writer = with_segments("a")
+    writer.commit(Discard((), 5000))
+    writer.commit(Discard(("another",), 4000), Discard(("aborted",)))
+    assert writer.state.swept == 5000 and set(writer.state.garbage) == {"another", "aborted"}
+    assert through_checkpoint(writer.state, 7).swept == 5000
+    assert backups.pruned(writer.state, writer.states[1]).swept == 5000
+
+
+def test_what_is_refused_first_is_told_first() -> None:
+    """A replay is known as one, and an upload that was taken over as such, however old the chunks are."""
+    writer = with_segments("a", "done")
+    once = AttributeUpdate(W, UpdateKind.REPLACE_IF_GREATER, 1)
+    writer.commit(UpdateAttributes("done", (once,)), Discard((), 5000))
+    old = (Extent("old", 0, 2, b""),)
+    with pytest.raises(BadAttributeUpdate):
+        writer.commit(UpdateAttributes("done", (once,)), Append("a", old, made=1))
+    with pytest.raises(BadAttributeUpdate):
+        writer.commit(Append("done", old, None, (once,), 1))
+    with pytest.raises(BadOffset):
+        writer.commit(Append("a", old, 7, (), 1))
+    with pytest.raises(ChunksGivenUp):
+        writer.commit(UpdateAttributes("done", (once._replace(value=2),)), Append("a", old, made=1))
+    assert writer.state.segment("done").attributes[W] == 1
+
+
+def test_flush_cycles_need_not_say_when_their_objects_were_begun() -> None:
+    writer = with_segments("a")
+    writer.commit(PutEntry("t", "k", b"v"), Discard((), 1 << 60))
+    writer.flush()
+    assert writer.state.tables["t"].layout.entries == 1 and writer.entry("t", "k") is not None
+
+
 @pytest.mark.parametrize("kind", list(GarbageKind))
 def test_garbage_of_the_chunk_layer_is_queued_and_collected(kind: GarbageKind) -> None:
     writer = with_segments("a")
@@ -1644,7 +1700,7 @@ placements = (tuples(in_chunks), tuples(in_chunks), merges, merges, st.booleans(
 flushed_tables = st.builds(FlushedTable, names, numbers, layouts, *placements)
 
 OPERATIONS: dict[type, st.SearchStrategy] = {
-    Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates),
+    Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates, numbers),
     SealSegment: st.builds(SealSegment, names),
     MergeSegment: st.builds(MergeSegment, names, names, tuples(anywhere)),
     CreateSegment: st.builds(CreateSegment, names, updates, names),
@@ -1656,7 +1712,7 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     Flushed: st.builds(Flushed, numbers, names, names, numbers, numbers, tuples(names)),
     DeleteSegment: st.builds(DeleteSegment, names),
     Collected: st.builds(Collected, tuples(names)),
-    Discard: st.builds(Discard, tuples(names)),
+    Discard: st.builds(Discard, tuples(names), numbers),
     MapSegment: st.builds(MapSegment, names, st.binary(max_size=5), numbers),
     EvictSegments: st.builds(EvictSegments, tuples(names)),
     SaveSegments: st.builds(SaveSegments, numbers, numbers, tuples(st.tuples(names, numbers, st.binary(max_size=5)))),
@@ -1747,6 +1803,7 @@ def any_states(draw: st.DrawFn) -> State:
         immutables.Map(dict.fromkeys(draw(st.sets(names, max_size=3)), True)),
         draw(st.builds(Cycle, numbers, numbers, numbers, st.booleans(), st.integers(-1, 9))),
         immutables.Map(draw(st.dictionaries(names, names, max_size=3))),
+        draw(numbers),
     )
 
 

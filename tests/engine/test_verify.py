@@ -25,6 +25,7 @@ from engine.checks.findings import Finding, Findings, Problem, Severity
 from engine.checks.inventory import Expected, Inventory, Kind
 from engine.checks.tables import table_problems
 from engine.container import Container, Settings
+from engine.horizon import made_at
 from engine.log import checkpoint_path, frame_path
 from engine.operations import Append, AttributeUpdate, UpdateKind
 from engine.reads import Stores
@@ -100,8 +101,9 @@ class Life:
                     AttributeUpdate(dice.randbytes(1) + bytes(15), UpdateKind.REPLACE, number),
                 ]
                 container.append(f"s/{segment}", dice.randbytes(dice.randint(1, 400)), None, updates)
+        made = made_at(container.now())
         first, second = self.attach([b"attached" * 9, b"to both"])
-        container.commit([Append("s/1", (first,)), Append("s/2", (second,))])
+        container.commit([Append("s/1", (first,), made=made), Append("s/2", (second,), made=made)])
         container.put_entries("t", {f"k{dice.randint(0, 200)}": dice.randbytes(20) for _ in range(30)})
         container.put_entries("t", {f"k{dice.randint(0, 200)}": None for _ in range(5)})
         for name in (f"m/{number}", f"d/{number}"):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import uuid
 from functools import partial
 from pathlib import Path
 
@@ -91,6 +92,24 @@ def test_maintenance_takes_care_of_all(url: str) -> None:
     assert {one.action for one in done if one.stream} == {"retention", "scaling", "transactions"}
     assert [one.action for one in maintain.run(Target(url), dry_run=True) if not one.stream] == ["garbage"]
     assert set(sizes(url).values()) == {WHOLE}
+
+
+def test_maintenance_leaves_orphans_alone_for_as_long_as_it_is_told(url: str) -> None:
+    with Root.open(url) as root:
+        for number in range(3):
+            root.stores.chunks.put(f"one/long/0.#epoch.0.E-0-O-{number}.{uuid.UUID(int=0)}", b"orphan")
+        written = root.stores.chunks.clock()
+        while root.stores.chunks.clock() == written:
+            pass
+
+    def garbage(*more: str) -> dict[str, str]:
+        result = CliRunner().invoke(maintain.main, ["--root", url, "--dry-run", "--json", *more])
+        return next(row for row in json.loads(result.stdout)["outcomes"] if row["action"] == "garbage")
+
+    for young in ([], ["--orphan-age", "3600"]):
+        assert garbage(*young)["detail"].startswith("0 orphans")
+    assert "3 of 3 objects belong to nothing" in garbage("--orphan-age", "0")["error"]
+    assert CliRunner().invoke(maintain.main, ["--root", url, "--orphan-age", "-1"]).exit_code == 2
 
 
 def test_one_that_fails_does_not_keep_the_others(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

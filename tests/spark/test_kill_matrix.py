@@ -167,7 +167,7 @@ def test_every_event_once_wherever_the_driver_is_killed(pump: Pump) -> None:
 def attempt(writer: StreamWriter, number: int, query: str = "q") -> TaskMessage:
     """What an attempt of a task hands to the driver."""
     message = writer.write(iter([rows(number, number + 50), rows(number + 50, number + 100)]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.shares, query, message.planned)))
+    return pickle.loads(pickle.dumps(TaskMessage(message.shares, query, message.planned, message.made)))
 
 
 @pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "chunks"])

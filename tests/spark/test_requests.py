@@ -83,7 +83,7 @@ def task(writer: StreamWriter, events: list[str]) -> TaskMessage:
     keys = [str(number) for number in range(len(events))]
     rows = pa.RecordBatch.from_pydict({"event": events, "routing_key": keys}, ARROW_SCHEMA)
     message = writer.write(iter([rows]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned)))
+    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned, message.made)))
 
 
 def commit(storage: Storage, batch: int, **more: str) -> None:

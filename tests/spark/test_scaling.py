@@ -77,7 +77,7 @@ def read(reader: BatchReader | MicroBatchReader, partitions: Iterable[Any]) -> l
 
 def attempt(writer: StreamWriter, *batches: pa.RecordBatch) -> TaskMessage:
     message = writer.write(iter(batches))
-    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned)))
+    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned, message.made)))
 
 
 @pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "chunks"])

@@ -1,0 +1,222 @@
+"""Jobs that take longer than clean-ups leave chunks alone: refused as a whole, never half lost."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from engine.chunks import write_chunk
+from engine.errors import ChunksGivenUp
+from engine.orphans import Sweep, find_orphans, give_up
+from engine.root import Root
+from engine.segments import Extent
+from engine.verify import verify
+from pravega_spark.roots import open_root
+from pravega_spark.source import sink as sink_module
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.partitions import plan_partitions, read_partition
+from pravega_spark.source.sink import BatchWriter, StreamWriter, TaskMessage
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.records import ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.verification import check_events
+
+ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
+CONTAINERS = 2
+
+
+@pytest.fixture(autouse=True)
+def chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "INLINE_BYTES", 50)
+    monkeypatch.setattr(sink_module, "OWN_CHUNK_BYTES", 200)
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    url = f"memory://{uuid.uuid4()}"
+    Root.open(url, containers=CONTAINERS, garbage_delay_seconds=0).close()
+    root = open_root(url)
+    catalog = Catalog(root)
+    catalog.create_scope("s")
+    catalog.create_stream("s", "t", ScalingPolicy(min_segments=2), None, ())
+    yield catalog.stream("s", "t")
+    root.close()
+
+
+def options(stream: Stream, **more: str) -> SourceOptions:
+    url = stream.root.stores.chunks.root
+    return SourceOptions.parse(
+        {"controller": url, "scope": "s", "stream": "t", "start_stream_cut": "earliest", **more}
+    )
+
+
+def task(writer: BatchWriter | StreamWriter, *events: bytes) -> TaskMessage:
+    """What a task hands to the driver, of the query `q`."""
+    keys = [event[:1].decode() for event in events]
+    rows = pa.RecordBatch.from_pydict({"event": pa.array(events, pa.binary()), "routing_key": keys})
+    message = writer.write(iter([rows]))
+    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned, message.made)))
+
+
+def texts(name: str) -> list[bytes]:
+    """Events for both segments."""
+    return [f"{number} {name}".encode() * 20 for number in range(8)]
+
+
+def content(stream: Stream) -> list[bytes]:
+    found, snapshot = options(stream), stream.snapshot()
+    return sorted(
+        event
+        for partition in plan_partitions(found, snapshot, snapshot.head_cut(), snapshot.tail_cut())
+        for batch in read_partition(found, partition)
+        for event in batch.column("event").to_pylist()
+    )
+
+
+def tick(stream: Stream) -> None:
+    """Until the storage's clock has gone on by more than a millisecond."""
+    begun = stream.root.stores.chunks.clock()
+    while stream.root.stores.chunks.clock() < begun + 0.002:
+        time.sleep(0.001)
+
+
+def swept(stream: Stream, age: float = 0) -> Sweep:
+    """A clean-up that leaves nothing alone that is older than `age`, and all that comes of it."""
+    tick(stream)
+    root = stream.root
+    sweep = find_orphans(root, partial(owner_of, count=CONTAINERS), age)
+    give_up(root, sweep, 1)
+    for number in range(CONTAINERS):
+        root.container(number).flush()
+        root.container(number).collect_garbage()
+    left = {info.path for info in root.stores.chunks.list("s/")}
+    assert not left & {orphan.path for orphan in sweep.orphans}
+    assert not any(root.container(number).state.garbage for number in range(CONTAINERS))
+    tick(stream)
+    return sweep
+
+
+def assert_healthy(stream: Stream) -> None:
+    report = verify(stream.root, deep=True, content_checks=[check_events])
+    assert list(report.findings) == [] and report.orphans is not None and report.orphans.number == 0
+
+
+def test_what_a_task_that_died_left_is_an_orphan(stream: Stream) -> None:
+    message = task(BatchWriter(options(stream), ROWS), *texts("a"))
+    young = find_orphans(stream.root, partial(owner_of, count=CONTAINERS))
+    assert (young.orphans, young.recent, young.unknown) == ((), len(message.chunks()), 0)
+    sweep = swept(stream)
+    assert sorted(orphan.path for orphan in sweep.orphans) == message.chunks()
+    assert {orphan.container for orphan in sweep.orphans} == {stream.number}
+
+
+def test_a_job_whose_chunks_were_collected_is_refused_and_another_attempt_works(stream: Stream) -> None:
+    writer = BatchWriter(options(stream), ROWS)
+    before = texts("before")
+    writer.commit([task(writer, *before)])
+    messages = [task(writer, *texts("early"))]
+    sweep = swept(stream)
+    assert sorted(orphan.path for orphan in sweep.orphans) == messages[0].chunks()
+    messages += [task(writer, *texts("late")), task(writer, b"0 inline")]
+    assert messages[2].made is None and not messages[2].chunks()
+    with pytest.raises(ChunksGivenUp, match=r"were begun at .* Nothing was written: write it again.*--orphan-age"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert content(stream) == sorted(before)
+    again = [task(writer, *texts("early")), task(writer, *texts("late"))]
+    writer.commit(again)
+    assert content(stream) == sorted(before + texts("early") + texts("late"))
+    swept(stream)
+    assert content(stream) == sorted(before + texts("early") + texts("late"))
+    assert_healthy(stream)
+
+
+def test_younger_chunks_are_not_disturbed(stream: Stream) -> None:
+    """Neither by a sweep that finds older ones, nor by one that finds none; and what is inline never is."""
+    writer = BatchWriter(options(stream), ROWS)
+    died, inline = task(writer, *texts("died")), task(writer, b"0 inline")
+    tick(stream)
+    slow = task(writer, *texts("slow"))
+    assert died.made is not None and slow.made is not None and died.made < slow.made
+    container = stream.container
+    assert not swept(stream, 3600).orphans and container.state.swept == 0
+    tick(stream)
+    sweep = find_orphans(stream.root, partial(owner_of, count=CONTAINERS), 0)
+    old = tuple(orphan for orphan in sweep.orphans if orphan.path in died.chunks())
+    assert len(old) == len(died.chunks()) < len(sweep.orphans)
+    give_up(stream.root, sweep._replace(orphans=old, swept=slow.made), 1)  # as a day later
+    container.flush()
+    container.collect_garbage()
+    assert container.state.swept == slow.made
+    writer.commit([slow, inline])
+    assert content(stream) == sorted([*texts("slow"), b"0 inline"])
+    with pytest.raises(ChunksGivenUp):
+        writer.commit([died])
+    assert_healthy(stream)
+
+
+def test_a_batch_that_is_there_is_not_refused(stream: Stream) -> None:
+    """Its replay, by the same messages or by those of another attempt, is told by its number as ever."""
+    writer = StreamWriter(options(stream), ROWS)
+    first, other = [task(writer, *texts("a"))], [task(writer, *texts("a"))]
+    writer.commit(first, 7)
+    assert len(swept(stream).orphans) == len(other[0].chunks())
+    for messages in (first, other):
+        writer.commit(messages, 7)
+        assert content(stream) == sorted(texts("a"))
+    with pytest.raises(ChunksGivenUp):
+        writer.commit(other, 8)
+    writer.commit([task(writer, *texts("b"))], 8)
+    assert content(stream) == sorted(texts("a") + texts("b"))
+    swept(stream)
+    assert_healthy(stream)
+
+
+def test_a_stream_that_was_scaled_meanwhile_refuses_them_too(stream: Stream) -> None:
+    writer = BatchWriter(options(stream), ROWS)
+    messages = [task(writer, *texts("a"))]
+    stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+    swept(stream)
+    with pytest.raises(ChunksGivenUp):
+        writer.commit(messages)
+    writer = BatchWriter(options(stream), ROWS)
+    messages = [task(writer, *texts("b"))]
+    stream.scale([1], [(0.5, 0.75), (0.75, 1.0)])
+    writer.commit(messages)
+    assert content(stream) == sorted(texts("b"))
+
+
+def test_the_first_chunk_of_all_tasks_counts(stream: Stream) -> None:
+    """Also in the parts of a write that have none of it, as they come into the stream together."""
+    writer = BatchWriter(options(stream), ROWS)
+    early = task(writer, *texts("early"))
+    tick(stream)
+    late = task(writer, *texts("late"))
+    parts = sink_module.merged([late, early, task(writer, b"0 inline")])
+    assert {part.made for part in parts} == {early.made} and early.made is not None
+    assert early.made < (late.made or 0)
+    assert {part.made for part in sink_module.merged([task(writer, b"0 inline")])} == {0}
+
+
+def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream: Stream) -> None:
+    """A program of its own that attaches chunks, and forgot it, loses nothing."""
+    store = stream.root.stores.chunks
+
+    def extents(name: str) -> tuple[Extent, ...]:
+        return tuple(write_chunk(store, f"s/t/{name}", [[b"bytes"]]))
+
+    part = sink_module.merged([task(BatchWriter(options(stream), ROWS), b"0 inline")])[0]
+    assert stream.write([part._replace(content=extents("one"))])
+    task(BatchWriter(options(stream), ROWS), *texts("died"))
+    swept(stream)
+    with pytest.raises(ChunksGivenUp, match="do not say when they were begun"):
+        stream.write([part._replace(content=extents("two"))])
+    assert stream.write([part])
