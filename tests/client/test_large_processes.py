@@ -284,7 +284,7 @@ COMMITS = {
 When = Literal["before", "after"]
 """A request is not sent any more, or has taken effect, and nobody hears of it."""
 
-MAKES_A_FRAME, MAKES_A_CHECKPOINT = "put_if_absent wal", "put_if_absent checkpoints"
+MAKES_A_FRAME, PUTS_A_PART = "put_if_absent wal", "put O-"
 
 Point = tuple[str, int]
 """A request of a commit: what it is for, and how many there were for that by then. Those for different things may be
@@ -421,16 +421,16 @@ def test_a_writer_is_killed_at_every_request_of_the_commit(
             write_small(manager, stream, "before")
             requests, survived = requests_of(Doomed(place, stream, name, seed, way, point, when))
             points += [request for request in requests if request not in points]
-            parts |= {path for request, path in requests.items() if request[0].startswith("put O-")}
+            parts |= {path for request, path in requests.items() if request[0].startswith(PUTS_A_PART)}
             write_small(manager, stream, "after")  # from now on nothing that was on its way can land in the log
             made = letting_in(root, requests)
             if point is None:
                 merging = made
                 assert survived and len(merging) == 1
-            elif point[0] != MAKES_A_CHECKPOINT:
-                assert not survived and made == (merging if when == "after" and [point] == merging else [])
-            else:  # beside all else, and not in each commit
-                assert made == merging or not (survived or made)
+            elif point[0].startswith(PUTS_A_PART) or point[0] == MAKES_A_FRAME:
+                assert not survived and made == (merging if when == "after" and [point] == merging else []), point
+            else:  # of upkeep, beside all else, and not in each commit
+                assert made == merging or not (survived or made), point
             texts = ["before", *([event] if made else []), "after"]
             with another_process(place) as other:
                 assert read(other, stream) == texts

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
 from typing import NamedTuple
 
@@ -68,16 +68,22 @@ class Outcome(NamedTuple):
     kept: float
 
 
+def opened(count: int) -> list[Container]:
+    """The same container as so many processes have it, with the segments fast and slow."""
+    store = LatencyStore(SimulatedStore(), LATENCY)
+    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, upkeep=False)
+    containers = [Container(stores, 0, settings) for _ in range(count)]
+    for name in ("fast", "slow"):
+        containers[0].create_segment(name)
+    for container in containers:
+        container.refresh()
+    return containers
+
+
 def compete(slow: int, commits: int, alone: float) -> Outcome:
     """One process at full speed for `alone` seconds; then with `slow` others that make so many small commits each, one
     every 1 to 1.5 s; then alone again."""
-    store = LatencyStore(SimulatedStore(), LATENCY)
-    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, upkeep=False)
-    fast, *others = (Container(stores, 0, settings) for _ in range(1 + slow))
-    for name in ("fast", "slow"):
-        fast.create_segment(name)
-    for other in others:
-        other.refresh()
+    fast, *others = opened(1 + slow)
 
     def commit(other: Container) -> list[int]:
         draw, tries = random.Random(others.index(other)), []
@@ -135,12 +141,21 @@ def test_several_slow_processes_get_their_turn() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("small_frames")
 def test_without_asking_it_takes_many_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proves that the tests above can fail."""
+    """Proves that the tests above can fail: a small commit may wait for as long as the fast process goes on."""
     monkeypatch.setattr(Log, "ask", Log.follow)
-    assert max(compete(slow=1, commits=6, alone=1.0).tries) > 5
+    fast, slow = opened(2)
+    commits = []
+    with FullSpeed(fast):
+        time.sleep(10 * LATENCY)
+        for _ in range(3):
+            commits.append(slow.submit([Append("slow", Payload(b"small"))]))
+            wait(commits, 5.0)
+    tries = [commit.result(60).tries for commit in commits]
+    for container in (fast, slow):
+        container.close()
+    assert max(tries) > 5
 
 
 # -- the protocol, step by step
