@@ -129,7 +129,15 @@ def pump(tmp_path: Path) -> Iterator[Pump]:
 
 
 @pytest.mark.timeout(600)
-def test_every_event_once_wherever_the_driver_is_killed(pump: Pump) -> None:
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param(["commit"], id="after our commit"),
+        pytest.param(["task", "middle", "commit"], id="everywhere", marks=pytest.mark.long),
+    ],
+)
+def test_every_event_once_wherever_the_driver_is_killed(pump: Pump, places: list[str]) -> None:
+    """After the offset log; in the middle of a task; after our commit and before Spark's commit log."""
     for first in range(0, 1_000, 20):  # in many appends, so that there are many places where a batch may end
         writer = BatchWriter(options(pump.url, "in", default_num_segments=4), EVENTS_WITH_KEYS)
         writer.commit([writer.write(iter([rows(first, first + 20)]))])
@@ -140,13 +148,10 @@ def test_every_event_once_wherever_the_driver_is_killed(pump: Pump) -> None:
         assert (pump.batches("commits") or [-1])[-1] == commits
         assert by_key(events(pump.url, "out")) == by_key(pump.source_up_to(written))
 
-    pump.killed_at("task", 1)  # after the offset log
-    check(offsets=1, commits=0, written=0)
-    pump.killed_at("middle", 2)  # in the middle of a task
-    check(offsets=2, commits=1, written=1)
-    pump.killed_at("commit", 3)  # after our commit and before Spark's commit log
-    check(offsets=3, commits=2, written=3)
-    pump.finished(PUMP_FAIL="4")  # the first attempt of each of a batch's tasks fails
+    for batch, place in enumerate(places, 1):
+        pump.killed_at(place, batch)
+        check(offsets=batch, commits=batch - 1, written=batch if place == "commit" else batch - 1)
+    pump.finished(PUMP_FAIL=str(len(places) + 1))  # the first attempt of each of a batch's tasks fails
     assert pump.log().count("this attempt fails") >= 1
     last = pump.batches("commits")[-1]
     assert last >= 5
@@ -154,11 +159,20 @@ def test_every_event_once_wherever_the_driver_is_killed(pump: Pump) -> None:
     assert by_key(events(pump.url, "out")) == by_key(events(pump.url, "in"))
     assert len(events(pump.url, "in")) == 1_000
 
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_batch_that_spark_does_again(pump: Pump) -> None:
+    writer = BatchWriter(options(pump.url, "in", default_num_segments=4), EVENTS_WITH_KEYS)
+    writer.commit([writer.write(iter([rows(0, 100)]))])
+    pump.finished()
+    last = pump.batches("commits")[-1]
     for name in (str(last), f".{last}.crc"):
         (pump.checkpoint / "commits" / name).unlink()
     pump.finished()
     assert pump.batches("commits")[-1] == last, "Spark has done the batch again"
-    check(offsets=last, commits=last, written=last)
+    assert by_key(events(pump.url, "out")) == by_key(events(pump.url, "in")) == by_key(pump.source_up_to(last))
+    assert len(events(pump.url, "in")) == 100
 
 
 # --- attempts that do not count ----------------------------------------------------------------------------------
