@@ -562,12 +562,12 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
 
 def held_back(event: LargeEvent, data: bytes) -> None:
     """Write what is uploaded and not attached, as by a program that sleeps then."""
-    event._upload.ready = lambda: False  # type: ignore[method-assign]
-    event.write(data)
-    wait([sent.extents for sent in event._sent])
-    event.write(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event._upload, "ready", lambda: False)
+        event.write(data)
+        wait([sent.extents for sent in event._sent])
+        event.write(b"")
     assert event._landed and not event._sent
-    del event._upload.ready  # type: ignore[method-assign]
 
 
 @pytest.mark.usefixtures("small")

@@ -232,21 +232,23 @@ def test_a_sweep_that_finds_nothing_writes_nothing(simulation: Simulation) -> No
     assert simulation.open().state == before and before.swept == 0
 
 
+def sweep_one(simulation: Simulation) -> None:
+    """A day later a clean-up gives up the only orphan, and it is deleted and forgotten."""
+    simulation.advance(2 * AGE)
+    root = SimulatedRoot(simulation)
+    given = found(root)
+    assert len(given.orphans) == 1
+    give_up(root, given, 1)
+    assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
+
+
 def test_what_lost_a_race_is_refused_if_it_slept_too_long(simulation: Simulation) -> None:
     """A payload that went to a chunk, and was given up before the frame left that refers to it."""
     payload = random.Random(1).randbytes(1000)
     container = simulation.open()
     length = container.info("s").length
-
-    def sweep() -> None:
-        simulation.advance(2 * AGE)
-        root = SimulatedRoot(simulation)
-        given = found(root)
-        assert len(given.orphans) == 1
-        give_up(root, given, 1)
-        assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
-
-    slow = simulation.open(through=Pausing(simulation.store, lambda path: path.startswith("s.E-"), sweep))
+    pausing = Pausing(simulation.store, lambda path: path.startswith("s.E-"), partial(sweep_one, simulation))
+    slow = simulation.open(through=pausing)
     container.append("s", b"faster")
     with pytest.raises(ChunksGivenUp):
         slow.append("s", payload)
@@ -267,16 +269,7 @@ def test_a_relocated_chunk_of_a_cycle_that_slept(simulation: Simulation, monkeyp
     container.append("long", payload)
     container.flush()
     container.truncate("long", 390)
-
-    def sweep() -> None:
-        simulation.advance(2 * AGE)
-        root = SimulatedRoot(simulation)
-        given = found(root)
-        assert len(given.orphans) == 1
-        give_up(root, given, 1)
-        assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
-
-    pausing = Pausing(simulation.store, lambda path: "O-390" in path, sweep, "append")
+    pausing = Pausing(simulation.store, lambda path: "O-390" in path, partial(sweep_one, simulation), "append")
     slow = simulation.open(through=pausing)
     slow.flush()
     assert pausing.happens is None
