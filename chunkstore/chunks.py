@@ -45,13 +45,6 @@ class ChunkInfo(NamedTuple):
     modified: float
 
 
-class ConcatPart(NamedTuple):
-    """A chunk that becomes a part of another, and the length in bytes that it must have."""
-
-    name: str
-    length: int
-
-
 class ChunkStorage:
     """The chunks in `store`. Methods may be called by many threads, and raise StorageError or one of its subclasses.
 
@@ -70,11 +63,6 @@ class ChunkStorage:
     def supports_append(self) -> bool:
         """Whether a chunk that has bytes can be written to."""
         return self._appends and self.store.can_append
-
-    @property
-    def supports_concat(self) -> bool:
-        """Whether the storage can join chunks by itself."""
-        return self.store.can_concat
 
     @property
     def supports_truncation(self) -> bool:
@@ -112,6 +100,14 @@ class ChunkStorage:
         with self._measured("delete", handle.name):
             self._check_writable(handle)
             self.store.delete([handle.name])
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Delete chunks, in as few requests as the storage allows; those that are gone do no harm.
+
+        After an error some of them may be there. Raises ObjectReadOnly.
+        """
+        with self._measured("delete_all", names[0]):
+            self.store.delete(names)
 
     def open_read(self, name: str) -> ChunkHandle:
         """A handle for reading. Raises ChunkNotFound."""
@@ -161,30 +157,6 @@ class ChunkStorage:
             measurement.bytes = length_of(data)
             return measurement.bytes
 
-    def concat(self, target: str, parts: Sequence[ConcatPart]) -> int:
-        """Make the new chunk `target` of these parts, without their bytes passing through here; its length in bytes.
-
-        The parts stay. Raises ChunkAlreadyExists, ChunkNotFound, InvalidOffset for a part that is shorter than it
-        should be, and Unsupported if the storage cannot do it, or not with these parts: too small, too large, too many,
-        or with bytes behind the length that counts.
-        """
-        with self._measured("concat", target) as measurement:
-            if not self.supports_concat:
-                raise Unsupported(f"{self.store.root}: the storage cannot join chunks: copy them into {target!r}")
-            self._check_free(target)
-            for part in parts:
-                self._check_length(target, part)
-            self.store.concat(target, [part.name for part in parts])
-            length = sum(part.length for part in parts)
-            found = self.store.stat(target).size
-            if found != length:  # somebody added to a part meanwhile: those bytes are in the midst of it
-                self.store.delete([target])
-                raise Unsupported(
-                    f"{self.store.root}: {target!r} got {found} bytes, not {length}, as a part has grown: copy them"
-                )
-            measurement.bytes = length
-            return length
-
     def truncate(self, handle: ChunkHandle, length: int) -> bool:
         """Cut off what is behind `length` bytes; False if there was nothing.
 
@@ -214,11 +186,6 @@ class ChunkStorage:
         """Chunks in the folder `prefix` ("a/b/", "" = all) with a name > `after`, sorted, at most `limit`."""
         with self._measured("list", prefix):
             return [_chunk_info(found) for found in self.store.list(prefix, after, limit)]
-
-    def used_space(self) -> int:
-        """Bytes that are in use where the chunks lie."""
-        with self._measured("used_space", ""):
-            return self.store.used_space()
 
     @contextlib.contextmanager
     def _measured(self, operation: str, name: str, offset: int = 0) -> Iterator[Measurement]:
@@ -256,16 +223,6 @@ class ChunkStorage:
         except ObjectNotFound:
             return
         raise ChunkAlreadyExists(f"{self.store.root}: there is a chunk {name!r} already: make it under a new name")
-
-    def _check_length(self, target: str, part: ConcatPart) -> None:
-        size = self.store.stat(part.name).size
-        if size < part.length:
-            message = f"{self.store.root}: {part.name!r} has {size} bytes, not {part.length}: it is damaged"
-            raise InvalidOffset(message, expected=size, given=part.length)
-        if size > part.length:
-            raise Unsupported(
-                f"{self.store.root}: {part.name!r} has {size} bytes, but {part.length} count: copy them to {target!r}"
-            )
 
     def _check_writable(self, handle: ChunkHandle) -> None:
         if handle.read_only:

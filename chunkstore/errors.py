@@ -21,7 +21,7 @@ class StorageUnavailable(StorageError):
     """The store did not answer, or asked to come back later. Reads and idempotent requests may be repeated."""
 
 
-class OutcomeUnknown(StorageError):
+class PutUnknown(StorageError):
     """A `put_if_absent` that may have happened, or may happen yet. Settle it with the same bytes at the same path."""
 
 
@@ -77,7 +77,7 @@ class InvalidRecord(StorageError):
 
 
 class MetadataConflict(StorageError):
-    """Somebody else changed `keys` while a transaction over them was open: nothing was changed; begin it again."""
+    """Another transaction changed `keys` while this one was open. Nothing was changed; begin it again."""
 
     def __init__(self, message: str, keys: tuple[str, ...] = ()) -> None:
         super().__init__(message)

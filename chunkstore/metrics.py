@@ -15,9 +15,9 @@ than a short program has.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
 import itertools
+import os
 import threading
 import time
 from collections import Counter
@@ -32,11 +32,30 @@ if TYPE_CHECKING:
 _BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-@dataclass(slots=True)
-class Measurement:
-    """One operation under way: who carries it out sets the bytes that it moved."""
+_lock = threading.Lock()  # guards all numbers; free in a fork, whichever thread forks
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
-    bytes: int = 0
+
+class Measurement:
+    """One operation in progress, in a with statement. The caller sets how many bytes it moved.
+
+    A class and no generator: each append is measured, and this costs it half.
+    """
+
+    __slots__ = ("_layer", "_operation", "_started", "bytes")
+
+    def __init__(self, layer: Layer, operation: str) -> None:
+        self.bytes = 0
+        self._layer = layer
+        self._operation = operation
+
+    def __enter__(self) -> Measurement:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        seconds = time.perf_counter() - self._started
+        self._layer.add(self._operation, seconds, self.bytes, failure.__name__ if failure is not None else None)
 
 
 class Metrics:
@@ -44,11 +63,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self._layers: dict[str, Layer] = {}
-        self._lock = threading.Lock()
 
     def layer(self, name: str) -> Layer:
         """The layer with this name (lower-case letters and underscores), always the same one."""
-        with self._lock:
+        with _lock:
             return self._layers.setdefault(name, Layer(name))
 
     @functools.cached_property
@@ -62,7 +80,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """What prometheus_client asks for at each scrape."""
-        with self._lock:
+        with _lock:
             layers = list(self._layers.values())
         for layer in layers:
             yield from layer.collect()
@@ -84,24 +102,14 @@ class Layer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._numbers: dict[str, _Numbers] = {}
-        self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def measure(self, operation: str) -> Iterator[Measurement]:
+    def measure(self, operation: str) -> Measurement:
         """Measure what happens in the with statement; an error passes, and counts as a failure."""
-        measurement = Measurement()
-        failure = None
-        started = time.perf_counter()
-        try:
-            yield measurement
-        except BaseException as error:
-            failure = type(error).__name__
-            raise
-        finally:
-            self._add(operation, time.perf_counter() - started, measurement.bytes, failure)
+        return Measurement(self, operation)
 
-    def _add(self, operation: str, seconds: float, moved: int, failure: str | None) -> None:
-        with self._lock:
+    def add(self, operation: str, seconds: float, moved: int, failure: str | None) -> None:
+        """One more operation: its seconds, the bytes that it moved, and the name of the error that ended it."""
+        with _lock:
             numbers = self._numbers.get(operation)
             if numbers is None:
                 numbers = self._numbers[operation] = _Numbers()
@@ -120,7 +128,7 @@ class Layer:
         moved = CounterMetricFamily(f"{base}_bytes", f"Bytes moved by {self._name}", labels=["operation"])
         failed = CounterMetricFamily(f"{base}_failures", f"Failures of {self._name}", labels=["operation", "error"])
         bounds = [*map(str, _BUCKETS), "+Inf"]
-        with self._lock:
+        with _lock:
             for operation, numbers in sorted(self._numbers.items()):
                 buckets = list(zip(bounds, itertools.accumulate(numbers.counts), strict=True))
                 taken.add_metric([operation], buckets, numbers.seconds)

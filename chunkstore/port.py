@@ -14,8 +14,9 @@ from __future__ import annotations
 import abc
 import builtins
 import enum
+import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, SupportsIndex
 
@@ -27,7 +28,9 @@ TOKEN = 24
 LONGEST_PATH = 900
 """Bytes (UTF-8) that a path may have; S3 allows 1,024 for root and path together."""
 
-_PAGE = 10_000
+_MOST_FOREIGN = 1000
+
+_log = logging.getLogger(__name__)
 
 Data = bytes | bytearray | memoryview
 """What can be stored: anything bytes-like and C-contiguous."""
@@ -37,7 +40,7 @@ Parts = Data | Sequence[Data]
 
 
 class Outcome(enum.Enum):
-    """How a `put_if_absent` ended: the object there is the caller's, or somebody else's."""
+    """The result of a `put_if_absent`: the object is the caller's, or another writer's."""
 
     MINE = "mine"
     ANOTHERS = "another's"
@@ -45,7 +48,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing tells of an object: size in bytes, and when it was last changed by the store's clock (epoch s)."""
+    """An object in a listing: its size in bytes, and when it was last changed by the store's clock (epoch s)."""
 
     path: str
     size: int
@@ -114,15 +117,15 @@ def length_of(data: Parts) -> int:
 class Store(abc.ABC):
     """Objects below one root. Every method may raise StorageError or one of its subclasses (`chunkstore.errors`).
 
-    `root` is a URL without credentials, for messages. `remote` tells that a request costs tens of milliseconds.
-    `can_append`, `can_concat` and `can_truncate` tell whether these verbs are offered.
+    `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`,
+    `can_truncate`: whether these verbs are offered. `host_clock`: `clock` may be this host's own, which can be stepped.
     """
 
     root: str
     remote: bool
     can_append: bool
-    can_concat: bool
     can_truncate: bool = False
+    host_clock: bool = False
 
     @abc.abstractmethod
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
@@ -159,7 +162,7 @@ class Store(abc.ABC):
         """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
 
         Outcome.MINE: the object there begins with this token (so the same bytes may be put again, to settle a doubt).
-        Outcome.ANOTHERS: an object of somebody else is there. Raises OutcomeUnknown whenever the object may have been
+        Outcome.ANOTHERS: another writer's object is there. Raises PutUnknown whenever the object may have been
         made, or may still be; any other error means that it was not, and will not be, made by this request.
         """
 
@@ -169,13 +172,6 @@ class Store(abc.ABC):
         Raises InvalidOffset if the object's size is not `offset`, ObjectNotFound, and Unsupported if not `can_append`.
         """
         raise Unsupported(f"{self.root}: objects cannot be appended to here; put a new object instead of {path!r}")
-
-    def concat(self, path: str, sources: Sequence[str]) -> None:
-        """Make or overwrite `path` with the bytes of `sources` one after the other, without moving them through here.
-
-        Raises ObjectNotFound for a missing source, and Unsupported if not `can_concat` or not for these objects.
-        """
-        raise Unsupported(f"{self.root}: objects cannot be joined by the storage here; put {path!r} as a new object")
 
     def truncate(self, path: str, length: int) -> None:
         """Cut an object off behind `length` bytes, which it must have; durable on return, not atomic for readers.
@@ -206,13 +202,38 @@ class Store(abc.ABC):
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, in any order; what is absent counts as deleted. May be repeated after an error."""
 
-    def used_space(self) -> int:
-        """Bytes that are in use where the objects lie: all of them together, or what a filesystem says of itself."""
-        used, last = 0, ""
-        while page := self.list("", after=last, limit=_PAGE):
-            used += sum(found.size for found in page)
-            last = page[-1].path
-        return used
+    def sync(self, prefix: str) -> None:  # noqa: B027 - most stores show only what is durable
+        """Make durable whatever can be seen in the folder `prefix` ("a/b/", "" = root), whoever made it. For who acts
+        on objects that others made, and may not have synced yet."""
+
+    def passed_over(self) -> Mapping[str, str]:
+        """What listings have met so far that is no object: names, printable, and what each is. At most 1,000 of them.
+
+        Links, names that are no paths, and whatever else somebody has put there. Nobody reads, follows or deletes it.
+        """
+        return dict(vars(self).get("_foreign", {}))
+
+    def pass_over(self, name: str, what: str) -> None:
+        """Remember the name of something that is not an object, for `verify`; the first one is logged."""
+        foreign: dict[str, str] = vars(self).setdefault("_foreign", {})
+        shown = name.encode(errors="backslashreplace").decode()
+        if len(foreign) < _MOST_FOREIGN and shown not in foreign:
+            if not foreign:
+                _log.warning("%s: %r is ignored (%s); `verify` lists all such names", self.root, shown, what)
+            foreign[shown] = what
+
+    def _can_name(self, path: str) -> bool:
+        """Whether a name that was listed can be that of an object; if not it is passed over."""
+        try:
+            self._check_path(path)
+        except ValueError as error:
+            self.pass_over(path, "an object that stands for a folder" if path.endswith("/") else str(error))
+            return False
+        return True
+
+    def _check_path(self, path: str) -> None:
+        """Raise ValueError unless `path` can name an object here."""
+        check_path(path)
 
     def clock(self) -> float:
         """Now, in seconds since the epoch, by the clock that stamps `ObjectInfo.modified`."""

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
 from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, StorageRefused
+from chunkstore.paths import SELF_TESTS
 from chunkstore.port import Outcome, Range, Store
 
 _NAMES = 20
@@ -26,12 +27,12 @@ _BODY = 16 * 1024  # bytes, so that a writer that is not atomic takes its time
 
 
 def self_test(store: Store) -> None:
-    """Race `put_if_absent`, and try the other verbs, below `.selftest/<uuid>/`, which is left empty.
+    """Race `put_if_absent`, and try the other verbs, below `SELF_TESTS`, which is left empty.
 
     Takes a few hundred requests. Raises StorageRefused with the reason and the numbers if the store breaks a promise of
     the port; errors of the store pass through.
     """
-    folder = f".selftest/{uuid.uuid4().hex}/"
+    folder = f"{SELF_TESTS}{uuid.uuid4().hex}/"
     try:
         _race(store, folder)
         _try_verbs(store, folder)
@@ -93,9 +94,7 @@ def _race(store: Store, folder: str) -> None:
         won = next(writer for writer in range(_WRITERS) if outcomes[writer][at] is Outcome.MINE)
         _expect(store, store.read(name) == bodies[won][at], f"{name!r} does not hold what its winner wrote")
         again = store.put_if_absent(name, bodies[won][at])
-        _expect(
-            store, again is Outcome.MINE, f"the winner of {name!r} was told {again} when it put the same bytes again"
-        )
+        _expect(store, again is Outcome.MINE, f"the winner of {name!r} got {again} when it put the same bytes again")
 
 
 def _try_verbs(store: Store, folder: str) -> None:

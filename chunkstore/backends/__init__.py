@@ -9,6 +9,7 @@ from typing import Any
 
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Store
+from chunkstore.urls import check_url
 
 _SUPPORTED = (
     "a folder (a path or file:///…), memory://…, s3://bucket/… (or s3a://…), gs://bucket/… (or gcs://…), "
@@ -20,8 +21,10 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
     """The store at `url`: a path or file:// URL of a folder, memory://, s3://, gs://, abfs://, or any of fsspec's.
 
     `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Nothing is requested yet,
-    so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL.
+    so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL, and for one
+    that holds credentials.
     """
+    check_url(url)
     scheme, place = _split(url)
     if scheme == "file":
         from chunkstore.backends.local import LocalStore

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chunkstore.backends.bucket import BucketStore, Failed
+from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
@@ -31,7 +31,6 @@ class AzureStore(BucketStore):
 
     scheme = "abfs"
     package = "adlfs"
-    can_concat = False
 
     def __init__(self, place: str, options: Mapping[str, Any]) -> None:
         named = re.match(r"([^@/:]+)@(([a-z0-9-]+)\.(?:dfs|blob)(\.[a-z0-9.-]+))(?=/|$)", place)
@@ -73,7 +72,7 @@ class AzureStore(BucketStore):
             for blob in blobs:
                 path = blob.name.removeprefix(self._base)
                 # Some servers ignore where to start; accounts with folders list them too.
-                if path > after and not path.endswith("/") and "hdi_isfolder" not in (blob.metadata or {}):
+                if path > after and "hdi_isfolder" not in (blob.metadata or {}) and self._can_name(path):
                     infos.append(ObjectInfo(path, blob.size, blob.last_modified.timestamp()))
             if not token:
                 break
@@ -123,7 +122,7 @@ class AzureStore(BucketStore):
 
             return await self._repeat(attempt)
 
-        return self._run(request, prefix)
+        return self._run_listing(request, prefix)
 
     async def _upload(self, fs: Any, key: str, body: bytes, *, overwrite: bool) -> None:
         await self._repeat(
@@ -171,6 +170,8 @@ class AzureStore(BucketStore):
 
         code = str(getattr(error, "error_code", None) or type(error).__name__)
         if isinstance(error, exceptions.HttpResponseError) and error.status_code:
+            if error.status_code == 404 and not getattr(error, "error_code", None):
+                return not_the_bucket(code)
             return Failed(code, error.status_code, no_bucket=code in _NO_CONTAINER)
         if isinstance(error, exceptions.ClientAuthenticationError):
             return Failed(code, 401)

@@ -21,7 +21,7 @@ import fsspec.asyn
 
 from chunkstore.errors import (
     ObjectNotFound,
-    OutcomeUnknown,
+    PutUnknown,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -70,6 +70,11 @@ class Failed(Exception):
         if self.status == 0:
             return StorageRefused, "the request could not be made: check the storage options"
         return StorageError, "the storage refused the request: look up the code"
+
+
+def not_the_bucket(code: str = "NotAListing") -> Failed:
+    """An answer that no bucket gives, so that something in between has given it: a proxy, a balancer, a login page."""
+    return Failed(code or "NoCode", transient=True)
 
 
 class BucketStore(Store):
@@ -154,7 +159,7 @@ class BucketStore(Store):
     # -- what they share
 
     def _key(self, path: str) -> str:
-        check_path(path)
+        self._check_path(path)
         return self._base + path
 
     async def _read_one(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
@@ -179,7 +184,7 @@ class BucketStore(Store):
         except StorageError:
             if not failed.doubtful and failed.status not in (409, 412):
                 raise self._error(failed, path) from None
-            raise OutcomeUnknown(
+            raise PutUnknown(
                 f"{self.root}: it is not known whether {path!r} was made ({failed.code}): put the same bytes again"
             ) from None
         return Outcome.MINE if stored == token else Outcome.ANOTHERS
@@ -205,6 +210,14 @@ class BucketStore(Store):
         except Failed as error:
             failed = error
         raise self._error(failed, path)
+
+    def _run_listing(self, request: Callable[[Any], Awaitable[_Result]], prefix: str) -> _Result:
+        """Ask for a page of a listing. "Not found" is no answer of a bucket to that (P2)."""
+        try:
+            return self._send(request)
+        except Failed as error:
+            failed = not_the_bucket(error.code) if error.is_absent else error
+        raise self._error(failed, prefix)
 
     def _send(self, request: Callable[[Any], Awaitable[_Result]]) -> _Result:
         """Carry out `request` on the filesystem's event loop; raises Failed."""
@@ -235,7 +248,7 @@ class BucketStore(Store):
     def _failed(self, error: Exception) -> Failed:
         if isinstance(error, Failed):
             return error
-        if isinstance(error, TypeError):  # names the option that nobody knows
+        if isinstance(error, TypeError):  # names the unknown option
             return Failed(str(error))
         return self._failure(error)
 

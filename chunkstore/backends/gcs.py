@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import io
 import json
 import os
@@ -17,16 +18,14 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from chunkstore.backends.bucket import BucketStore, Failed
-from chunkstore.errors import Unsupported
+from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
-_MOST_SOURCES = 32  # of one compose
 _PAGE = 1000  # objects that one request lists
 _DELETES = 64  # requests at once
 _CONNECT_TIMEOUT = 10.0
 _FACTS = MappingProxyType({"fields": "size,timeCreated"})
-_FIELDS = "nextPageToken,items(name,size,timeCreated)"
+_FIELDS = "kind,nextPageToken,items(name,size,timeCreated)"
 
 
 class GcsStore(BucketStore):
@@ -34,7 +33,6 @@ class GcsStore(BucketStore):
 
     scheme = "gs"
     package = "gcsfs"
-    can_concat = True
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
@@ -52,20 +50,6 @@ class GcsStore(BucketStore):
             failed = error
         return self._settle(path, token, failed)
 
-    def concat(self, path: str, sources: Sequence[str]) -> None:
-        key = self._key(path)
-        wanted = [{"name": self._key(source)} for source in sources]
-        if not wanted:
-            return self.put(path, b"")
-        if len(wanted) > _MOST_SOURCES:
-            raise Unsupported(
-                f"{self.root}: cannot join more than {_MOST_SOURCES} objects at once into {path!r}: join some of them "
-                "first, or read them and put them as one"
-            )
-        request = json.dumps({"sourceObjects": wanted, "destination": {"contentType": "application/octet-stream"}})
-        place = f"{self._place(key)}/compose"
-        self._run(lambda fs: self._request(fs, "POST", place, body=request.encode(), kind="application/json"), path)
-
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
         infos: list[ObjectInfo] = []
@@ -77,7 +61,7 @@ class GcsStore(BucketStore):
             page = self._list_page(prefix, maxResults=str(wanted), **place, **token)
             for entry in page.get("items", ()):
                 path = entry["name"].removeprefix(self._base)
-                if path > after and not path.endswith("/"):  # consoles make objects that stand for folders
+                if path > after and self._can_name(path):
                     infos.append(ObjectInfo(path, int(entry["size"]), _seconds(entry["timeCreated"])))
             if "nextPageToken" not in page:
                 break
@@ -107,7 +91,16 @@ class GcsStore(BucketStore):
     def _list_page(self, prefix: str, **query: str) -> Any:
         place = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
         wanted = {"prefix": self._base + prefix, "fields": _FIELDS, **query}
-        return json.loads(self._run(lambda fs: self._request(fs, "GET", place, query=wanted), prefix))
+
+        async def request(fs: Any) -> Any:
+            answer = await self._request(fs, "GET", place, query=wanted)
+            with contextlib.suppress(ValueError):
+                page = json.loads(answer)
+                if isinstance(page, dict) and page.get("kind") == "storage#objects":
+                    return page
+            raise not_the_bucket()
+
+        return self._run_listing(request, prefix)
 
     async def _upload(self, fs: Any, key: str, body: bytes, **conditions: str) -> bytes:
         place = f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"

@@ -12,17 +12,19 @@ from __future__ import annotations
 import builtins
 import contextlib
 import errno
+import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import fsspec
 
+from chunkstore.backends.tree import walk
 from chunkstore.errors import (
     ObjectNotFound,
-    OutcomeUnknown,
+    PutUnknown,
     StorageError,
     StorageFull,
     StorageRefused,
@@ -46,6 +48,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NEVER = (NotImplementedError, PermissionError, TypeError, ValueError, AttributeError)
 
 _Result = TypeVar("_Result")
+_Facts: TypeAlias = tuple[int, float]
 
 
 class GenericStore(Store):
@@ -53,15 +56,11 @@ class GenericStore(Store):
 
     remote = True
     can_append = False
-    can_concat = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self._protocol, _, place = url.partition("://")
-        authority, _, rest = place.partition("/")
-        user, marked, host = authority.rpartition("@")
-        if ":" in user:
-            raise StorageRefused("the root's URL holds a password: give credentials as storage options")
-        self.root = f"{self._protocol}://{user}{marked}{host}/{rest}".rstrip("/")
+        host, _, rest = place.partition("/")
+        self.root = f"{self._protocol}://{host}/{rest}".rstrip("/")
         if rest.strip("/"):
             check_path(rest.strip("/"))
         self._class = _filesystem_class(self._protocol)
@@ -76,9 +75,14 @@ class GenericStore(Store):
 
         def read(fs: Any) -> bytes:
             # What lies in an empty range, or behind the end, is something else to each of them.
-            size = _facts(fs, name)[0]
+            size = self._facts(fs, name)[0]
             stop = size if end is None else min(end, size)
-            return bytes(fs.cat_file(name, start=start, end=stop)) if start < stop else b""
+            if start >= stop:
+                return b""
+            data = bytes(fs.cat_file(name, start=start, end=stop))
+            if len(data) != stop - start:  # cut off in the middle, or just overwritten
+                raise ConnectionError(f"{len(data)} bytes of {stop - start}")
+            return data
 
         return self._run(read, path)
 
@@ -93,6 +97,7 @@ class GenericStore(Store):
         body = bytes(joined(data))
         try:
             with self._filesystem() as fs:
+                self._check_folder(fs, name.rpartition("/")[0])
                 self._in_folder_of(fs, name, lambda: self._create(fs, name, body))
             return Outcome.MINE
         except StorageError:
@@ -103,26 +108,17 @@ class GenericStore(Store):
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
-        folder = f"{self._base}/{prefix}".rstrip("/")
 
         def find(fs: Any) -> list[ObjectInfo]:
             fs.invalidate_cache()
-            try:
-                found = fs.find(folder, detail=True)
-            except _ABSENT:
-                return []
-            infos = []
-            for name, info in found.items():
-                path = self._path(str(name))
-                if path is not None and path > after and path.startswith(prefix) and info["type"] == "file":
-                    infos.append(ObjectInfo(path, info["size"], _modified(fs, info)))
-            return sorted(infos, key=lambda info: info.path)[:limit]
+            found = walk(lambda folder: self._look(fs, folder, seen=folder != prefix), prefix, after)
+            return [ObjectInfo(path, *facts) for path, facts in itertools.islice(found, limit)]
 
         return self._run(find, prefix)
 
     def stat(self, path: str) -> ObjectInfo:
         name = self._name(path)
-        return ObjectInfo(path, *self._run(lambda fs: _facts(fs, name), path))
+        return ObjectInfo(path, *self._run(lambda fs: self._facts(fs, name), path))
 
     def delete(self, paths: Sequence[str]) -> None:
         names = [self._name(path) for path in paths]
@@ -130,12 +126,10 @@ class GenericStore(Store):
         def remove(fs: Any, name: str) -> None:
             try:
                 fs.rm_file(name)
-            except _ABSENT:
-                return
-            except OSError:
-                with contextlib.suppress(*_ABSENT):  # a folder is no object, and cannot be deleted
-                    _facts(fs, name)
-                    raise
+            except Exception as error:
+                if self._is_absence(error) or self._has_no_object(fs, name):
+                    return
+                raise
 
         for path, name in zip(paths, names, strict=True):
             self._run(lambda fs, name=name: remove(fs, name), path)  # type: ignore[misc]
@@ -159,10 +153,92 @@ class GenericStore(Store):
         """Make or overwrite an object."""
         fs.pipe_file(name, body)
 
-    def _path(self, name: str) -> str | None:
-        """The path of the object that is found under a name, None if it is none of ours."""
-        place = f"{self._base}/"
-        return name.removeprefix(place) if name.startswith(place) else None
+    def _look(self, fs: Any, prefix: str, seen: bool) -> Iterator[tuple[str, _Facts]]:
+        """What lies in the folder `prefix`: objects, and folders with a final "/"."""
+        place = f"{self._base}/{prefix}"
+        for info in self._listed(fs, place.rstrip("/"), seen):
+            name = str(info["name"]).rstrip("/").removeprefix(place)
+            path = f"{prefix}{name}"
+            if "/" in name or not name or self._is_ours(path):  # the folder itself, or the file that is there instead
+                continue
+            kind = "link" if info.get("islink") else info["type"]
+            if kind not in ("file", "directory"):
+                self.pass_over(path, "a symbolic link" if kind == "link" else "neither a file nor a folder")
+            elif self._can_name(path):
+                yield (f"{path}/", (0, 0.0)) if kind == "directory" else (path, (info["size"], _modified(fs, info)))
+
+    def _listed(self, fs: Any, folder: str, seen: bool) -> builtins.list[Mapping[str, Any]]:
+        """What a folder holds: nothing if there is none, of which the folder above is the witness.
+
+        That a folder is not found is what some filesystems say of any failure (P2). `seen`: it was there a moment ago.
+        """
+        for _ in range(_FOLDER_TRIES):
+            try:
+                return self._ls(fs, folder)
+            except Exception as error:
+                if not self._is_absence(error):
+                    raise
+            if self._has_no_folder(fs, folder, seen):
+                return []
+        raise StorageUnavailable(
+            f"{self.root}: the folder {folder!r} is there, and is not found when it is to be listed: try again"
+        )
+
+    def _has_no_folder(self, fs: Any, folder: str, seen: bool) -> bool:
+        """Whether the folder above lists no such folder. That the root is absent is believed: it may be new."""
+        above = folder.rpartition("/")[0]
+        if not above.startswith(self._base):
+            return not seen
+        return not any(
+            info["type"] == "directory" and str(info["name"]).rstrip("/") == folder
+            for info in self._listed(fs, above, seen)
+        )
+
+    def _ls(self, fs: Any, folder: str) -> builtins.list[Mapping[str, Any]]:
+        """What a folder holds, complete: fsspec's `find` and `walk` leave out what they cannot list."""
+        return list(fs.ls(folder, detail=True))
+
+    def _facts(self, fs: Any, name: str) -> _Facts:
+        """Size and time of an object; FileNotFoundError if there is none."""
+        fs.invalidate_cache()
+        info = fs.info(name)
+        if info.get("islink") or info["type"] == "link":
+            raise self._link_at(name)
+        if info["type"] != "file":
+            raise FileNotFoundError
+        return info["size"], _modified(fs, info)
+
+    def _link_at(self, name: str) -> StorageRefused:
+        return StorageRefused(
+            f"{self.root}: {name!r} is a symbolic link, and links below a root are never followed: remove it"
+        )
+
+    def _has_no_object(self, fs: Any, name: str) -> bool:
+        """Whether it is known that there is none, be it because there is a folder in its place."""
+        try:
+            self._facts(fs, name)
+        except Exception as error:
+            if self._is_absence(error):
+                return True
+            raise
+        return False
+
+    def _is_absence(self, failure: Exception) -> bool:
+        return isinstance(self._true_failure(failure), _ABSENT)
+
+    def _true_failure(self, failure: Exception) -> Exception:
+        """The failure of the connection, where a filesystem calls that "not found"."""
+        cause = failure.__cause__
+        hidden = isinstance(failure, _ABSENT) and isinstance(cause, Exception) and self._is_transient(cause)
+        return cause if hidden and isinstance(cause, Exception) else failure
+
+    def _check_folder(self, fs: Any, folder: str) -> bool:
+        """Whether there is such a folder, if that is known. Raises StorageRefused if a link is on the way to it."""
+        return True
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether a path is that of no object, but belongs to the store."""
+        return False
 
     def _name(self, path: str) -> str:
         check_path(path)
@@ -174,7 +250,7 @@ class GenericStore(Store):
             try:
                 return action()
             except FileNotFoundError:
-                with contextlib.suppress(OSError):  # somebody else may be making the same folders
+                with contextlib.suppress(OSError):  # another process may be making the same folders
                     fs.makedirs(name.rpartition("/")[0], exist_ok=True)
         return action()
 
@@ -185,7 +261,7 @@ class GenericStore(Store):
         except StorageError:
             if isinstance(failure, _NEVER):
                 raise self._error(failure, path) from None
-            raise OutcomeUnknown(
+            raise PutUnknown(
                 f"{self.root}: it is not known whether {path!r} was made ({type(failure).__name__}): "
                 "put the same bytes again"
             ) from None
@@ -194,6 +270,7 @@ class GenericStore(Store):
     def _run(self, request: Callable[[Any], _Result], path: str) -> _Result:
         try:
             with self._filesystem() as fs:
+                self._check_folder(fs, f"{self._base}/{path}".rpartition("/")[0])
                 return request(fs)
         except StorageError:
             raise
@@ -212,7 +289,7 @@ class GenericStore(Store):
         try:
             yield fs
         except Exception as error:
-            if self._is_transient(error):
+            if self._is_transient(self._true_failure(error)):
                 self._close_filesystem(fs)
             else:
                 idle.append(fs)
@@ -233,6 +310,7 @@ class GenericStore(Store):
         """What a store says of an exception; its text stays here, for it may hold credentials."""
         kind: type[StorageError] = StorageError
         remedy = "the filesystem refused the request: check the root and the storage options"
+        failure = self._true_failure(failure)
         if isinstance(failure, _ABSENT):
             kind, remedy = ObjectNotFound, "there is no such object"
         elif isinstance(failure, PermissionError):
@@ -258,15 +336,6 @@ def _filesystem_class(protocol: str) -> Any:
         raise StorageRefused(f"{protocol}:// is not known to fsspec") from None
     except ImportError as error:
         raise StorageRefused(f"{protocol}:// cannot be used here: {error}") from None
-
-
-def _facts(fs: Any, name: str) -> tuple[int, float]:
-    """Size and time of an object; FileNotFoundError if there is none."""
-    fs.invalidate_cache()
-    info = fs.info(name)
-    if info["type"] != "file":
-        raise FileNotFoundError
-    return info["size"], _modified(fs, info)
 
 
 def _modified(fs: Any, info: Mapping[str, Any]) -> float:

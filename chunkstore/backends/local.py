@@ -1,11 +1,15 @@
 """Objects as files of a folder: any POSIX filesystem with hard links, local or shared.
 
-An object is written to a temporary file in `<root>/.tmp/`, synced, and then linked (`put_if_absent`) or renamed (`put`)
-to its name, so readers, and whoever comes after a killed writer, see it whole or not at all. Then its folder is synced.
-Folders made on the way are synced into their parents before anything is put there.
+An object is written to a temporary file in `<root>/_system/tmp/`, synced, and then linked (`put_if_absent`) or renamed
+(`put`) to its name, so readers, and whoever comes after a killed writer, see it whole or not at all. Then its folder is
+synced. Folders made on the way are synced into their parents before anything is put there. Between link and sync others
+see a name that a power failure takes back; whoever acts on what others made calls `sync` first (G3).
 
 An object's time is its inode's change time: linking and renaming set it. The modification time is that of the writing,
 and a process that slept between writing and linking would publish an object that looks old, which W7 must not see.
+
+Symbolic links below the root are never followed (P1), neither to a file nor on the way to one: what they lead to is not
+ours. The root itself may be one. Each process looks at a folder once.
 
 A large object leaves the page cache while it is being written, a piece at a time: whoever syncs a small one meanwhile,
 as every append does, waits behind one piece and not behind all of it.
@@ -21,23 +25,27 @@ import fcntl
 import functools
 import itertools
 import os
+import re
 import stat
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from chunkstore.backends.tree import walk
 from chunkstore.errors import (
     InvalidOffset,
     ObjectNotFound,
     ObjectReadOnly,
-    OutcomeUnknown,
+    PutUnknown,
     StorageError,
     StorageFull,
     StorageRefused,
     StorageUnavailable,
 )
+from chunkstore.paths import TEMPORARY
 from chunkstore.port import (
+    LONGEST_PATH,
     Data,
     ObjectInfo,
     Outcome,
@@ -51,7 +59,8 @@ from chunkstore.port import (
     token_of,
 )
 
-_TEMPORARY = ".tmp"
+_NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
+_TEMPORARY_NAME = re.compile(r"[0-9]+-[0-9a-f]{32}-[0-9]+")
 _ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot be alive, or has to notice
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
@@ -61,6 +70,7 @@ _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
     errno.EDQUOT: (StorageFull, "the disk quota is used up: free some space, then try again"),
     errno.ENOENT: (StorageUnavailable, "its folder or its temporary file vanished during the write: try again"),
     errno.EISDIR: (StorageError, "there is a folder in its place: on a filesystem a path is an object or a folder"),
+    errno.ELOOP: (StorageRefused, "a symbolic link is in its way; links below a root are never followed: remove it"),
     errno.ENOTDIR: (StorageError, "an object is in its way: on a filesystem a path is an object or a folder"),
     errno.ENAMETOOLONG: (StorageError, "the filesystem does not take names this long: use a shorter name"),
     errno.EACCES: (StorageRefused, "no permission: give this user access to the folder"),
@@ -81,6 +91,7 @@ _MOST_BYTES = 512 << 10  # at once; for more, Linux seeks huge pages: up to 4 ti
 _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times changed; macOS has none
 _WAIT_WRITE_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM)  # by this kernel, filesystem, or sandbox
+_NOT_TO_BE_SYNCED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _Result = TypeVar("_Result")
 
 
@@ -89,16 +100,17 @@ class LocalStore(Store):
 
     remote = False
     can_append = True
-    can_concat = False
     can_truncate = True
+    host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
-        self._temporary = f"{self._folder}/{_TEMPORARY}"
+        self._temporary = f"{self._folder}/{TEMPORARY}"
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._known: set[str] = set()  # folders that exist and are synced into their parents
+        self._real: set[str] = {self._folder}  # folders that are no links, nor those on the way to them
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         return self._read_many(path, [Range(path, start, end)])[0]
@@ -137,16 +149,14 @@ class LocalStore(Store):
         made = not os.path.lexists(target) and self._link_new(path, target, data)
         try:
             if not made:
-                with open(target, "rb", buffering=0) as file:
-                    if file.read(len(token)) != token:
-                        return Outcome.ANOTHERS
+                if self._begins(target, len(token)) != token:
+                    return Outcome.ANOTHERS
                 # The attempt that made it may have been killed before it had synced anything.
                 self._make_folder(os.path.dirname(target))
             _sync_folder(os.path.dirname(target))
-        except IsADirectoryError as error:
-            raise self._error(error, path) from error
         except OSError as error:
-            raise self._doubt(error, path) from error
+            known = error.errno in (errno.EISDIR, errno.ELOOP)
+            raise (self._error if known else self._doubt)(error, path) from error
         return Outcome.MINE
 
     def append(self, path: str, offset: int, data: Data) -> None:
@@ -187,11 +197,13 @@ class LocalStore(Store):
 
     def stat(self, path: str) -> ObjectInfo:
         try:
-            found = os.stat(self._file(path))
+            found = os.lstat(self._file(path))
         except _ABSENT:
             raise self._absent(path) from None
         except OSError as error:
             raise self._error(error, path) from error
+        if stat.S_ISLNK(found.st_mode):
+            raise self._error(_link_at(path), path)
         if not stat.S_ISREG(found.st_mode):
             raise self._absent(path)
         return ObjectInfo(path, found.st_size, found.st_ctime)
@@ -213,15 +225,15 @@ class LocalStore(Store):
             except OSError as error:
                 raise self._error(error, folder) from error
 
-    def used_space(self) -> int:
-        folder = self._folder
-        while not os.path.isdir(folder):  # nothing has been put yet
-            folder = os.path.dirname(folder)
+    def sync(self, prefix: str) -> None:
+        check_prefix(prefix)
+        folder = os.path.dirname(self._file(f"{prefix}-"))
         try:
-            found = os.statvfs(folder)
+            _sync_folder(folder)  # those on the way were synced before anything was put there
+        except _ABSENT:
+            return  # nothing is to be seen there
         except OSError as error:
-            raise self._error(error, folder) from error
-        return (found.f_blocks - found.f_bavail) * found.f_frsize
+            raise self._error(error, prefix) from error
 
     def clock(self) -> float:
         try:
@@ -232,13 +244,42 @@ class LocalStore(Store):
                 os.close(fd)
                 _remove(probe)
         except OSError as error:
-            raise self._error(error, _TEMPORARY) from error
+            raise self._error(error, TEMPORARY) from error
 
     def _file(self, path: str) -> str:
         check_path(path)
-        if path.startswith(_TEMPORARY) and path.split("/", 1)[0] == _TEMPORARY:
-            raise ValueError(f"storage path {path!r} lies in {_TEMPORARY}/, which belongs to the store")
-        return f"{self._folder}/{path}"
+        if path.startswith(TEMPORARY) and path[len(TEMPORARY) :][:1] in ("", "/"):
+            raise ValueError(f"storage path {path!r} lies in {TEMPORARY}/, which belongs to the store")
+        file = os.path.join(self._folder, path)  # the folder may be the top one
+        folder = os.path.dirname(file)
+        if folder not in self._real:
+            try:
+                self._check_folder(folder)
+            except OSError as error:
+                raise self._error(error, path) from error
+        return file
+
+    def _check_folder(self, folder: str) -> bool:
+        """Whether there is a folder. Raises OSError if a link is in its place, or on the way to it from the root."""
+        if folder in self._real:
+            return True
+        if not self._check_folder(os.path.dirname(folder)):
+            return False
+        try:
+            found = os.lstat(folder)
+        except _ABSENT:
+            return False
+        if stat.S_ISLNK(found.st_mode):
+            raise _link_at(folder)
+        self._real.add(folder)
+        return True
+
+    def _begins(self, file: str, length: int) -> bytes:
+        fd = os.open(file, os.O_RDONLY | _NO_LINK)
+        try:
+            return _read_open(fd, 0, length)
+        finally:
+            os.close(fd)
 
     def _read_many(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
         """Ranges of one object, which is opened once. Raises ObjectNotFound."""
@@ -249,7 +290,7 @@ class LocalStore(Store):
     def _opened(self, path: str, action: Callable[[int], _Result]) -> _Result:
         """Do something with an object's file. Raises ObjectNotFound."""
         try:
-            fd = os.open(self._file(path), os.O_RDONLY)
+            fd = os.open(self._file(path), os.O_RDONLY | _NO_LINK)
             try:
                 return action(fd)
             finally:
@@ -261,9 +302,9 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def _open_to_change(self, path: str) -> Iterator[tuple[int, int]]:
-        """An object's file, that nobody else changes now, and its size. Raises ObjectNotFound, ObjectReadOnly."""
+        """An object's file, locked against other changes, and its size. Raises ObjectNotFound, ObjectReadOnly."""
         try:
-            fd = os.open(self._file(path), os.O_WRONLY)
+            fd = os.open(self._file(path), os.O_WRONLY | _NO_LINK)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)  # until closed
                 found = os.fstat(fd)
@@ -281,11 +322,11 @@ class LocalStore(Store):
 
     def _is_read_only(self, path: str) -> bool:
         with contextlib.suppress(OSError):
-            return not os.stat(self._file(path)).st_mode & _MAY_WRITE
+            return not os.lstat(self._file(path)).st_mode & _MAY_WRITE
         return False
 
     def _link_new(self, path: str, target: str, data: Parts) -> bool:
-        """Write and link; False if the target exists by now. After an error but OutcomeUnknown it is not made."""
+        """Write and link; False if the target exists by now. After an error but PutUnknown it is not made."""
         try:
             temporary = self._write_temporary(data)
         except OSError as error:
@@ -321,12 +362,21 @@ class LocalStore(Store):
         return fd, name
 
     def _sweep(self, now: float) -> None:
-        """Remove what killed writers left. A writer stopped for longer finds its file gone, and starts again."""
-        with os.scandir(self._temporary) as entries:
-            for entry in entries:
+        """Remove what killed writers left. A writer stopped for longer finds its file gone, and starts again.
+
+        Nothing but files with names as ours have, and in this folder itself: deleting by a link would be elsewhere.
+        """
+        folder = os.open(self._temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+            for name in names:
                 with contextlib.suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_mtime < now - _ABANDONED:
-                        os.unlink(entry.path)
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode) and found.st_mtime < now - _ABANDONED:
+                        os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(folder)
 
     def _in_folder_of(self, file: str, action: Callable[[], _Result]) -> _Result:
         """Carry out what puts `file` into its folder; the folder is made if it is missing, or has vanished since."""
@@ -335,9 +385,17 @@ class LocalStore(Store):
         try:
             return action()
         except FileNotFoundError:
+            self._check_mounted()
             self._known.clear()
             self._make_folder(folder)
             return action()
+
+    def _check_mounted(self) -> None:
+        """Raise StorageUnavailable if the folder that is ours was there and is gone: all else went with it, and what
+        was put into an empty folder in its place would never be seen again."""
+        ours = os.path.dirname(self._temporary)
+        if ours in self._known and not os.path.isdir(ours):
+            raise StorageUnavailable(f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?")
 
     def _make_folder(self, folder: str) -> None:
         if folder in self._known:
@@ -351,45 +409,38 @@ class LocalStore(Store):
             made = True
         except FileExistsError:
             made = False
-        # Below the root also if it existed: who made it may have been killed before the sync.
-        if made or below_root:
-            _sync_folder(parent)
+            if below_root:
+                self._check_folder(folder)
+        # Also if it existed: its maker may have been killed before the sync.
+        sync = _sync_folder if made or below_root else _sync_above_root
+        sync(parent)
         self._known.add(folder)
 
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Objects below a folder in the order of their paths, which is not that of a folder's names: "a.b" < "a/b"."""
-        for path in self._children(prefix, after):
-            if path.endswith("/"):
-                yield from self._walk(path, after)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    found = os.stat(f"{self._folder}/{path}")
+        for path, _ in walk(self._look, prefix, after):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.lstat(f"{self._folder}/{path}")
+                if stat.S_ISREG(found.st_mode):
                     yield ObjectInfo(path, found.st_size, found.st_ctime)
 
-    def _children(self, prefix: str, after: str) -> builtins.list[str]:
-        """Files and, marked by a final "/", folders in a folder, sorted; without those that hold nothing > `after`."""
-        paths = []
-        try:
-            with os.scandir(f"{self._folder}/{prefix}") as entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        path = f"{prefix}{entry.name}/"
-                        if (path > after or after.startswith(path)) and entry.path != self._temporary:
-                            paths.append(path)
-                    elif entry.is_file():
-                        path = prefix + entry.name
-                        if path > after:
-                            paths.append(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        paths.sort()
-        return paths
+    def _look(self, prefix: str) -> Iterator[tuple[str, None]]:
+        """Files and, marked by a final "/", folders in a folder."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._folder}/{prefix}") as all:
+            for entry in all:
+                path = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if path != TEMPORARY and self._can_name(path):
+                        yield f"{path}/", None
+                elif not entry.is_file(follow_symlinks=False):
+                    self.pass_over(path, "a symbolic link" if entry.is_symlink() else "neither a file nor a folder")
+                elif (path.isascii() and len(path) <= LONGEST_PATH) or self._can_name(path):  # nearly all are
+                    yield path, None
 
     def _absent(self, path: str) -> ObjectNotFound:
         return ObjectNotFound(f"{self.root}: there is no object {path!r}")
 
-    def _doubt(self, error: OSError, path: str) -> OutcomeUnknown:
-        return OutcomeUnknown(
+    def _doubt(self, error: OSError, path: str) -> PutUnknown:
+        return PutUnknown(
             f"{self.root}: it is not known whether {path!r} was made ({error.strerror}): put the same bytes there again"
         )
 
@@ -398,9 +449,13 @@ class LocalStore(Store):
         return kind(f"{self.root}: {path!r}: {remedy}")
 
 
+def _link_at(place: str) -> OSError:
+    return OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+
+
 def _read_into(fd: int, start: int, room: memoryview) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise IsADirectoryError
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     filled = 0
     while filled < room.nbytes:
         count = os.preadv(fd, [room[filled:]], start + filled)
@@ -413,7 +468,7 @@ def _read_into(fd: int, start: int, room: memoryview) -> int:
 def _read_open(fd: int, start: int, end: int | None) -> bytes:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise IsADirectoryError
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     stop = found.st_size if end is None else min(end, found.st_size)
     pieces = []
     while start < stop:
@@ -475,6 +530,15 @@ def _sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _sync_above_root(folder: str) -> None:
+    """Sync the folder that the root lies in, if it can be: it may be another user's, or on another filesystem."""
+    try:
+        _sync_folder(folder)
+    except OSError as error:
+        if error.errno not in _NOT_TO_BE_SYNCED:
+            raise
 
 
 def _remove(temporary: str) -> None:

@@ -39,8 +39,8 @@ class MemoryStore(Store):
 
     remote = False
     can_append = True
-    can_concat = False
     can_truncate = True
+    host_clock = True
 
     def __init__(self, folder: str) -> None:
         folder = folder.strip("/")
@@ -114,7 +114,7 @@ class MemoryStore(Store):
         return _now().timestamp()
 
     def _existing(self, paths: Iterable[str]) -> Iterator[ObjectInfo]:
-        for path in paths:
+        for path in filter(self._can_name, paths):
             with contextlib.suppress(ObjectNotFound):
                 yield self.stat(path)
 

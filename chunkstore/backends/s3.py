@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from chunkstore.backends.bucket import BucketStore, Failed
-from chunkstore.errors import StorageRefused, Unsupported
+from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
+from chunkstore.errors import StorageRefused
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _LARGEST_CREATE = 90 * 2**20  # some servers forget the condition when a multipart upload completes: one request
-_SMALLEST_PART = 5 * 2**20  # of a multipart upload, but for its last
-_LARGEST_PART = 5 * 2**30
-_MOST_PARTS = 10_000
 _PAGE = 1000  # objects that one request lists or deletes
 _BODY_TRIES = 3
 _CONFLICT_TRIES = 6
@@ -48,6 +45,8 @@ _REFUSALS = frozenset(
 
 _UNSIGNED = ("NoCredentialsError", "PartialCredentialsError")
 _ELSEWHERE = "AuthorizationHeaderMalformed"  # the region is wrong
+_NO_CODE = ("", "404")  # S3 names one in all its answers but those without a body
+_HEAD = "HeadObject"
 
 
 class S3Store(BucketStore):
@@ -55,7 +54,6 @@ class S3Store(BucketStore):
 
     scheme = "s3"
     package = "s3fs"
-    can_concat = True
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
@@ -82,22 +80,6 @@ class S3Store(BucketStore):
             time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)
         return self._settle(path, token, failed)
 
-    def concat(self, path: str, sources: Sequence[str]) -> None:
-        key = self._key(path)
-        sizes = [self.stat(source).size for source in sources]
-        parts = [self._key(source) for source, size in zip(sources, sizes, strict=True) if size]
-        filled = [size for size in sizes if size]
-        if not parts:
-            return self.put(path, b"")
-        if min(filled[:-1], default=_SMALLEST_PART) < _SMALLEST_PART or max(filled) > _LARGEST_PART:
-            raise Unsupported(
-                f"{self.root}: cannot join into {path!r}: all objects but the last must have {_SMALLEST_PART} bytes or "
-                f"more, and none more than {_LARGEST_PART}: read them and put them as one"
-            )
-        if len(parts) > _MOST_PARTS:
-            raise Unsupported(f"{self.root}: cannot join more than {_MOST_PARTS} objects at once into {path!r}")
-        self._run(lambda fs: self._copy_parts(fs, key, parts), path)
-
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
         infos: list[ObjectInfo] = []
@@ -107,8 +89,7 @@ class S3Store(BucketStore):
             page = self._list_page(prefix, MaxKeys=wanted, **place)
             for entry in page.get("Contents", ()):
                 path = entry["Key"].removeprefix(self._base)
-                # Some servers ignore StartAfter; consoles make objects that stand for folders.
-                if path > after and not path.endswith("/"):
+                if path > after and self._can_name(path):  # some servers ignore StartAfter
                     infos.append(ObjectInfo(path, entry["Size"], _seconds(entry["LastModified"])))
             if not page.get("IsTruncated"):
                 break
@@ -121,10 +102,10 @@ class S3Store(BucketStore):
             names = [{"Key": key} for key in keys[first : first + _PAGE]]
             self._delete_page(names, paths[first])
 
-    def _key(self, path: str) -> str:
+    def _check_path(self, path: str) -> None:
+        super()._check_path(path)
         if "?versionId=" in path:
             raise ValueError(f"storage path {path!r} contains '?versionId=', which s3fs takes for a version")
-        return super()._key(path)
 
     async def _head(self, fs: Any, key: str) -> tuple[int, float]:
         found = await self._call(fs, "head_object", Key=key)
@@ -146,32 +127,14 @@ class S3Store(BucketStore):
                     raise
         raise AssertionError("unreachable")
 
-    async def _copy_parts(self, fs: Any, key: str, sources: Sequence[str]) -> None:
-        upload = await self._call(fs, "create_multipart_upload", Key=key)
-        place = {"Key": key, "UploadId": upload["UploadId"]}
-        try:
-            copies = await asyncio.gather(
-                *(
-                    self._call(
-                        fs,
-                        "upload_part_copy",
-                        PartNumber=number,
-                        CopySource={"Bucket": self._bucket, "Key": source},
-                        **place,
-                    )
-                    for number, source in enumerate(sources, 1)
-                )
-            )
-            parts = [
-                {"PartNumber": number, "ETag": copy["CopyPartResult"]["ETag"]} for number, copy in enumerate(copies, 1)
-            ]
-            await self._call(fs, "complete_multipart_upload", MultipartUpload={"Parts": parts}, **place)
-        except BaseException:
-            await self._call(fs, "abort_multipart_upload", **place)
-            raise
-
     def _list_page(self, prefix: str, **arguments: Any) -> Any:
-        return self._run(lambda fs: self._call(fs, "list_objects_v2", Prefix=self._base + prefix, **arguments), prefix)
+        async def request(fs: Any) -> Any:
+            page = await self._call(fs, "list_objects_v2", Prefix=self._base + prefix, **arguments)
+            if "IsTruncated" not in page or ("NextContinuationToken" not in page and page["IsTruncated"]):
+                raise not_the_bucket()
+            return page
+
+        return self._run_listing(request, prefix)
 
     def _delete_page(self, names: builtins.list[dict[str, str]], path: str) -> None:
         request = {"Objects": names, "Quiet": True}
@@ -202,6 +165,8 @@ class S3Store(BucketStore):
             code = str(response.get("Error", {}).get("Code", type(error).__name__))
             status = int(response["ResponseMetadata"].get("HTTPStatusCode", 0))
             status = {_ELSEWHERE: 301, "RequestTimeout": 408}.get(code, status)
+            if status == 404 and code in _NO_CODE and getattr(error.__cause__ or error, "operation_name", "") != _HEAD:
+                return not_the_bucket(code)
             return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
         code = type(error).__name__
         return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))

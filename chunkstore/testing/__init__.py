@@ -3,6 +3,7 @@
     counting    CountingStore: requests and bytes, for budgets
     faults      FaultStore: fails or crashes at a chosen request, before or after it took effect
     latency     LatencyStore: as slow as a bucket
+    power       Disk: a folder whose power can fail, which knows what was synced
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
     metadata    FlakyMetadataStore: commits that fail, reproducible by their seed
     contracts   StoreContract: what every store must do

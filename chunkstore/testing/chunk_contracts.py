@@ -7,10 +7,9 @@ class TestMyStorage(ChunkStorageContract):
 
 from __future__ import annotations
 
-import os
 import uuid
 
-from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage, ConcatPart
+from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage
 from chunkstore.errors import (
     ChunkAlreadyExists,
     ChunkNotFound,
@@ -23,8 +22,6 @@ from chunkstore.port import Data
 from chunkstore.testing.contracts import BAD_PATHS, refused
 
 CONTENT = bytes(range(250)) * 4
-SMALLEST_PART = 5 * 2**20
-"""Bytes that all parts of a concat but the last must have in some storages."""
 
 
 def new_name(segment: str = "scope/stream/0.#epoch.0") -> str:
@@ -178,73 +175,6 @@ class ChunkStorageContract:
         data[:] = bytes(len(data))
         assert storage.read(handle, 0, 2000) == storage.read(other, 0, 2000) == CONTENT
 
-    # -- joining
-
-    def test_concat(self, storage: ChunkStorage) -> None:
-        bodies = [os.urandom(SMALLEST_PART), os.urandom(SMALLEST_PART + 3), os.urandom(100)]
-        parts = [ConcatPart(storage.create_with_content(new_name(), body).name, len(body)) for body in bodies]
-        target = new_name()
-        if not storage.supports_concat:
-            assert target in str(refused(Unsupported, storage.concat, target, parts))
-            assert not storage.exists(target)
-            return
-        assert storage.concat(target, parts) == sum(map(len, bodies))
-        assert storage.read(storage.open_read(target), 0, 2**24) == b"".join(bodies)
-        assert [storage.info(part.name).length for part in parts] == [len(body) for body in bodies]
-        if storage.supports_append:
-            storage.write(storage.open_write(target), sum(map(len, bodies)), b"more")
-            assert storage.info(parts[2].name).length == 100
-
-    def test_concat_of_one_and_of_none(self, storage: ChunkStorage) -> None:
-        if not storage.supports_concat:
-            return
-        name = storage.create_with_content(new_name(), CONTENT).name
-        target = new_name()
-        assert storage.concat(target, [ConcatPart(name, len(CONTENT))]) == len(CONTENT)
-        assert storage.read(storage.open_read(target), 0, 2000) == CONTENT
-        assert storage.concat(new_name(), []) == 0
-
-    def test_concat_takes_the_lengths_exactly(self, storage: ChunkStorage) -> None:
-        if not storage.supports_concat:
-            return
-        first, last = (storage.create_with_content(new_name(), bytes(SMALLEST_PART)).name for _ in range(2))
-        target = new_name()
-        error = refused(
-            InvalidOffset,
-            storage.concat,
-            target,
-            [ConcatPart(first, SMALLEST_PART), ConcatPart(last, SMALLEST_PART + 1)],
-        )
-        assert (error.expected, error.given) == (SMALLEST_PART, SMALLEST_PART + 1)
-        for lengths in ((SMALLEST_PART - 1, SMALLEST_PART), (SMALLEST_PART, SMALLEST_PART - 1)):
-            parts = [ConcatPart(name, length) for name, length in zip((first, last), lengths, strict=True)]
-            refused(Unsupported, storage.concat, target, parts)
-        refused(ChunkNotFound, storage.concat, target, [ConcatPart(first, SMALLEST_PART), ConcatPart(new_name(), 5)])
-        assert not storage.exists(target)
-
-    def test_concat_makes_a_new_chunk(self, storage: ChunkStorage) -> None:
-        if not storage.supports_concat:
-            return
-        name, taken = (storage.create_with_content(new_name(), CONTENT).name for _ in range(2))
-        assert taken in str(refused(ChunkAlreadyExists, storage.concat, taken, [ConcatPart(name, len(CONTENT))]))
-        assert storage.read(storage.open_read(taken), 0, 2000) == CONTENT
-
-    def test_parts_that_are_too_small_are_joined_or_refused(self, storage: ChunkStorage) -> None:
-        if not storage.supports_concat:
-            return
-        parts = [
-            ConcatPart(storage.create_with_content(new_name(), CONTENT[:size]).name, size) for size in (1, 0, 300, 999)
-        ]
-        target = new_name()
-        try:
-            assert storage.concat(target, parts) == 1300
-        except Unsupported as error:
-            assert target in str(error)
-            assert not storage.exists(target)
-        else:
-            joined = CONTENT[:1] + CONTENT[:300] + CONTENT[:999]
-            assert storage.read(storage.open_read(target), 0, 2000) == joined
-
     # -- cutting off and protecting
 
     def test_truncate(self, storage: ChunkStorage) -> None:
@@ -297,11 +227,6 @@ class ChunkStorageContract:
         assert [info.name for info in storage.list("a/b/")] == names[:3]
         assert [info.name for info in storage.list("", after=names[0], limit=2)] == names[1:3]
         assert storage.list("a/d/") == storage.list("", limit=0) == []
-
-    def test_used_space(self, storage: ChunkStorage) -> None:
-        for _ in range(2):
-            storage.create_with_content(new_name(), bytes(2**20))
-        assert storage.used_space() >= 2**21
 
     def test_errors_are_storage_errors(self, storage: ChunkStorage) -> None:
         refused(StorageError, storage.info, new_name())

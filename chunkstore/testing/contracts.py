@@ -3,15 +3,18 @@
 class TestMyStore(StoreContract):
     @pytest.fixture
     def store(self): return MyStore(…)
+    @pytest.fixture
+    def ways_to_cut(self, store): return [lambda: a_broken_connection_to(store)]
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, StorageError, Unsupported
 from chunkstore.port import LONGEST_PATH, TOKEN, Data, Outcome, Range, Store
@@ -33,6 +36,21 @@ BAD_PATHS = [
 ]
 BODY = bytes(range(200))
 
+NOT_A_LISTING = {
+    "": 200,
+    "<html><body>Please log in</body></html>": 200,
+    "{}": 200,
+    '{"kind": "storage#bucket", "name": "b"}': 200,
+    '<?xml version="1.0"?><Error><Code>InternalError</Code></Error>': 200,
+    '<?xml version="1.0"?><Something/>': 200,
+    "default backend - 404": 404,
+    "<html><body>Not found</body></html>": 404,
+}
+"""What comes from something between here and a bucket's server: the body of an answer, and its HTTP status."""
+
+WaysToCut: TypeAlias = Sequence[Callable[[], AbstractContextManager[Store]]]
+"""Each opens, for a while, a store at the same place of which every listing fails in the middle."""
+
 
 def body(content: bytes = b"content") -> bytes:
     """An object for put_if_absent: a token that is unique, and `content`."""
@@ -49,7 +67,7 @@ def refused(error: type[BaseException], function: Callable[..., object], *argume
 
 
 class StoreContract:
-    """The contract. Whether the store appends and concatenates is taken from what it says of itself."""
+    """The contract. Whether the store appends is taken from what it says of itself."""
 
     # -- whole objects
 
@@ -320,30 +338,6 @@ class StoreContract:
                 store.append("a", 3, b"er")
             assert store.read("a").startswith(b"new")
 
-    def test_used_space(self, store: Store) -> None:
-        store.put("a", b"x" * 2**20)
-        store.put("b/c", b"x" * 2**20)
-        assert store.used_space() >= 2**21
-
-    # -- joining
-
-    def test_concat(self, store: Store) -> None:
-        parts = [os.urandom(5 * 2**20), b"", os.urandom(100)]
-        for number, part in enumerate(parts):
-            store.put(f"part/{number}", part)
-        sources = [f"part/{number}" for number in range(len(parts))]
-        if not store.can_concat:
-            refused(Unsupported, store.concat, "whole", sources)
-            refused(ObjectNotFound, store.read, "whole")
-            return
-        store.concat("whole", sources)
-        assert store.read("whole") == b"".join(parts)
-        assert [store.stat(source).size for source in sources] == [len(part) for part in parts]
-        refused(ObjectNotFound, store.concat, "another", ["part/0", "none"])
-        refused(ObjectNotFound, store.read, "another")
-        store.concat("whole", ["part/1"])
-        assert store.read("whole") == b""
-
     # -- listing
 
     def test_list_is_sorted_by_path(self, store: Store) -> None:
@@ -401,6 +395,19 @@ class StoreContract:
             seen += [info.path for info in page]
         assert seen == paths
 
+    def test_a_listing_that_is_cut_is_an_error(self, store: Store, ways_to_cut: WaysToCut) -> None:
+        """Complete or an error (P2): whoever takes part of a listing, or nothing, for all writes over what is there."""
+        paths = [f"cut/{folder}/{'x' * 60}/{number}" for folder in "abc" for number in range(4)]
+        for path in paths:
+            store.put(path, b"")
+        pages: list[tuple[Any, ...]] = [("",), ("cut/", paths[3], 7)]
+        for way in ways_to_cut:
+            for page in pages:
+                with way() as broken:
+                    error = refused(StorageError, broken.list, *page)
+                    assert not isinstance(error, ObjectNotFound), "nobody may take it for an absent folder"
+        assert [info.path for info in store.list("")] == paths
+
     # -- facts and times
 
     def test_stat_agrees_with_list(self, store: Store) -> None:
@@ -445,9 +452,6 @@ class StoreContract:
                 refused(ValueError, store.append, path, 0, BODY)
             if store.can_truncate:
                 refused(ValueError, store.truncate, path, 0)
-            if store.can_concat:
-                refused(ValueError, store.concat, path, ["a"])
-                refused(ValueError, store.concat, "a", [path])
         assert store.list("") == []
 
     def test_the_longest_path(self, store: Store) -> None:

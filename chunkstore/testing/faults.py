@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
-from chunkstore.errors import OutcomeUnknown, StorageError, StorageUnavailable
+from chunkstore.errors import PutUnknown, StorageError, StorageUnavailable
 from chunkstore.port import Data, Store
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 
@@ -56,7 +56,7 @@ class FaultStore(WrappingStore):
     """Carries out requests unless `plan` names a fault for them. `plan` may be replaced at any time.
 
     Only requests with one of `verbs` (None: all) have numbers and can have faults; `passed` is how many there were.
-    A failed `put_if_absent` raises OutcomeUnknown, whether it took effect or not, any other verb StorageUnavailable.
+    A failed `put_if_absent` raises PutUnknown, whether it took effect or not, any other verb StorageUnavailable.
     After a crash every request of any verb raises Crashed.
     """
 
@@ -98,7 +98,7 @@ class FaultStore(WrappingStore):
                 call_partway()
         if fault.crash:
             raise Crashed(request)
-        kind = OutcomeUnknown if request.verb == "put_if_absent" else StorageUnavailable
+        kind = PutUnknown if request.verb == "put_if_absent" else StorageUnavailable
         raise kind(f"{self.root}: injected fault, {fault.when} {request.verb} of {', '.join(request.paths)}: try again")
 
     def _fault(self, request: Request) -> Fault | None:

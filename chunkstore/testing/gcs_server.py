@@ -1,7 +1,7 @@
 """A small Google Cloud Storage for tests, in memory, on a free port of this machine, in a process of its own.
 
-It speaks the part of the JSON API that stores need: buckets, uploads with one request, downloads of ranges, listings,
-compose and delete. Unlike what can be installed, it honours preconditions on generations, of which 0 means that there
+It speaks the part of the JSON API that stores need: buckets, uploads with one request, downloads of ranges, listings
+and delete. Unlike what can be installed, it honours preconditions on generations, of which 0 means that there
 must be no object: requests are carried out one after the other.
 """
 
@@ -20,7 +20,6 @@ from urllib.parse import parse_qs
 from chunkstore.testing import servers, wsgi_server
 
 _LONGEST_NAME = 1024
-_MOST_SOURCES = 32
 _LARGEST_PAGE = 1000
 
 
@@ -87,8 +86,6 @@ class _Service:
             return _as_json(self._upload(bucket, objects, query, environ.get("CONTENT_TYPE", ""), body))
         if name is None and method == "GET":
             return _as_json(_list(bucket, objects, query))
-        if name is not None and method == "POST" and name.endswith("/compose"):
-            return _as_json(self._compose(bucket, objects, name.removesuffix("/compose"), query, json.loads(body)))
         if name is not None and method == "GET":
             found = _found(bucket, objects, name, query)
             if query.get("alt") == "media" or path.startswith("/download"):
@@ -122,15 +119,6 @@ class _Service:
             name, content = query["name"], body
         else:
             raise _Refused(501, "this server takes uploads of type media and multipart only")
-        return self._store(bucket, objects, name, query, content)
-
-    def _compose(
-        self, bucket: str, objects: dict[str, _Object], name: str, query: dict[str, str], wanted: dict[str, Any]
-    ) -> dict[str, Any]:
-        sources = wanted["sourceObjects"]
-        if not 1 <= len(sources) <= _MOST_SOURCES:
-            raise _Refused(400, f"The number of source components provided ({len(sources)}) is not from 1 to 32.")
-        content = b"".join([_found(bucket, objects, source["name"], {}).content for source in sources])
         return self._store(bucket, objects, name, query, content)
 
     def _store(

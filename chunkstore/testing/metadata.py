@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from chunkstore.errors import OutcomeUnknown, StorageError
-from chunkstore.metadata_store import CACHE_SIZE, MemoryMetadataStore, MemoryTable
-from chunkstore.records import Record
+from chunkstore.errors import PutUnknown, StorageError
+from chunkstore.metadata.records import Record
+from chunkstore.metadata.store import CACHE_SIZE, Companions, MemoryMetadataStore, MemoryTable
 
 
 class FlakyMetadataStore(MemoryMetadataStore):
     """Records in memory, and commits with faults. The share of commits that meet each fault is from 0 to 1.
 
-    `fail_before`: nothing is stored. `fail_after`: it is stored, and the response is lost. Both raise OutcomeUnknown,
+    `fail_before`: nothing is stored. `fail_after`: it is stored, and the response is lost. Both raise PutUnknown,
     and the committer cannot tell them apart. `faults` counts those met so far. `fence`, once set, is what every commit
     raises: the log has passed to another owner, and nothing is stored.
     """
@@ -34,14 +34,16 @@ class FlakyMetadataStore(MemoryMetadataStore):
         self.faults = 0
         self._random = random.Random(seed)
 
-    def _store(self, changes: Mapping[str, Record | None], expected: Mapping[str, int]) -> dict[str, int]:
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
         if self.fence is not None:
             raise self.fence
         if self._meets(self.fail_before):
-            raise OutcomeUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
-        versions = super()._store(changes, expected)
+            raise PutUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
+        versions = super()._store(changes, expected, companions)
         if self._meets(self.fail_after):
-            raise OutcomeUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
+            raise PutUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
         return versions
 
     def _meets(self, share: float) -> bool:

@@ -11,15 +11,22 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore.errors import InvalidRecord, MetadataConflict
-from chunkstore.metadata_store import MetadataStore
-from chunkstore.records import ChunkRecord, IndexBlockRecord, Record, SegmentRecord, Status, segment_key
+from chunkstore.metadata.records import (
+    ChunkRecord,
+    IndexBlockRecord,
+    Record,
+    RecordStatus,
+    StoredSegmentRecord,
+    segment_key,
+)
+from chunkstore.metadata.store import MetadataStore
 from chunkstore.testing.contracts import refused
 
-SEGMENT = SegmentRecord(
+SEGMENT = StoredSegmentRecord(
     "scope/stream/0.#epoch.0",
     length=300,
     chunk_count=2,
-    status=Status.ACTIVE | Status.ATOMIC_WRITES,
+    status=RecordStatus.ACTIVE | RecordStatus.ATOMIC_WRITES,
     max_rolling_length=2**27,
     first_chunk="c0",
     last_chunk="c1",
@@ -70,7 +77,7 @@ class MetadataStoreContract:
             metadata.evict_all()
 
     def test_a_segment_and_a_chunk_may_have_one_name(self, metadata: MetadataStore) -> None:
-        segment = SegmentRecord("same", 5, 1, first_chunk="same", last_chunk="same")
+        segment = StoredSegmentRecord("same", 5, 1, first_chunk="same", last_chunk="same")
         put(metadata, segment, ChunkRecord("same", 5))
         metadata.evict_all()
         with metadata.begin() as transaction:
@@ -151,16 +158,6 @@ class MetadataStoreContract:
             refused(RuntimeError, transaction.put, CHUNKS[0])
             refused(RuntimeError, transaction.delete, "c0")
             transaction.commit()
-
-    def test_versions_tell_who_is_under_way(self, metadata: MetadataStore) -> None:
-        with metadata.begin() as first, metadata.begin() as second:
-            assert first.version < second.version
-            assert metadata.is_active(first.version)
-            first.put(CHUNKS[0])
-            first.commit()
-            assert not metadata.is_active(first.version)
-            assert metadata.is_active(second.version)
-        assert not metadata.is_active(second.version)
 
     def test_a_record_of_another_kind(self, metadata: MetadataStore) -> None:
         put(metadata, *RECORDS)

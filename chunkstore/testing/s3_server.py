@@ -32,6 +32,6 @@ class S3Server(wsgi_server.WsgiServer):
 
 
 if __name__ == "__main__":
-    from moto.server import create_backend_app
+    from moto.moto_server.werkzeug_app import create_backend_app
 
     wsgi_server.run_wsgi_server(create_backend_app("s3"))

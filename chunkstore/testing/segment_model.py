@@ -16,22 +16,25 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from unittest import mock
 
-from chunkstore.chunk_list import ChunkList, WrittenChunk
 from chunkstore.chunk_names import made_for
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunks import ChunkStorage
+from chunkstore.collection.garbage import GarbageCollector, GarbageConfig
 from chunkstore.errors import StorageError
-from chunkstore.garbage import GarbageCollector, GarbageConfig, GarbageKind, StoreGarbageQueue
-from chunkstore.metadata_store import MemoryMetadataStore, MemoryTable
+from chunkstore.metadata.garbage import GarbageKind
+from chunkstore.metadata.records import ChunkRecord, Record, RecordStatus, StoredSegmentRecord, decode, segment_key
+from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
 from chunkstore.metrics import Metrics
 from chunkstore.port import Data, Parts, Store
-from chunkstore.records import ChunkRecord, SegmentRecord, Status, decode, segment_key
-from chunkstore.segment_errors import SegmentError, StorageNotPrimary
-from chunkstore.segment_reads import ReadConfig, SegmentReads
-from chunkstore.segments import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
+from chunkstore.segments.copying import copy_chunks
+from chunkstore.segments.errors import SegmentError, StorageNotPrimary
+from chunkstore.segments.reads import ReadConfig, SegmentReads
+from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.testing.garbage import StoreGarbageQueue
 from chunkstore.testing.metadata import FlakyMetadataStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
@@ -90,11 +93,13 @@ class SleepyMetadataStore(FlakyMetadataStore):
 
     sleep: Callable[[], None] | None = None
 
-    def _store(self, changes: dict, expected: dict) -> dict[str, int]:  # type: ignore[type-arg, override]
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
         sleep, self.sleep = self.sleep, None
         if sleep is not None:
             sleep()
-        return super()._store(changes, expected)
+        return super()._store(changes, expected, companions)
 
 
 @dataclass
@@ -139,7 +144,7 @@ class SegmentSimulation:
         """All steps, and a last collection that must leave nothing behind. Raises Violation."""
         names = random.Random(self.seed)  # they decide what comes first in a queue, so they must be the same again
         try:
-            with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
+            with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):  # noqa: PT008
                 for _ in range(self.steps):
                     self.step()
                 self.end()
@@ -200,7 +205,7 @@ class SegmentSimulation:
             raise Violation(f"garbage is left: {sorted(left)}")
         records = {type(record).__name__ + " " + key for key, record in self.oracle.records()}
         for name in self.state:
-            records -= {f"SegmentRecord {name}$segment"} | self.records_of(name)
+            records -= {f"StoredSegmentRecord {name}$segment"} | self.records_of(name)
         if records:
             raise Violation(f"records are left: {sorted(records)}")
 
@@ -224,7 +229,6 @@ class SegmentSimulation:
             relocate_min=8,
             relocate_max=64,
             relocate_percent=60,
-            copy_buffer=4,
             garbage_delay=DELAY,
             transaction_batch=3,
         )
@@ -342,12 +346,12 @@ class SegmentSimulation:
                 return
             first = self.random.randrange(len(layout) - 1)
             run = layout[first : self.random.randint(first + 2, len(layout))]
-            new = instance.segments.track_new_chunk(name, run[0].start)
-            pieces = [instance.chunks.read(ChunkHandle(p.chunk.name, True), 0, p.chunk.length) for p in run]
-            instance.chunks.create_with_content(new.name, pieces)
-            old = [placed.chunk.name for placed in run]
-            length = run[-1].end - run[0].start
-            instance.segments.replace_chunks(SegmentHandle(name, False), run[0].start, old, run[0].start, new, length)
+            (new,) = instance.segments.track_new_chunks(name, [run[0].start])
+            sources = [WrittenChunk(p.chunk.name, p.chunk.length, p.chunk.checksums) for p in run]
+            checksums = copy_chunks(instance.chunks, name, sources, new.name)
+            old, length = [placed.chunk.name for placed in run], run[-1].end - run[0].start
+            handle = SegmentHandle(name, False)
+            instance.segments.replace_chunks(handle, run[0].start, old, new, length, checksums)
 
         self.attempt(instance, f"merge chunks of {name}", act, lambda state: None, changes=False)
 
@@ -424,7 +428,7 @@ class SegmentSimulation:
             raise Violation(f"{what} by an instance that is fenced")
         for record in self.segment_records():
             changed = self.state.get(record.name) != before.get(record.name)
-            if record.status & Status.ACTIVE and changed and record.owner_epoch != instance.epoch:
+            if record.status & RecordStatus.ACTIVE and changed and record.owner_epoch != instance.epoch:
                 raise Violation(f"{what} by epoch {instance.epoch}, and it belongs to {record.owner_epoch}")
 
     def require(self, condition: bool) -> None:
@@ -461,9 +465,10 @@ class SegmentSimulation:
                 if chunk.name in live:
                     raise Violation(f"chunk {chunk.name!r} belongs to two segments")
                 live.add(chunk.name)
-                if chunk.name not in stored or len(stored[chunk.name]) < chunk.length:
+                missing = chunk.name not in stored or len(stored[chunk.name]) < chunk.length
+                if missing and record.status & RecordStatus.ACTIVE:  # of a deleted one the objects go first
                     raise Violation(f"chunk {chunk.name!r} has fewer bytes than the {chunk.length} that count")
-            if record.status & Status.ACTIVE:
+            if record.status & RecordStatus.ACTIVE:
                 self.check_content(record, b"".join(stored[chunk.name][: chunk.length] for chunk in chunks))
                 if record.owner_epoch < self.epochs.get(record.name, 0):
                     raise Violation(f"{record.name} went back to epoch {record.owner_epoch}")
@@ -475,7 +480,7 @@ class SegmentSimulation:
         if forgotten:
             raise Violation(f"no metadata and no queue names {sorted(forgotten)}")
 
-    def check_list(self, record: SegmentRecord) -> list[ChunkRecord]:
+    def check_list(self, record: StoredSegmentRecord) -> list[ChunkRecord]:
         """The segment's chunks; list, counts and index must agree."""
         record.check_invariants()
         with self.oracle.begin(read_only=True) as transaction:
@@ -492,26 +497,26 @@ class SegmentSimulation:
                         )
             return chunks
 
-    def check_content(self, record: SegmentRecord, content: bytes) -> None:
+    def check_content(self, record: StoredSegmentRecord, content: bytes) -> None:
         model = self.state[record.name]
         if content[record.start_offset - record.first_chunk_start :] != model.content[model.start :]:
             raise Violation(f"{record.name} holds {content!r} from {record.first_chunk_start}, the model has {model}")
         if content and not model.content.endswith(content):
             raise Violation(f"{record.name} holds bytes that nobody wrote there: {content!r}")
 
-    def segment_records(self) -> Iterator[SegmentRecord]:
+    def segment_records(self) -> Iterator[StoredSegmentRecord]:
         for key, (_, data) in list(self.table.rows.items()):
             if key == segment_key(key.removesuffix(segment_key(""))):
                 record = decode(data)
-                assert isinstance(record, SegmentRecord)
+                assert isinstance(record, StoredSegmentRecord)
                 yield record
 
     def state_of_table(self) -> dict[str, tuple[int, int, bool]]:
         """Length, start and sealed of each segment that the metadata has."""
         return {
-            record.name: (record.length, record.start_offset, bool(record.status & Status.SEALED))
+            record.name: (record.length, record.start_offset, bool(record.status & RecordStatus.SEALED))
             for record in self.segment_records()
-            if record.status & Status.ACTIVE
+            if record.status & RecordStatus.ACTIVE
         }
 
     @staticmethod

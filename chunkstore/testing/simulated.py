@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
 
-from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, OutcomeUnknown, StorageUnavailable
+from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, PutUnknown, StorageUnavailable
 from chunkstore.port import (
     Data,
     ObjectInfo,
@@ -36,8 +36,8 @@ class SimulatedStore(Store):
     """An in-memory store with faults. The share of requests that meet each fault is from 0 to 1 and may be changed.
 
     `fail_before`: the request is lost, nothing happens. `fail_after`: it takes effect, the response is lost. Both raise
-    StorageUnavailable, or OutcomeUnknown for put_if_absent. `conflict`: put_if_absent is told to come back later until
-    it gives up: OutcomeUnknown, and no effect. `late`: put, put_if_absent and delete raise the same errors, and take
+    StorageUnavailable, or PutUnknown for put_if_absent. `conflict`: put_if_absent is told to come back later until
+    it gives up: PutUnknown, and no effect. `late`: put, put_if_absent and delete raise the same errors, and take
     effect between later requests, or at `arrive()`: a request that was on its way when its sender gave up.
 
     `arrivals` is the share of requests before which one that is on its way takes effect; 0 keeps all until `arrive()`.
@@ -53,7 +53,6 @@ class SimulatedStore(Store):
         conflict: float = 0.0,
         late: float = 0.0,
         can_append: bool = True,
-        can_concat: bool = False,
         can_truncate: bool = True,
         remote: bool = False,
         now: float = 1_000_000_000.0,
@@ -64,7 +63,6 @@ class SimulatedStore(Store):
         self.conflict = conflict
         self.late = late
         self.can_append = can_append
-        self.can_concat = can_concat
         self.can_truncate = can_truncate
         self.remote = remote
         self.now = now
@@ -107,7 +105,7 @@ class SimulatedStore(Store):
                     raise StorageUnavailable(f"{self.root}: told to come back later, until it gave up: try again")
                 return self._request(attempt, may_be_late=True)
             except StorageUnavailable as error:
-                raise OutcomeUnknown(f"{error}, with the same bytes at {path!r}") from None
+                raise PutUnknown(f"{error}, with the same bytes at {path!r}") from None
 
     def append(self, path: str, offset: int, data: Data) -> None:
         if not self.can_append:
@@ -123,18 +121,6 @@ class SimulatedStore(Store):
             self._store(path, before + content)
 
         return self._request(attempt)
-
-    def concat(self, path: str, sources: Sequence[str]) -> None:
-        if not self.can_concat:
-            return super().concat(path, sources)
-        for name in (path, *sources):
-            check_path(name)
-
-        def attempt() -> None:
-            self._store(path, b"".join(self._found(source)[0] for source in sources))
-            self._read_only.discard(path)
-
-        self._request(attempt)
 
     def truncate(self, path: str, length: int) -> None:
         if not self.can_truncate:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import abc
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
 
-WRITES = frozenset({"put", "put_if_absent", "append", "concat", "truncate", "set_read_only", "delete"})
+WRITES = frozenset({"put", "put_if_absent", "append", "truncate", "set_read_only", "delete"})
 """The verbs that change what is stored."""
 
 Result = TypeVar("Result")
 
 
 class Request(NamedTuple):
-    """One call of a verb. `paths` are the objects named (for `list` the prefix), `sent` the bytes of data given."""
+    """One call of a verb. `paths` are the objects named (for `list` the prefix, for what is about no object
+    ""), `sent` the bytes of data given."""
 
     verb: str
     paths: tuple[str, ...]
@@ -31,8 +32,8 @@ class WrappingStore(Store):
         self.root = inner.root
         self.remote = inner.remote
         self.can_append = inner.can_append
-        self.can_concat = inner.can_concat
         self.can_truncate = inner.can_truncate
+        self.host_clock = inner.host_clock
 
     @abc.abstractmethod
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
@@ -59,9 +60,6 @@ class WrappingStore(Store):
         request = Request("append", (path,), memoryview(data).nbytes)
         return self._carry_out(request, lambda: self.inner.append(path, offset, data))
 
-    def concat(self, path: str, sources: Sequence[str]) -> None:
-        return self._carry_out(Request("concat", (path, *sources)), lambda: self.inner.concat(path, sources))
-
     def truncate(self, path: str, length: int) -> None:
         return self._carry_out(Request("truncate", (path,)), lambda: self.inner.truncate(path, length))
 
@@ -77,11 +75,17 @@ class WrappingStore(Store):
     def delete(self, paths: Sequence[str]) -> None:
         return self._carry_out(Request("delete", tuple(paths)), lambda: self.inner.delete(paths))
 
-    def used_space(self) -> int:
-        return self._carry_out(Request("used_space", ()), self.inner.used_space)
+    def sync(self, prefix: str) -> None:
+        self.inner.sync(prefix)  # no request where requests cost anything
+
+    def pass_over(self, name: str, what: str) -> None:
+        self.inner.pass_over(name, what)
+
+    def passed_over(self) -> Mapping[str, str]:
+        return self.inner.passed_over()
 
     def clock(self) -> float:
-        return self._carry_out(Request("clock", ()), self.inner.clock)
+        return self._carry_out(Request("clock", ("",)), self.inner.clock)
 
     def close(self) -> None:
         self.inner.close()

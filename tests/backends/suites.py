@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +20,8 @@ from chunkstore import Store, open_store
 from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
 from chunkstore.testing.chunk_contracts import ChunkStorageContract
-from chunkstore.testing.contracts import StoreContract
+from chunkstore.testing.contracts import StoreContract, WaysToCut
+from chunkstore.testing.cutting_proxy import CuttingProxy
 from chunkstore.testing.segment_contracts import SegmentContract, World
 from chunkstore.testing.servers import Server
 from engine.testing.contracts import LogContract
@@ -41,6 +45,28 @@ def opened(place: Place) -> Iterator[Store]:
 def empty(store: Store) -> None:
     """Delete all objects."""
     store.delete([info.path for info in store.list("")])
+
+
+def cut_connections(server: Server, place: Place) -> Iterator[WaysToCut]:
+    """Ways to cut listings: before an answer, in its middle, in a later page; in order or by a reset."""
+    with CuttingProxy(server) as proxy, ExitStack() as patches:
+        for name, value in {"s3._PAGE": 4, "gcs._PAGE": 4, "azure._PAGE": 4, "bucket._FIRST_PAUSE": 0.001}.items():
+            patches.enter_context(mock.patch(f"chunkstore.backends.{name}", value))
+        url, options = proxy.through(*place)
+        if url.startswith("s3:"):
+            options["config_kwargs"] = {"retries": {"max_attempts": 0}}
+        store = open_store(url, options)
+
+        @contextmanager
+        def cut(after: int, reset: bool) -> Iterator[Store]:
+            store.list("")  # it is the listing that is cut, and not the making of the connection
+            before = proxy.cuts
+            with proxy.cut(after, reset=reset):
+                yield store
+            assert proxy.cuts > before
+
+        yield [partial(cut, after, reset) for after in (0, 100, 900) for reset in (False, True)]
+        store.close()
 
 
 @pytest.mark.suite("storage port")

@@ -8,6 +8,7 @@ import pytest
 
 from chunkstore import Store
 from chunkstore.testing.azurite import Azurite
+from chunkstore.testing.contracts import WaysToCut
 from tests.backends import suites
 from tests.backends.suites import Place
 
@@ -30,6 +31,11 @@ def module_store(place: Place) -> Iterator[Store]:
 def store(module_store: Store) -> Iterator[Store]:
     yield module_store
     suites.empty(module_store)
+
+
+@pytest.fixture
+def ways_to_cut(azurite: Azurite, place: Place) -> Iterator[WaysToCut]:
+    yield from suites.cut_connections(azurite, place)
 
 
 class TestPort(suites.Port):

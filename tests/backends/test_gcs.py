@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import Store
+from chunkstore.testing.contracts import WaysToCut
 from chunkstore.testing.gcs_server import GcsServer
 from tests.backends import suites
 from tests.backends.suites import Place
@@ -30,6 +31,11 @@ def module_store(place: Place) -> Iterator[Store]:
 def store(module_store: Store) -> Iterator[Store]:
     yield module_store
     suites.empty(module_store)
+
+
+@pytest.fixture
+def ways_to_cut(gcs_server: GcsServer, place: Place) -> Iterator[WaysToCut]:
+    yield from suites.cut_connections(gcs_server, place)
 
 
 class TestPort(suites.Port):

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from chunkstore import Store, open_store
+from chunkstore.testing.contracts import WaysToCut
 from tests.backends import suites
 from tests.backends.racing import check, look_on, names_of, write
 from tests.backends.suites import Place
@@ -30,6 +31,12 @@ def store(place: Place) -> Iterator[Store]:
     store = open_store(*place)
     yield store
     suites.empty(store)
+
+
+@pytest.fixture
+def ways_to_cut() -> WaysToCut:
+    """None: nothing lies between this process and its memory."""
+    return []
 
 
 class TestPort(suites.Port):

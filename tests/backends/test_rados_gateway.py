@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import Store
+from chunkstore.testing.contracts import WaysToCut
 from chunkstore.testing.rados_gateway import RadosGateway
 from tests.backends import suites
 from tests.backends.suites import Place
@@ -30,6 +31,11 @@ def module_store(place: Place) -> Iterator[Store]:
 def store(module_store: Store) -> Iterator[Store]:
     yield module_store
     suites.empty(module_store)
+
+
+@pytest.fixture
+def ways_to_cut(rados_gateway: RadosGateway, place: Place) -> Iterator[WaysToCut]:
+    yield from suites.cut_connections(rados_gateway, place)
 
 
 class TestPort(suites.Port):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import Store
+from chunkstore.testing.contracts import WaysToCut
 from chunkstore.testing.sftp_server import SftpServer
 from tests.backends import suites
 from tests.backends.suites import Place
@@ -24,6 +25,11 @@ def place(sftp_server: SftpServer) -> Place:
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
     yield from suites.opened(place)
+
+
+@pytest.fixture
+def ways_to_cut(sftp_server: SftpServer, place: Place) -> Iterator[WaysToCut]:
+    yield from suites.cut_connections(sftp_server, place)
 
 
 class TestPort(suites.Port):

@@ -14,10 +14,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from chunkstore import StorageFull, StorageUnavailable, Store, open_store
-from chunkstore.chunks import ChunkHandle, ChunkStorage, ConcatPart
-from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset, Unsupported
+from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset
 from chunkstore.metrics import Metrics, default_metrics
-from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
+from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
 from chunkstore.testing.chunk_contracts import CONTENT, ChunkStorageContract, new_name
 from chunkstore.testing.contracts import refused
 
@@ -37,12 +37,10 @@ class TestMemory(ChunkStorageContract):
 
 
 class TestSimulated(ChunkStorageContract):
-    @pytest.fixture(params=["appends", "concatenates", "truncates", "does all", "does nothing"])
+    @pytest.fixture(params=["appends", "truncates", "does all", "does nothing"])
     def storage(self, request: pytest.FixtureRequest) -> ChunkStorage:
-        able = [
-            request.param == "does all" or request.param == verb for verb in ("appends", "concatenates", "truncates")
-        ]
-        return ChunkStorage(SimulatedStore(can_append=able[0], can_concat=able[1], can_truncate=able[2]))
+        able = [request.param in ("does all", verb) for verb in ("appends", "truncates")]
+        return ChunkStorage(SimulatedStore(can_append=able[0], can_truncate=able[1]))
 
 
 class TestWrapped(ChunkStorageContract):
@@ -53,10 +51,10 @@ class TestWrapped(ChunkStorageContract):
 
 def test_capabilities_are_those_of_the_store(tmp_path: Path) -> None:
     folder = ChunkStorage(open_store(str(tmp_path)))
-    assert (folder.supports_append, folder.supports_concat, folder.supports_truncation) == (True, False, True)
+    assert (folder.supports_append, folder.supports_truncation) == (True, True)
     assert not ChunkStorage(folder.store, appends=False).supports_append
-    bucket = ChunkStorage(SimulatedStore(can_append=False, can_concat=True, can_truncate=False))
-    assert (bucket.supports_append, bucket.supports_concat, bucket.supports_truncation) == (False, True, False)
+    bucket = ChunkStorage(SimulatedStore(can_append=False, can_truncate=False))
+    assert (bucket.supports_append, bucket.supports_truncation) == (False, False)
 
 
 # -- what it costs
@@ -73,22 +71,17 @@ COSTS: list[tuple[str, Operation, list[str]]] = [
     ("read into", lambda storage, handle: storage.read_into(handle, 3, memoryview(bytearray(5))), ["read_into"]),
     ("write", lambda storage, handle: storage.write(handle, len(CONTENT), CONTENT), ["append"]),
     ("delete", lambda storage, handle: storage.delete(handle), ["delete"]),
+    ("delete_all", lambda storage, handle: storage.delete_all([handle.name, new_name()]), ["delete"]),
     ("truncate", lambda storage, handle: storage.truncate(handle, 5), ["stat", "truncate"]),
     ("truncate nothing", lambda storage, handle: storage.truncate(handle, len(CONTENT)), ["stat"]),
     ("set read-only", lambda storage, handle: storage.set_read_only(handle, True), ["set_read_only"]),
     ("list", lambda storage, handle: storage.list("scope/"), ["list"]),
-    ("used space", lambda storage, handle: storage.used_space(), ["used_space"]),
-    (
-        "concat of three",
-        lambda storage, handle: storage.concat(new_name(), [ConcatPart(handle.name, len(CONTENT))] * 3),
-        ["stat", "stat", "stat", "stat", "concat", "stat"],
-    ),
 ]
 
 
 @pytest.mark.parametrize(("operation", "requests"), [cost[1:] for cost in COSTS], ids=[cost[0] for cost in COSTS])
 def test_requests_of_an_operation(operation: Operation, requests: list[str]) -> None:
-    store = CountingStore(SimulatedStore(can_concat=True))
+    store = CountingStore(SimulatedStore())
     storage = ChunkStorage(store)
     handle = storage.create_with_content(new_name(), CONTENT)
     store.reset()
@@ -103,42 +96,6 @@ def test_requests_of_a_write_without_append() -> None:
     store.reset()
     storage.write(handle, 0, CONTENT)
     assert [request.verb for request in store.requests] == ["stat", "put"]
-
-
-def test_concat_reads_and_sends_no_bytes() -> None:
-    store = CountingStore(SimulatedStore(can_concat=True))
-    storage = ChunkStorage(store)
-    for size in (1, 2**20):
-        part = ConcatPart(storage.create_with_content(new_name(), bytes(size)).name, size)
-        store.reset()
-        storage.concat(new_name(), [part, part])
-        assert (store.bytes_read, store.bytes_written, len(store.requests)) == (0, 0, 5)
-
-
-def test_a_concat_that_cannot_be_right_is_not_sent() -> None:
-    store = CountingStore(SimulatedStore(can_concat=True))
-    storage = ChunkStorage(store)
-    name = storage.create_with_content(new_name(), CONTENT).name
-    for lengths in ((1000, 999), (999, 1000), (1000, 1001), (999, 1001), (1001, 999)):
-        parts = [ConcatPart(name, length) for length in lengths]
-        with pytest.raises((Unsupported, InvalidOffset), match=name):
-            storage.concat(new_name(), parts)
-    assert store.counts["concat"] == 0
-
-
-def test_used_space_is_the_sum_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkstore.port._PAGE", 3)
-    storage = ChunkStorage(SimulatedStore())
-    for size in range(10):
-        storage.create_with_content(new_name(), bytes(size))
-    assert storage.used_space() == 45
-
-
-def test_used_space_of_a_folder_is_what_the_filesystem_says(tmp_path: Path) -> None:
-    found = os.statvfs(tmp_path)
-    used = (found.f_blocks - found.f_bavail) * found.f_frsize
-    storage = ChunkStorage(open_store(str(tmp_path / "not" / "made yet")))
-    assert abs(storage.used_space() - used) < used / 10 + 2**30  # others write too
 
 
 # -- what goes wrong
@@ -178,24 +135,6 @@ def test_a_response_that_is_lost() -> None:
     assert (error.expected, error.given) == (len(CONTENT), 0)
 
 
-class GrowingStore(WrappingStore):
-    """Somebody appends to the first source in the moment before it is joined."""
-
-    def _carry_out(self, request: Any, call: Any) -> Any:
-        if request.verb == "concat":
-            self.inner.append(request.paths[1], self.inner.stat(request.paths[1]).size, b"late")
-        return call()
-
-
-def test_a_part_that_grows_while_it_is_joined_spoils_nothing() -> None:
-    storage = ChunkStorage(GrowingStore(SimulatedStore(can_concat=True)))
-    parts = [ConcatPart(storage.create_with_content(new_name(), CONTENT).name, len(CONTENT)) for _ in range(2)]
-    target = new_name()
-    with pytest.raises(Unsupported, match="has grown"):
-        storage.concat(target, parts)
-    assert not storage.exists(target)
-
-
 # -- what is measured and logged
 
 
@@ -210,7 +149,7 @@ def measured(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def test_every_operation_is_measured() -> None:
     metrics = Metrics()
-    storage = ChunkStorage(SimulatedStore(can_concat=True), metrics=metrics)
+    storage = ChunkStorage(SimulatedStore(), metrics=metrics)
     for _, operation, _ in COSTS:
         operation(storage, storage.create_with_content(new_name(), CONTENT))
     public = {name for name in vars(ChunkStorage) if not name.startswith(("_", "supports"))}

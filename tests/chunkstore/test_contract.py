@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, SimulatedStore
-from chunkstore.testing.contracts import StoreContract
+from chunkstore.testing.contracts import StoreContract, WaysToCut
+from chunkstore.testing.faults import fail_at
+
+
+@pytest.fixture
+def ways_to_cut(store: Store) -> WaysToCut:
+    return [lambda: nullcontext(FaultStore(store, fail_at(1)))]
 
 
 class TestSimulated(StoreContract):
     @pytest.fixture(params=["can do all", "can do little"])
     def store(self, request: pytest.FixtureRequest) -> Store:
         able = request.param == "can do all"
-        return SimulatedStore(can_append=able, can_concat=able, can_truncate=able)
+        return SimulatedStore(can_append=able, can_truncate=able)
 
 
 class TestWrapped(StoreContract):

@@ -148,7 +148,7 @@ class CutsAppends(MemoryStore):
         (ChecksThenWrites, r"of 8 writers .* not exactly one won: .* names with [2-8] winners"),
         (Overwrites, r"20 names with 8 winners"),
         (TellsTheWinnerThatItLost, r"20 names with 0 winners"),
-        (ForgetsItsOwn, r"was told Outcome.ANOTHERS when it put the same bytes again"),
+        (ForgetsItsOwn, r"got Outcome.ANOTHERS when it put the same bytes again"),
         (ShowsParts, r"seen before they were complete, \d+ times"),
         (KeepsAnOldListing, r"listing"),
         (ListsInAnyOrder, r"in another order"),

@@ -59,10 +59,6 @@ def test_gcs_honours_generations(gcs_server: GcsServer, objects: str) -> None:
     assert second > first
     assert ask(gcs_server, "DELETE", f"{objects}/a?ifGenerationMatch={first}")[0] == 412
     assert ask(gcs_server, "GET", f"{objects}/a?alt=media&ifGenerationNotMatch={second}")[0] == 304
-    compose = json.dumps({"sourceObjects": [{"name": "a"}, {"name": "a"}]}).encode()
-    assert ask(gcs_server, "POST", f"{objects}/b/compose?ifGenerationMatch={second}", compose)[0] == 412
-    assert ask(gcs_server, "POST", f"{objects}/b/compose?ifGenerationMatch=0", compose)[0] == 200
-    assert ask(gcs_server, "GET", f"{objects}/b?alt=media") == (200, b"twotwo")
     assert ask(gcs_server, "DELETE", f"{objects}/a?ifGenerationMatch={second}")[0] == 204
     assert generation(gcs_server, objects, "a") == 0
 
@@ -101,6 +97,7 @@ def test_gcs_serves_fsspec(gcs_server: GcsServer) -> None:
 # -- starting and ending
 
 
+@pytest.mark.processes
 def test_a_server_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"

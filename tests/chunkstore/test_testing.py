@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkstore import ObjectNotFound, Outcome, OutcomeUnknown, Range, StorageUnavailable, Store, open_store
+from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageUnavailable, Store, open_store
 from chunkstore.testing import (
     WRITES,
     CountingStore,
@@ -106,7 +106,7 @@ def test_an_unknown_outcome(inner: SimulatedStore) -> None:
     cases: list[tuple[When, list[str]]] = [("before", []), ("after", ["a"])]
     for when, effect in cases:
         store = FaultStore(inner, fail_at(1, when))
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(PutUnknown):
             store.put_if_absent("a", mine)
         assert paths(inner) == effect
     assert store.put_if_absent("a", mine) is Outcome.MINE
@@ -237,7 +237,7 @@ def trouble(seed: int) -> tuple[list[str], list[str], int]:
     for number in range(60):
         try:
             history.append(str(store.put_if_absent(f"a/{number % 20}", body())))
-        except OutcomeUnknown as error:
+        except PutUnknown as error:
             history.append(str(error))
     met = store.faults
     store.arrive()
@@ -258,7 +258,7 @@ def test_simulated_trouble_comes_from_the_seed() -> None:
 def test_each_fault_has_its_effect(fault: str) -> None:
     store = SimulatedStore(**{fault: 1.0})  # type: ignore[arg-type]
     mine = body()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(PutUnknown):
         store.put_if_absent("a", mine)
     setattr(store, fault, 0.0)
     assert store.faults == 1
@@ -275,7 +275,7 @@ def test_late_requests_arrive_after_others() -> None:
     for call in (lambda: store.put("p", b"old"), lambda: store.delete(["d"])):
         with pytest.raises(StorageUnavailable):
             call()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(PutUnknown):
         store.put_if_absent("a", mine)
     store.late = 0
     store.put("p", b"new")

@@ -1,0 +1,1 @@
+"""Deleting and merging chunks: garbage, orphans, the optimiser."""

@@ -1,0 +1,269 @@
+"""Understanding bytes that were written elsewhere: the one place where nonsense becomes a declared error (P2).
+
+Whoever decodes a record does so within `decoding`; whatever goes wrong there is `InvalidData`, or the declared error
+that the caller makes of it, which names the object. Plain values (of msgpack, of JSON) are compared with the types that
+they should have by a `reader`: a record's annotations are its schema. A record begins with a format number, and one
+that is not known is a `NewerFormat`: nothing is damaged, this program is too old.
+
+Time and memory are bounded by the bytes that are there, never by what they claim: `unpack` looks whether all of a value
+is there before it makes any of it, and `json_value` refuses what is nested deeply.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import json
+import reprlib
+import struct
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+
+
+class InvalidData(ValueError):
+    """Bytes that cannot be understood. The message says why, and not what they are of."""
+
+
+class NewerFormat(InvalidData):
+    """Bytes of a format, or with a part, that this version does not know. They are whole."""
+
+
+Failure: TypeAlias = Callable[[InvalidData], Exception]
+"""Makes the declared error of what could not be understood."""
+
+_NONSENSE = (
+    ValueError,  # also of UTF-8, of JSON, of numbers and of msgpack
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    struct.error,
+    msgpack.UnpackException,
+)
+"""What code raises that takes apart what is not what it should be."""
+
+_SKIM = 512  # bytes below which a value cannot claim enough to matter
+
+
+class decoding:
+    """Within it, whatever cannot be understood is InvalidData, or what `failure` makes of that. Other errors pass."""
+
+    __slots__ = ("_failure",)
+
+    def __init__(self, failure: Failure | None = None) -> None:
+        self._failure = failure
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None or not issubclass(kind, _NONSENSE):
+            return
+        problem = error if isinstance(error, InvalidData) else InvalidData(f"{kind.__name__}: {_shortened(str(error))}")
+        if self._failure is not None:
+            raise self._failure(problem) from error
+        if problem is not error:
+            raise problem from error
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+# --- formats ------------------------------------------------------------------------------------------------------
+
+
+def check_format(found: object, known: int) -> None:
+    """Raise NewerFormat for another format number than this version reads, InvalidData for what is none."""
+    if type(found) is not int:
+        raise InvalidData(f"its format is {reprlib.repr(found)}, which is no number")
+    if found != known:
+        raise NewerFormat(f"it has format {found}; this version reads format {known}: upgrade this program")
+
+
+def unpack(data: bytes) -> Any:
+    """The value in msgpack that these bytes are. Raises InvalidData."""
+    with decoding():
+        if len(data) > _SKIM:  # so that an array that claims a million elements is refused before it is made
+            skim = msgpack.Unpacker(max_buffer_size=len(data))
+            skim.feed(data)
+            skim.skip()
+        return msgpack.unpackb(data, strict_map_key=False)
+
+
+def json_value(data: bytes | str) -> Any:
+    """The value in JSON that this is. Raises InvalidData."""
+    with decoding():
+        return json.loads(data, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise InvalidData(f"{name} is not JSON")
+
+
+def encoded(text: str, what: str) -> bytes:
+    """Text that was given, in UTF-8. Raises ValueError, which says what it is, for half of a surrogate pair: that is
+    what bytes of a command line or a file name become which are not UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {text!r} is not valid Unicode text: it has half of a surrogate pair") from None
+
+
+# --- types --------------------------------------------------------------------------------------------------------
+
+Reader: TypeAlias = Callable[[Any], Any]
+"""Makes of a plain value the one that it stands for. Raises InvalidData."""
+
+
+class Least(int):
+    """In an annotation: the least value of a number."""
+
+
+class Size(int):
+    """In an annotation: how many bytes there are."""
+
+
+Natural: TypeAlias = Annotated[int, Least(0)]
+"""An offset, a length, a number of things."""
+
+_INT64 = range(-1 << 63, 1 << 63)
+
+
+@functools.cache
+def reader(hint: Any) -> Reader:
+    """What reads values of a type: scalars, enums, Literal, Optional, tuples, lists, dictionaries and NamedTuples.
+
+    A NamedTuple is a list of all of its fields, in their order.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if origin is Annotated:
+        return _annotated(reader(arguments[0]), arguments[1])
+    if origin in (Union, types.UnionType):
+        return _optional(arguments)
+    if origin is Literal:
+        return _literal(frozenset(arguments))
+    if origin is tuple and arguments[1:] == (Ellipsis,):
+        return _row(reader(arguments[0]), tuple)
+    if origin is tuple:
+        return _fields(str(hint), [reader(argument) for argument in arguments], lambda *values: values)
+    if origin is list:
+        return _row(reader(arguments[0]), list)
+    if origin is dict:
+        return _mapping(reader(arguments[0]), reader(arguments[1]))
+    if isinstance(hint, type) and hasattr(hint, "_fields"):
+        hints = get_type_hints(hint, include_extras=True)
+        return _fields(hint.__name__, [reader(hints[name]) for name in hint._fields], hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint
+    if hint is int:
+        return _integer
+    if hint is float:
+        return _number
+    if hint in (str, bytes, bool):
+        return _scalar(hint)
+    raise TypeError(f"no reader for {hint!r}")
+
+
+def _wrong(value: object, due: str) -> InvalidData:
+    return InvalidData(f"{reprlib.repr(value)} stands where {due} is due")
+
+
+def _scalar(kind: type[Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(value, kind.__name__)
+        return value
+
+    return read
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value not in _INT64:
+        raise _wrong(value, "a number of 64 bits")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or value != value:
+        raise _wrong(value, "a number")
+    return float(value)
+
+
+def _annotated(read: Reader, mark: object) -> Reader:
+    def checked(value: Any) -> Any:
+        found = read(value)
+        if isinstance(mark, Least) and found < mark:
+            raise _wrong(value, f"at least {int(mark)}")
+        if isinstance(mark, Size) and len(found) != mark:
+            raise _wrong(value, f"{int(mark)} bytes")
+        return found
+
+    return checked
+
+
+def _optional(choices: tuple[Any, ...]) -> Reader:
+    [present] = [choice for choice in choices if choice is not type(None)]
+    read = reader(present)
+    return lambda value: None if value is None else read(value)
+
+
+def _literal(values: frozenset[Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if value not in values:
+            raise _wrong(value, f"one of {sorted(values)}")
+        return value
+
+    return read
+
+
+def _row(read: Reader, kind: Callable[[list[Any]], Any]) -> Reader:
+    def read_all(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise _wrong(value, "a list")
+        return kind([read(each) for each in value])
+
+    return read_all
+
+
+def _fields(name: str, readers: list[Reader], kind: Callable[..., Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise _wrong(value, name)
+        if len(value) != len(readers):
+            raise InvalidData(f"{name} has {len(value)} fields; this version knows {len(readers)}")
+        return kind(*[field(each) for field, each in zip(readers, value, strict=True)])
+
+    return read
+
+
+def _mapping(key: Reader, value: Reader) -> Reader:
+    def read(plain: Any) -> Any:
+        if type(plain) is not dict:
+            raise _wrong(plain, "a map")
+        return {key(one): value(other) for one, other in plain.items()}
+
+    return read
+
+
+__all__ = [
+    "InvalidData",
+    "Least",
+    "Natural",
+    "NewerFormat",
+    "Reader",
+    "Size",
+    "check_format",
+    "decoding",
+    "encoded",
+    "json_value",
+    "reader",
+    "unpack",
+]

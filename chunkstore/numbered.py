@@ -1,0 +1,36 @@
+"""Objects named after a number of 20 digits: frames, checkpoints, recovery points, whatever is found by its number.
+
+The only place where such names are parsed when they come from a listing. Whatever else lies in such a folder is foreign
+(P1): a user's file, a sync tool's copy, a folder. It is ignored, listed by `verify`, and never deleted.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chunkstore.port import ObjectInfo, Store
+
+_NAME = re.compile("[0-9]{20}")
+
+
+def number_of(path: str, folder: str) -> int | None:
+    """The number that an object in `folder` ("a/b/") is named after; None for a foreign name."""
+    name = path.removeprefix(folder)
+    return int(name) if path.startswith(folder) and _NAME.fullmatch(name) else None
+
+
+def list_numbered(store: Store, folder: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+    """As `Store.list`, of the objects in `folder` that are named after a number."""
+    found: list[ObjectInfo] = []
+    while limit is None or len(found) < limit:
+        wanted = None if limit is None else limit - len(found)
+        page = store.list(folder, after, wanted)
+        for info in page:
+            if number_of(info.path, folder) is not None:
+                found.append(info)
+            else:
+                store.pass_over(info.path, "its name is not a number of 20 digits, as all of ours are there")
+        if wanted is None or len(page) < wanted:
+            break
+        after = page[-1].path
+    return found

@@ -1,0 +1,95 @@
+"""Where what is ours lies below a root: all of it in `_system/`, a name that no scope can have (P1).
+
+Users' chunks lie at `<scope>/<stream>/…`, and scopes' names do not begin with `_`. So nothing that a user may name can
+be in our way, and no object outside `_system/` is ever taken for one of ours but a chunk.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+SYSTEM = "_system/"
+"""The folder that is ours."""
+
+ROOT = "_system/pravega.json"
+"""Describes a root of streams; in the root of a log that lies apart, says whose log it is."""
+
+BACKUP = "_system/backup.json"
+"""Describes a backup: of which root it is. It has no `ROOT`, so it is not taken for a root."""
+
+RESTORING = "_system/restoring.json"
+"""Describes a root that is being made of a backup; it is gone when that is done."""
+
+CONTAINERS = "_system/containers/"
+"""Has a folder for each container: `wal/`, `checkpoints/` and their parts, `witness`, `recovery-points/`, and the
+chunks of tables."""
+
+LAYOUTS = "_system/layout/"
+"""The modes of layout that a root of chunks has had."""
+
+TEMPORARY = "_system/tmp"
+"""Files that an adapter is writing; no object may lie there."""
+
+SELF_TESTS = "_system/selftest/"
+"""What the self-test of a storage makes and deletes."""
+
+_PARTS = r"checkpoint-parts/[0-9]{20}-[0-9a-f]{32}-[0-9]{5}"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+class SystemPlace(enum.Enum):
+    """What an object below `_system/` is, by where it lies."""
+
+    LOG = "log"
+    RECOVERY_POINT = "recovery_point"
+    TABLES = "tables"
+    ROOT = "root"
+
+
+_PLACES = {
+    SystemPlace.LOG: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/(?:(?:wal|checkpoints)/[0-9]{{20}}|{_PARTS}|witness)"),
+    SystemPlace.RECOVERY_POINT: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/recovery-points/[0-9]{{20}}"),
+    SystemPlace.TABLES: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/E-[0-9]+-S-[0-9]+\.{_UUID}"),
+}
+MARKERS = (ROOT, BACKUP, RESTORING)
+"""What says that a folder is a root, the root of a log, or a backup: each is alone in its folder."""
+
+
+def container_folder(container: int) -> str:
+    """The folder of a container, in the root of its chunks and in that of its log."""
+    return f"{CONTAINERS}{container}"
+
+
+def checkpoint_parts_folder(container: int) -> str:
+    """Where the parts of large checkpoints lie."""
+    return f"{container_folder(container)}/checkpoint-parts/"
+
+
+def tables_path(container: int, epoch: int, sequence: int, unique: object) -> str:
+    """A chunk of what was new in tables up to a sequence number; `unique`: a uuid."""
+    return f"{container_folder(container)}/E-{epoch}-S-{sequence}.{unique}"
+
+
+def nested_folder(path: str) -> str | None:
+    """The folder "a/b/" that is a root or a backup by itself, if that is what an object there says; else None."""
+    for marker in MARKERS:
+        if path.endswith(f"/{marker}"):
+            return path.removesuffix(marker)
+    return None
+
+
+def is_log(path: str) -> bool:
+    """Whether an object belongs to a write-ahead log."""
+    return _PLACES[SystemPlace.LOG].fullmatch(path) is not None
+
+
+def place_of(path: str) -> tuple[SystemPlace, int] | None:
+    """What of ours lies at a path, and of which container (-1: of the root). None: nothing, or a chunk of a segment."""
+    if not path.startswith(SYSTEM):
+        return None
+    for place, pattern in _PLACES.items():
+        match = pattern.fullmatch(path)
+        if match is not None:
+            return place, int(match[1])
+    return (SystemPlace.ROOT, -1) if path in MARKERS or path.startswith((SELF_TESTS, f"{TEMPORARY}/")) else None

@@ -1,0 +1,1 @@
+"""Formats that Pravega itself leaves in long-term storage."""

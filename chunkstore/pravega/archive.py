@@ -1,0 +1,269 @@
+"""The long-term storage of a real Pravega, read without one: its segments, their bytes, attributes and tables.
+
+`open_archive` finds out where everything is: the newest epoch of each container says where its system segments are, its
+storage metadata where all others are (`chunked_layout`); segments that it does not know may be in the rolling layout
+(`rolling_layout`). So a folder in any of the four modes of PDP-34 is read, one that is half on its way too. The table
+`metadata_<container>` has heads, seals and attributes, and which segments were deleted.
+
+Nothing is written, and nothing is guessed: what contradicts itself or is missing is an ArchiveDamaged that names the
+object, when the archive is opened if everything depends on it, else when the segment is read. What is not known because
+it was never flushed is in `findings`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chunkstore.decoding import InvalidData, decoding
+from chunkstore.paths import CONTAINERS
+from chunkstore.port import Store
+from chunkstore.pravega.archived_segments import (
+    INDEX_SUFFIX,
+    ArchivedChunk,
+    StoredSegment,
+    index_of,
+    read_segment,
+    removed_of,
+    table_of,
+)
+from chunkstore.pravega.attribute_index import attributes_of
+from chunkstore.pravega.chunked_layout import stored_segments, system_segment
+from chunkstore.pravega.journal_records import SegmentSnapshot
+from chunkstore.pravega.rolling_layout import rolling_segment, rolling_segments
+from chunkstore.pravega.segment_infos import SegmentInfo, decode_info
+from chunkstore.pravega.source import ArchiveDamaged, Source
+from chunkstore.pravega.system_boot import boot
+from chunkstore.pravega.table_entries import Entry
+from chunkstore.segments.errors import StoredSegmentNotFound
+
+_CONTAINER = re.compile(re.escape(CONTAINERS) + r"(?:storage_)?metadata_([0-9]{1,9})(?![0-9])")
+_NULL = -1 << 63  # the value of an attribute that was removed
+
+
+@dataclass(frozen=True)
+class ArchivedSegment:
+    """A segment: its bytes are [start_offset, length), offsets count from its beginning before any truncation.
+
+    chunks: in their order; the first may begin before `start_offset`. attributes: its core attributes; see
+    `Archive.attributes` for all. container: None if no container knows it. head_recorded: whether a record says where
+    it begins; else only the chunks that are missing do. problem: why it cannot be read.
+    """
+
+    name: str
+    start_offset: int
+    length: int
+    sealed: bool
+    chunks: tuple[ArchivedChunk, ...]
+    attributes: Mapping[uuid.UUID, int]
+    container: int | None
+    is_table: bool
+    head_recorded: bool
+    problem: ArchiveDamaged | None
+
+
+class _Container(NamedTuple):
+    """What a container knows. stored: its segments in the chunked layout. removed: names of deleted segments."""
+
+    infos: dict[str, SegmentInfo]
+    stored: dict[str, StoredSegment]
+    removed: set[bytes]
+
+
+@dataclass
+class _Contents:
+    """All that was found."""
+
+    stored: dict[str, StoredSegment] = field(default_factory=dict)
+    infos: dict[str, SegmentInfo] = field(default_factory=dict)
+    containers: dict[str, int] = field(default_factory=dict)
+    unrecorded: set[str] = field(default_factory=set)
+    count: int = 0
+    findings: list[str] = field(default_factory=list)
+
+
+def open_archive(store: Store, prefix: str = "", *, salvage: bool = False) -> Archive:
+    """The long-term storage in the folder `prefix` ("a/b/", "" for all) of a store; it must be at rest.
+
+    It costs a listing, and requests in proportion to the containers' metadata and, in the rolling layout, to the
+    segments. salvage: go by what the system journals know where their end may be missing, which is in `findings` then.
+    Raises ArchiveDamaged, and what the store raises.
+    """
+    source = Source(store, prefix)
+    return Archive(source, _contents(source, salvage))
+
+
+class Archive:
+    """A Pravega's long-term storage.
+
+    where: the folder. containers: how many there are. findings: what is not known, in words.
+    """
+
+    def __init__(self, source: Source, contents: _Contents) -> None:
+        self._source = source
+        self._contents = contents
+        self._segments = {
+            name: self._segment(segment)
+            for name, segment in sorted(contents.stored.items())
+            if not name.endswith(INDEX_SUFFIX)
+        }
+        self.where = source.where
+        self.containers = contents.count
+        self.findings = tuple(contents.findings)
+
+    def segments(self) -> Mapping[str, ArchivedSegment]:
+        """All segments by their names, those of tables and Pravega's own among them; not the attribute indexes."""
+        return self._segments
+
+    def segment(self, name: str) -> ArchivedSegment:
+        """A segment. Raises StoredSegmentNotFound."""
+        if name not in self._segments:
+            raise StoredSegmentNotFound(name)
+        return self._segments[name]
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a segment.
+
+        Raises StoredSegmentNotFound, SegmentTruncated, ArchiveDamaged, StorageError, and ValueError behind its end.
+        """
+        self.segment(name)
+        return read_segment(self._source, self._contents.stored[name], start, end)
+
+    def attributes(self, name: str) -> dict[uuid.UUID, int]:
+        """The attributes of a segment that have a value. Raises StoredSegmentNotFound, ArchiveDamaged, StorageError."""
+        found = dict(self.segment(name).attributes)
+        index = self._contents.stored.get(name + INDEX_SUFFIX)
+        if index is not None:
+            with decoding(functools.partial(self._source.damaged, index.name)):
+                found = attributes_of(index_of(self._source, index)) | found
+        return {attribute: value for attribute, value in found.items() if value != _NULL}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the segments that are tables."""
+        return tuple(name for name, segment in self._segments.items() if segment.is_table)
+
+    def table(self, name: str) -> dict[bytes, Entry]:
+        """The live entries of a table, by their keys. Raises StoredSegmentNotFound, ArchiveDamaged, and the store's."""
+        self.segment(name)
+        stored = self._contents.stored
+        return table_of(self._source, stored[name], stored.get(name + INDEX_SUFFIX), self._contents.infos.get(name))
+
+    def problems(self) -> tuple[ArchiveDamaged, ...]:
+        """What is damaged of segments and their attribute indexes, as far as lengths and records tell."""
+        return tuple(each.problem for each in self._contents.stored.values() if each.problem is not None)
+
+    def _segment(self, stored: StoredSegment) -> ArchivedSegment:
+        info = self._contents.infos.get(stored.name)
+        return ArchivedSegment(
+            stored.name,
+            stored.start,
+            stored.length,
+            stored.sealed,
+            stored.chunks,
+            info.attributes if info is not None else {},
+            self._contents.containers.get(stored.name),
+            info is not None and info.is_table,
+            stored.name not in self._contents.unrecorded,
+            stored.problem,
+        )
+
+
+def _contents(source: Source, salvage: bool) -> _Contents:
+    contents = _Contents()
+    booted = boot(source, contents.findings if salvage else None)
+    removed: set[bytes] = set()
+    found = _containers(source, booted)
+    contents.count = len(found)
+    for container in found:
+        known = _container(source, container, booted.get(container))
+        contents.containers |= dict.fromkeys((*known.infos, *known.stored), container)
+        contents.infos |= known.infos
+        contents.stored |= known.stored
+        removed |= known.removed
+    rolling = rolling_segments(source, contents.stored.keys(), contents.infos)
+    contents.stored |= rolling
+    for name in sorted(contents.stored):
+        segment = name.removesuffix(INDEX_SUFFIX)
+        if segment.encode() in removed:
+            del contents.stored[name]
+        if name == segment and contents.infos and name not in contents.infos and not name.startswith(CONTAINERS):
+            is_left = (
+                "was deleted: left out" if name.encode() in removed else "was not yet known to its container there"
+            )
+            contents.findings.append(f"{name!r} is in long-term storage, but {is_left}")
+    for name in rolling.keys() & contents.stored.keys():
+        info = contents.infos.get(name)
+        if contents.stored[name].start > (info.start_offset if info is not None else 0):
+            contents.unrecorded.add(name)
+            contents.findings.append(
+                f"{name!r} begins at {contents.stored[name].start} or later, as far as it is there"
+            )
+    for name, info in contents.infos.items():
+        _merge(contents, name, info)
+    if not contents.infos:
+        contents.findings.append("no container's metadata is there: heads of segments are those of their chunks")
+    return contents
+
+
+def _containers(source: Source, booted: Mapping[int, object]) -> list[int]:
+    found = {int(match[1]) for match in map(_CONTAINER.match, source.names(CONTAINERS)) if match}
+    if booted:
+        for container in sorted(found - booted.keys()):
+            raise source.damaged(f"{CONTAINERS}metadata_{container}", "no system journal of its container is there")
+    for container in range(len(found)):
+        if container not in found:
+            raise source.damaged(f"{CONTAINERS}metadata_{container}", "it is missing: later containers are there")
+    return sorted(found)
+
+
+def _container(source: Source, container: int, snapshots: Mapping[str, SegmentSnapshot] | None) -> _Container:
+    system: dict[str, StoredSegment] = {}
+    if snapshots is not None:
+        system = {name: system_segment(source, snapshot) for name, snapshot in snapshots.items()}
+    infos: dict[str, SegmentInfo] = {}
+    own = f"{CONTAINERS}metadata_{container}"
+    for name in (own, own + INDEX_SUFFIX):
+        if name not in system and (segment := rolling_segment(source, name, None)) is not None:
+            system[name] = segment
+    if own not in system:
+        raise source.damaged(own, "its header is missing, or empty")
+    for entry in _table(source, system, own, infos).values():
+        with decoding(functools.partial(source.damaged, f"{own}: the entry at offset {entry.offset}")):
+            info = decode_info(entry.value or b"")
+            if info.name.encode() != entry.key:
+                raise InvalidData(f"it says that it is {info.name!r}, under the key {entry.key!r}")
+            infos[info.name] = info
+    records = f"{CONTAINERS}storage_metadata_{container}"
+    removed = removed_of(source, system[own])
+    if snapshots is None:
+        return _Container(infos, system, removed)
+    stored = stored_segments(source, records, _table(source, system, records, infos)) | system
+    return _Container(infos, stored, removed)
+
+
+def _table(
+    source: Source, system: Mapping[str, StoredSegment], name: str, infos: Mapping[str, SegmentInfo]
+) -> dict[bytes, Entry]:
+    if name not in system:
+        return {}
+    return table_of(source, system[name], system.get(name + INDEX_SUFFIX), infos.get(name))
+
+
+def _merge(contents: _Contents, name: str, info: SegmentInfo) -> None:
+    """Add to what the layout says what the container knows, which is older or newer, but never less truncated."""
+    stored = contents.stored.get(name)
+    if stored is None:
+        stored = contents.stored[name] = StoredSegment(name, info.length, info.length, info.sealed, ())
+        if info.start_offset < info.length:
+            contents.stored[name] = stored._replace(start=0, length=0)
+    if info.length > stored.length and info.start_offset < info.length:
+        contents.findings.append(
+            f"{name!r} had {info.length} bytes; only {stored.length} were flushed, the others are lost"
+        )
+    start = max(stored.start, min(info.start_offset, stored.length))
+    contents.stored[name] = stored._replace(start=start, sealed=stored.sealed or info.sealed)

@@ -1,0 +1,225 @@
+"""What Pravega's controller knows: scopes, streams and key-value tables, from its tables `_system/_tables/…`.
+
+    scopes                                          scope: its id
+    <scope>/streamsInScope.#.<scope id>             stream: its id. kvTablesInScope, readerGroupsInScope alike
+    <scope>/<stream>/metadata.#.<id>                the stream's records, by the keys below
+    <scope>/<stream>/transactionsInEpoch-<n>.#.<id> transaction: its record, while it is not completed
+
+A table that is not there was never flushed, or is lost: what it would have told is then not known, and said so.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from chunkstore.decoding import decoding
+from chunkstore.pravega.archive import Archive
+from chunkstore.pravega.controller_records import (
+    ActiveTransaction,
+    ControllerEpoch,
+    RetentionCut,
+    StreamConfiguration,
+    StreamState,
+    TableConfiguration,
+    Truncation,
+    decode_configuration,
+    decode_epoch,
+    decode_int,
+    decode_long,
+    decode_retention_cut,
+    decode_retention_set,
+    decode_sealed_sizes,
+    decode_state,
+    decode_table_configuration,
+    decode_table_epoch,
+    decode_transaction,
+    decode_truncation,
+    decode_uuid,
+)
+from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore.pravega.table_entries import Entry
+
+_TABLES = "_system/_tables/"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_SCOPE_TABLE = re.compile(re.escape(_TABLES) + rf"([^/]+)/streamsInScope\.#\.({_UUID})")
+_TRANSACTIONS = "transactionsInEpoch-"
+_MOST_EPOCHS = 1 << 20
+
+Value = TypeVar("Value")
+
+
+@dataclass
+class StreamRecords:
+    """A stream as the controller knows it; None or empty where that is not known, which `unknown` says in words.
+
+    epochs: all, from the first to the current one. sealed_sizes: bytes, by ids of segments. created: ms.
+    """
+
+    scope: str
+    stream: str
+    id: uuid.UUID | None = None
+    created: int | None = None
+    state: StreamState | None = None
+    configuration: StreamConfiguration | None = None
+    epochs: tuple[ControllerEpoch, ...] = ()
+    truncation: Truncation | None = None
+    sealed_sizes: dict[int, int] = field(default_factory=dict)
+    retention: tuple[RetentionCut, ...] = ()
+    transactions: dict[uuid.UUID, ActiveTransaction] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+
+@dataclass
+class TableRecords:
+    """A key-value table as the controller knows it."""
+
+    scope: str
+    table: str
+    id: uuid.UUID
+    configuration: TableConfiguration | None = None
+    epoch: ControllerEpoch | None = None
+    unknown: list[str] = field(default_factory=list)
+
+
+class ControllerTables:
+    """The controller's tables in an archive. All methods raise ArchiveDamaged, and what the store raises."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._transactions_of: dict[str, list[str]] = {}
+        for name in archive.segments():
+            folder, _, last = name.rpartition("/")
+            if name.startswith(_TABLES) and last.startswith(_TRANSACTIONS):
+                self._transactions_of.setdefault(folder, []).append(name)
+
+    def scopes(self) -> dict[str, uuid.UUID]:
+        """Scopes and their ids; where the table of them is not there, those of which the table of streams is."""
+        known = self._ids(f"{_TABLES}scopes")
+        if known is not None:
+            return known
+        found = map(_SCOPE_TABLE.fullmatch, self._archive.segments())
+        return {match[1]: uuid.UUID(match[2]) for match in found if match}
+
+    def streams(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+        """The streams of a scope and their ids; None if that is not known."""
+        return self._ids(f"{_TABLES}{scope}/streamsInScope.#.{scope_id}")
+
+    def key_value_tables(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+        """The key-value tables of a scope and their ids; None if that is not known."""
+        return self._ids(f"{_TABLES}{scope}/kvTablesInScope.#.{scope_id}")
+
+    def reader_groups(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+        """The reader groups of a scope and their ids; None if that is not known."""
+        return self._ids(f"{_TABLES}{scope}/readerGroupsInScope.#.{scope_id}")
+
+    def stream(self, scope: str, stream: str, stream_id: uuid.UUID) -> StreamRecords:
+        """All that is known of a stream."""
+        found = StreamRecords(scope, stream, stream_id)
+        name = f"{_TABLES}{scope}/{stream}/metadata.#.{stream_id}"
+        records = _Records(self, name, found.unknown)
+        if records.rows is None:
+            found.unknown.append(f"the controller's table of stream {scope}/{stream} is not there: {name!r}")
+        else:
+            found.created = records.value("creationTime", decode_long)
+            found.state = records.value("state", decode_state)
+            found.configuration = records.value("configuration", decode_configuration)
+            found.truncation = records.value("truncation", decode_truncation)
+            found.epochs = records.epochs(decode_epoch)
+            for shard in records.keys("segmentsSealedSizeMapShard-"):
+                found.sealed_sizes |= records.value(shard, decode_sealed_sizes) or {}
+            times = records.value("retention", decode_retention_set) or []
+            cuts = [records.value(f"retentionCuts-{time}", decode_retention_cut) for time in times]
+            found.retention = tuple(cut for cut in cuts if cut is not None)
+        found.transactions = self._transactions(scope, stream, stream_id)
+        return found
+
+    def key_value_table(self, scope: str, table: str, table_id: uuid.UUID) -> TableRecords:
+        """All that is known of a key-value table."""
+        found = TableRecords(scope, table, table_id)
+        name = f"{_TABLES}{scope}/{table}/metadata.#.{table_id}"
+        records = _Records(self, name, found.unknown)
+        if records.rows is None:
+            found.unknown.append(f"the controller's table of {scope}/{table} is not there: {name!r}")
+        else:
+            found.configuration = records.value("configuration", decode_table_configuration)
+            found.epoch = next(reversed(records.epochs(decode_table_epoch)), None)
+        return found
+
+    def rows(self, name: str) -> dict[str, Entry] | None:
+        """The entries of a table by their keys; None if it is not there, or nothing of it was ever flushed."""
+        segment = self._archive.segments().get(name)
+        return dict(self._rows(name)) if segment is not None and (segment.length or segment.problem) else None
+
+    def _rows(self, name: str) -> Iterator[tuple[str, Entry]]:
+        for key, entry in self._archive.table(name).items():
+            with decoding(functools.partial(self._damaged, name, entry)):
+                yield key.decode(), entry
+
+    def _ids(self, name: str) -> dict[str, uuid.UUID] | None:
+        rows = self.rows(name)
+        return (
+            {key: self._decoded(name, entry, decode_uuid) for key, entry in rows.items()} if rows is not None else None
+        )
+
+    def _transactions(self, scope: str, stream: str, stream_id: uuid.UUID) -> dict[uuid.UUID, ActiveTransaction]:
+        found: dict[uuid.UUID, ActiveTransaction] = {}
+        for name in self._transactions_of.get(f"{_TABLES}{scope}/{stream}", ()):
+            if name.endswith(f".#.{stream_id}"):
+                for key, entry in self._rows(name):
+                    with decoding(functools.partial(self._damaged, name, entry)):
+                        found[uuid.UUID(key)] = decode_transaction(entry.value or b"")
+        return found
+
+    def _decoded(self, name: str, entry: Entry, decode: Callable[[bytes], Value]) -> Value:
+        with decoding(functools.partial(self._damaged, name, entry)):
+            return decode(entry.value or b"")
+
+    def _damaged(self, name: str, entry: Entry, problem: object) -> ArchiveDamaged:
+        return ArchiveDamaged(
+            f"{self._archive.where}: {name!r}: the entry {entry.key!r} at offset {entry.offset}: {problem}"
+        )
+
+
+class _Records:
+    """The records in one table of metadata. What is missing among them goes to `unknown`."""
+
+    def __init__(self, tables: ControllerTables, name: str, unknown: list[str]) -> None:
+        self._tables = tables
+        self._name = name
+        self._unknown = unknown
+        self.rows: Mapping[str, Entry] | None = tables.rows(name)
+
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin so."""
+        return [key for key in self.rows or () if key.startswith(prefix)]
+
+    def value(self, key: str, decode: Callable[[bytes], Value]) -> Value | None:
+        """A record; None if it is not there."""
+        entry = (self.rows or {}).get(key)
+        if entry is None:
+            self._unknown.append(f"{self._name!r} has no record {key!r}")
+            return None
+        return self._tables._decoded(self._name, entry, decode)
+
+    def epochs(self, decode: Callable[[bytes], ControllerEpoch]) -> tuple[ControllerEpoch, ...]:
+        """All epochs up to the current one. Raises ArchiveDamaged if one of them is missing."""
+        current = self.value("currentEpochRecord", decode_int)
+        if current is None:
+            return ()
+        found = []
+        for number in range(min(current, _MOST_EPOCHS) + 1):
+            key = f"epochRecord-{number}"
+            epoch = self.value(key, decode)
+            if epoch is None or epoch.epoch != number:
+                is_there = "is missing" if epoch is None else f"is that of epoch {epoch.epoch}"
+                raise ArchiveDamaged(
+                    f"{self._tables._archive.where}: {self._name!r}: record {key!r} {is_there}; "
+                    f"the current epoch is {current}"
+                )
+            found.append(epoch)
+        return tuple(found)

@@ -1,0 +1,304 @@
+"""The records of the system journal, their bytes, and the names of the files that hold them.
+
+A journal file is a row of batches, a snapshot file one `Snapshot`, the info file one `SnapshotInfo`. The bytes are
+those of Pravega. Our snapshots end in a checksum, where a reader of the original expects nothing and looks at nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import crc32c
+
+from chunkstore.decoding import InvalidData, NewerFormat, decoding
+from chunkstore.metadata.records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
+from chunkstore.metadata.serialization import (
+    FieldReader,
+    FieldWriter,
+    check_version,
+    open_version,
+    read_type,
+    read_version,
+    with_type,
+    with_version,
+)
+from chunkstore.paths import CONTAINERS
+
+_Kind = TypeVar("_Kind", StoredSegmentRecord, ChunkRecord)
+
+_VERSION = 0
+_HEAD = 8  # bytes before the fields of a value with one revision
+_CHECKSUM = 8  # bytes of the checksum behind a snapshot's fields
+_FILE = re.compile(re.escape(CONTAINERS) + r"_sysjournal\.epoch(\d+)\.container(\d+)\.(file|snapshot)(\d+)")
+
+
+class ChunkAdded(NamedTuple):
+    """`new_chunk` begins at `offset` of the segment, which is where `old_chunk`, the last so far, ends."""
+
+    segment: str
+    new_chunk: str
+    old_chunk: str | None
+    offset: int
+
+
+class Truncated(NamedTuple):
+    """The segment begins at `offset`, in `first_chunk`, which begins at `first_chunk_start`; None: no chunk is left."""
+
+    segment: str
+    offset: int
+    first_chunk: str | None
+    first_chunk_start: int
+
+
+class Appended(NamedTuple):
+    """`length` bytes were added at `offset` of the chunk, the last of its segment."""
+
+    segment: str
+    chunk: str
+    offset: int
+    length: int
+
+
+class SegmentSnapshot(NamedTuple):
+    """The records of a segment and of its chunks, in their order."""
+
+    segment: StoredSegmentRecord
+    chunks: tuple[ChunkRecord, ...]
+
+
+class JournalSnapshot(NamedTuple):
+    """The system segments as they were after journal file `file_index` of `epoch`."""
+
+    epoch: int
+    file_index: int
+    segments: tuple[SegmentSnapshot, ...]
+
+
+class SnapshotInfo(NamedTuple):
+    """Which snapshot counts."""
+
+    epoch: int
+    number: int
+
+
+JournalRecord = ChunkAdded | Truncated | Appended | JournalSnapshot | SegmentSnapshot
+"""What may stand in a batch. Snapshots do so in old journals only."""
+
+
+class JournalFile(NamedTuple):
+    """A file of a journal; `number` counts from 1 in each epoch, journals and snapshots each by themselves."""
+
+    epoch: int
+    number: int
+    name: str
+
+
+def journal_name(container: int, epoch: int, number: int) -> str:
+    """Where a journal file is stored."""
+    return f"{CONTAINERS}_sysjournal.epoch{epoch}.container{container}.file{number}"
+
+
+def snapshot_name(container: int, epoch: int, number: int) -> str:
+    """Where a snapshot is stored."""
+    return f"{CONTAINERS}_sysjournal.epoch{epoch}.container{container}.snapshot{number}"
+
+
+def snapshot_info_name(container: int) -> str:
+    """Where it is stored which snapshot counts."""
+    return f"{CONTAINERS}_sysjournal.container{container}.snapshot_info"
+
+
+def parse_name(name: str) -> tuple[int, bool, JournalFile] | None:
+    """Container, whether it is a snapshot, and the file; None for other objects."""
+    match = _FILE.fullmatch(name)
+    if match is None:
+        return None
+    epoch, container, kind, number = match.groups()
+    return int(container), kind == "snapshot", JournalFile(int(epoch), int(number), name)
+
+
+def encode_batch(records: Sequence[JournalRecord]) -> bytes:
+    """The bytes of records that count together or not at all."""
+    fields = FieldWriter()
+    fields.compact_int(len(records))
+    for record in records:
+        fields.raw(_encode_typed(record))
+    return with_version(_VERSION, fields.getvalue())
+
+
+def decode_batches(data: bytes, *, whole: bool = False) -> Iterator[list[JournalRecord]]:
+    """The batches in a journal file; one whose writing ended part-way is passed over, or with `whole` refused.
+
+    Raises InvalidData.
+    """
+    end = 0
+    for batch in _complete_values(data):
+        end += len(batch)
+        with decoding():
+            fields = _opened(batch)
+            records = [_read_typed(fields) for _ in range(fields.count(4))]
+        yield records
+    if whole and end < len(data):
+        raise InvalidData(f"its last {len(data) - end} bytes, from byte {end} on, are not a whole batch")
+
+
+def encode_snapshot(snapshot: JournalSnapshot) -> bytes:
+    """The bytes of a snapshot file."""
+    fields = _snapshot_fields(snapshot)
+    checked = FieldWriter()
+    checked.raw(fields)
+    checked.long(crc32c.crc32c(fields))
+    return with_version(_VERSION, checked.getvalue())
+
+
+def decode_snapshot(data: bytes) -> tuple[JournalSnapshot, bool]:
+    """The snapshot in a file, and whether it has a checksum, which then is right. Raises InvalidData."""
+    with decoding():
+        fields = _opened(data)
+        snapshot = _read_snapshot(fields)
+    try:
+        checksum = fields.long()
+    except InvalidData:
+        return snapshot, False
+    if checksum != crc32c.crc32c(data[_HEAD:-_CHECKSUM]):
+        raise InvalidData("the checksum of a snapshot does not match its content")
+    return snapshot, True
+
+
+def encode_info(info: SnapshotInfo) -> bytes:
+    """The bytes of the info file."""
+    fields = FieldWriter()
+    fields.compact_long(info.epoch)
+    fields.compact_long(info.number)
+    return with_version(_VERSION, fields.getvalue())
+
+
+def decode_info(data: bytes) -> SnapshotInfo:
+    """What the info file says. Raises InvalidData."""
+    with decoding():
+        fields = _opened(data)
+        return SnapshotInfo(fields.compact_long(), fields.compact_long())
+
+
+def segment_snapshot_fields(snapshot: SegmentSnapshot) -> bytes:
+    """The fields of a segment's records, without a version around them."""
+    fields = FieldWriter()
+    fields.raw(encode(snapshot.segment))
+    fields.compact_int(len(snapshot.chunks))
+    for chunk in snapshot.chunks:
+        fields.raw(encode(chunk))
+    return fields.getvalue()
+
+
+def read_segment_snapshot(fields: FieldReader) -> SegmentSnapshot:
+    """A segment's records, from their fields. Raises InvalidData."""
+    segment = _expect(StoredSegmentRecord, read_record(fields))
+    return SegmentSnapshot(segment, tuple(_expect(ChunkRecord, read_record(fields)) for _ in range(fields.count(4))))
+
+
+def _complete_values(data: bytes) -> Iterator[bytes]:
+    place = 0
+    while place + 3 <= len(data):
+        end = place + 3
+        for _ in range(data[place + 2]):
+            end += 5 + int.from_bytes(data[end + 1 : end + 5], "big")
+        if end > len(data) or end == place + 3:  # part of a batch, or zeros that a power failure left
+            return
+        yield data[place:end]
+        place = end
+
+
+def _opened(data: bytes) -> FieldReader:
+    version, fields = open_version(data)
+    check_version(version, _VERSION, "it")
+    return fields
+
+
+def _encode_typed(record: JournalRecord) -> bytes:
+    fields = FieldWriter()
+    match record:
+        case ChunkAdded():
+            fields.utf(record.segment)
+            fields.utf(record.new_chunk)
+            fields.utf(record.old_chunk or "")
+            fields.compact_long(record.offset)
+        case Truncated():
+            fields.utf(record.segment)
+            fields.compact_long(record.offset)
+            fields.utf(record.first_chunk or "")
+            fields.compact_long(record.first_chunk_start)
+        case Appended():
+            fields.utf(record.segment)
+            fields.utf(record.chunk)
+            fields.compact_long(record.offset)
+            fields.compact_long(record.length)
+        case JournalSnapshot():
+            fields.raw(_snapshot_fields(record))
+        case SegmentSnapshot():
+            fields.raw(segment_snapshot_fields(record))
+    return with_type(_KINDS[type(record)], _VERSION, fields.getvalue())
+
+
+def _read_typed(reader: FieldReader) -> JournalRecord:
+    kind, version, revisions = read_type(reader)
+    if kind not in _READERS:
+        raise NewerFormat(f"unknown type of journal record {kind}: it was written by a newer version; upgrade this one")
+    check_version(version, _VERSION, f"a journal record of type {kind}")
+    return _READERS[kind](revisions[0])
+
+
+def _read_chunk_added(fields: FieldReader) -> ChunkAdded:
+    return ChunkAdded(fields.name(), fields.name(), fields.name() or None, fields.compact_long())
+
+
+def _read_truncated(fields: FieldReader) -> Truncated:
+    return Truncated(fields.name(), fields.compact_long(), fields.name() or None, fields.compact_long())
+
+
+def _read_appended(fields: FieldReader) -> Appended:
+    return Appended(fields.name(), fields.name(), fields.compact_long(), fields.compact_long())
+
+
+def _snapshot_fields(snapshot: JournalSnapshot) -> bytes:
+    fields = FieldWriter()
+    fields.compact_long(snapshot.epoch)
+    fields.compact_int(snapshot.file_index)
+    fields.compact_int(len(snapshot.segments))
+    for segment in snapshot.segments:
+        fields.raw(with_version(_VERSION, segment_snapshot_fields(segment)))
+    return fields.getvalue()
+
+
+def _read_snapshot(fields: FieldReader) -> JournalSnapshot:
+    epoch, file_index, count = fields.compact_long(), fields.compact_int(), fields.count(4)
+    return JournalSnapshot(epoch, file_index, tuple(_read_nested_snapshot(fields) for _ in range(count)))
+
+
+def _read_nested_snapshot(fields: FieldReader) -> SegmentSnapshot:
+    version, nested = read_version(fields)
+    check_version(version, _VERSION, "the snapshot of a segment")
+    return read_segment_snapshot(nested)
+
+
+def _expect(kind: type[_Kind], record: Record) -> _Kind:
+    if not isinstance(record, kind):
+        raise InvalidData(f"a snapshot has a {type(record).__name__} where a {kind.__name__} is due")
+    return record
+
+
+_KINDS: dict[type[JournalRecord], int] = {
+    ChunkAdded: 1,
+    Truncated: 2,
+    JournalSnapshot: 3,
+    SegmentSnapshot: 4,
+    Appended: 5,
+}
+_READERS: dict[int, Callable[[FieldReader], JournalRecord]] = {
+    1: _read_chunk_added,
+    2: _read_truncated,
+    3: _read_snapshot,
+    4: read_segment_snapshot,
+    5: _read_appended,
+}

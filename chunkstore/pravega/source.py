@@ -1,0 +1,72 @@
+"""The folder that a Pravega left, as something that is only read.
+
+Nothing here writes. All names are listed once, when it is opened; so what is asked of the storage afterwards is the
+bytes that are needed, and an object's size is known without a request. The folder must be at rest.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from chunkstore.errors import ObjectNotFound, StorageError
+from chunkstore.port import Store
+
+_PAGE = 1000
+
+
+class ArchiveDamaged(StorageError):
+    """Something in a Pravega's long-term storage is missing, or cannot be right. The message names the object."""
+
+
+class Source:
+    """The objects below `prefix` ("a/b/", "" for all) of a store, by their names from there on."""
+
+    def __init__(self, store: Store, prefix: str = "") -> None:
+        self._store = store
+        self._prefix = prefix
+        self._sizes = dict(self._listed())
+        self._names = sorted(self._sizes)
+
+    @property
+    def where(self) -> str:
+        """The folder, for messages."""
+        return f"{self._store.root}/{self._prefix}".rstrip("/")
+
+    def names(self, prefix: str = "") -> Iterator[str]:
+        """The names that begin with `prefix`, in their order."""
+        for place in range(bisect.bisect_left(self._names, prefix), len(self._names)):
+            if not self._names[place].startswith(prefix):
+                return
+            yield self._names[place]
+
+    def size(self, name: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+        return self._sizes.get(name)
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes [start, end) of an object, all of them. Raises ArchiveDamaged, and what the store raises."""
+        size = self._sizes.get(name)
+        if size is None:
+            raise self.damaged(name, "it is missing")
+        end = size if end is None else end
+        if end > size:
+            raise self.damaged(name, f"it has {size} bytes, but {end} are due")
+        try:
+            data = self._store.read(self._prefix + name, start, end) if end > start else b""
+        except ObjectNotFound:
+            raise self.damaged(name, "it is listed, but absent: the folder is being changed") from None
+        if len(data) != end - start:
+            raise self.damaged(name, f"{len(data)} of {end - start} bytes were read at {start}")
+        return data
+
+    def damaged(self, name: str, problem: object) -> ArchiveDamaged:
+        """The error of an object that is not as it must be."""
+        return ArchiveDamaged(f"{self.where}: {name!r}: {problem}")
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        last = ""
+        while page := self._store.list(self._prefix, last, _PAGE):
+            for found in page:
+                yield found.path.removeprefix(self._prefix), found.size
+            last = page[-1].path

@@ -1,0 +1,1 @@
+"""Segments made of chunks."""

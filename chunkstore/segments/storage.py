@@ -1,0 +1,740 @@
+"""Segments made of chunks (PDP-34): created, written, read, sealed, merged, truncated, deleted.
+
+A segment's content is what its metadata says (S2): the chunks' bytes up to their recorded lengths, nothing else. So
+bytes are written first and recorded after. Every change is one conditional transaction on the segment's record, which
+carries the epoch of its owner (S4): an instance of an earlier epoch is refused, and could change nothing if it were
+not. Only the instance that made a chunk adds to it, and no longer once anything about it went wrong. So whatever a
+failed, slow or overtaken instance still writes lies beyond what counts, or in chunks that nothing names.
+
+Garbage is queued before it is made (G1, see `chunkstore.collection.garbage`). Truncation and deletion change metadata
+only; the chunks go in the collector's later turn (F2).
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from chunkstore.checksums import block_checksums, continued
+from chunkstore.chunk_names import new_chunk_name
+from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.errors import InvalidOffset, MetadataConflict, StorageError, StorageFull
+from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.store import Companions, MetadataStore, MetadataTransaction
+from chunkstore.paths import SYSTEM
+from chunkstore.port import Parts, check_path, pieces_of
+from chunkstore.segments.chunk_list import ChunkList, PlacedChunk, WrittenChunk, deleted_name
+from chunkstore.segments.copying import copy_chunks
+from chunkstore.segments.errors import (
+    BadStoredOffset,
+    ChunkInUse,
+    ConcurrentModification,
+    ReadOnlyHandle,
+    SegmentStorageFull,
+    SegmentUnsupported,
+    StorageNotPrimary,
+    StoredSegmentExists,
+    StoredSegmentNotFound,
+    StoredSegmentNotSealed,
+    StoredSegmentSealed,
+)
+from chunkstore.segments.reads import SegmentReads
+
+_log = logging.getLogger(__name__)
+
+NO_ROLLING = (1 << 62) - 1
+"""The rolling length of a segment whose chunks may have any length."""
+
+_MOST_OPEN_CHUNKS = 100_000
+
+
+@dataclass(frozen=True)
+class SegmentStorageConfig:
+    """Sizes in bytes, times in seconds.
+
+    `appends`: whether a chunk may be added to; without, every write is a chunk. `system_rolling_length`: at which the
+    chunks of system segments are full.
+    `relocate`: whether the live rest of a first chunk is copied, if the chunk is longer than `relocate_min`, at most
+    `relocate_max`, and truncated by `relocate_percent` or more. `garbage_delay`: how long garbage is kept,
+    longer than any read takes. `transaction_batch`: chunks that one transaction takes out.
+    """
+
+    appends: bool = True
+    system_rolling_length: int = 128 << 20
+    relocate: bool = True
+    relocate_min: int = 64 << 20
+    relocate_max: int = 1 << 30
+    relocate_percent: int = 80
+    garbage_delay: float = 60.0
+    transaction_batch: int = 5000
+
+
+class SegmentHandle(NamedTuple):
+    """A segment that was opened: `read_only`, or for changing it too."""
+
+    segment: str
+    read_only: bool
+
+
+class SegmentInfo(NamedTuple):
+    """A segment: it has the bytes [start_offset, length). `last_modified` is in milliseconds since the epoch."""
+
+    name: str
+    length: int
+    start_offset: int
+    sealed: bool
+    last_modified: int
+
+
+class NewChunk(NamedTuple):
+    """A chunk that is being made. It is garbage unless it comes to belong to a segment before `deadline` (epoch s)."""
+
+    name: str
+    deadline: float
+
+
+class JournalSink(Protocol):
+    """Where changes of system segments are recorded, before they count. `offset` of an append is within the chunk."""
+
+    def batch(self) -> AbstractContextManager[None]:
+        """What is recorded within counts together or not at all."""
+
+    def chunk_added(self, segment: str, new_chunk: str, old_chunk: str | None, offset: int) -> None: ...
+
+    def appended(self, segment: str, chunk: str, offset: int, length: int) -> None: ...
+
+    def truncated(self, segment: str, offset: int, first_chunk: str | None, first_chunk_start: int) -> None: ...
+
+
+class ChunkedSegmentStorage:
+    """The segments whose metadata is in `metadata`, changed by the instance of `epoch`. May be used by many threads.
+
+    Changes of one segment follow one another, those of different ones run in parallel. After an error a change may have
+    happened unless the error is a SegmentError: look at `info`. `companions` of a change are done by the metadata
+    store in the same step, even if there turns out to be nothing to change. `journal` makes `_system/` segments system
+    segments, whose records are pinned and journaled. `adopter` is called for a segment that has no metadata, and
+    returns whether it has some now. `clock` is in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        chunks: ChunkStorage,
+        metadata: MetadataStore,
+        garbage: GarbageQueue,
+        epoch: int,
+        config: SegmentStorageConfig | None = None,
+        *,
+        reads: SegmentReads | None = None,
+        journal: JournalSink | None = None,
+        adopter: Callable[[str], bool] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.epoch = epoch
+        self.config = config or SegmentStorageConfig()
+        self.reads = reads or SegmentReads(chunks, metadata)
+        self._chunks = chunks
+        self._metadata = metadata
+        self._garbage = garbage
+        self._journal = journal
+        self._adopter = adopter
+        self.clock = clock
+        self._locks = _SegmentLocks()
+        self._open_chunks: dict[str, str] = {}  # by segment: the chunk that this instance made, and may add to
+
+    # -- existence
+
+    def create(self, segment: str, rolling_length: int = 0, start_offset: int = 0) -> SegmentHandle:
+        """Make an empty segment, whose chunks are full at `rolling_length` bytes (0: never).
+
+        It begins at `start_offset`, as if what was before it had been written and truncated. Raises
+        StoredSegmentExists.
+        """
+        check_path(segment)
+        check_path(new_chunk_name(segment, self.epoch, NO_ROLLING))
+        if rolling_length < 0:
+            raise ValueError(f"segment {segment!r}: rolling length {rolling_length} is negative: 0 means no limit")
+        is_system = self._journal is not None and segment.startswith(SYSTEM)
+        status = (
+            RecordStatus.ACTIVE
+            | RecordStatus.ATOMIC_WRITES
+            | (RecordStatus.SYSTEM_SEGMENT if is_system else RecordStatus(0))
+        )
+        default = self.config.system_rolling_length if is_system else NO_ROLLING
+        if self._has_metadata(segment):
+            raise StoredSegmentExists(segment)
+        with self._changing(segment) as transaction:
+            if transaction.segment(segment) is not None:
+                raise StoredSegmentExists(segment)
+            record = StoredSegmentRecord(
+                segment,
+                status=status,
+                max_rolling_length=rolling_length or default,
+                length=start_offset,
+                start_offset=start_offset,
+                first_chunk_start=start_offset,
+                last_chunk_start=start_offset,
+                owner_epoch=self.epoch,
+                last_modified=self._now(),
+            )
+            transaction.put(record, pinned=is_system)
+            transaction.commit()
+        return SegmentHandle(segment, read_only=False)
+
+    def open_read(self, segment: str) -> SegmentHandle:
+        """A handle for reading. Raises StoredSegmentNotFound."""
+        self.info(segment)
+        return SegmentHandle(segment, read_only=True)
+
+    def open_write(self, segment: str) -> SegmentHandle:
+        """A handle for changing the segment too, which belongs to this instance's epoch from now on.
+
+        Raises StoredSegmentNotFound, and StorageNotPrimary if it belongs to a later one.
+        """
+        self._has_metadata(segment)
+        with self._changing(segment) as transaction:
+            chunks = self._owned(transaction, segment)
+            if chunks.record != transaction.segment(segment):
+                self._commit(transaction, chunks)
+        return SegmentHandle(segment, read_only=False)
+
+    def exists(self, segment: str) -> bool:
+        """Whether there is such a segment."""
+        return self._has_metadata(segment)
+
+    def info(self, segment: str) -> SegmentInfo:
+        """What this instance knows of the segment. Raises StoredSegmentNotFound."""
+        if self._has_metadata(segment):
+            with self._metadata.begin(read_only=True) as transaction:
+                record = transaction.segment(segment)
+                if record is not None:
+                    return _info(record)
+        raise StoredSegmentNotFound(segment)
+
+    def list(self, prefix: str = "") -> Iterator[SegmentInfo]:
+        """The segments whose names begin with `prefix`, in no order."""
+        for _, record in self._metadata.records(prefix):
+            if isinstance(record, StoredSegmentRecord) and record.status & RecordStatus.ACTIVE:
+                yield _info(record)
+
+    def delete(self, handle: SegmentHandle, companions: Companions = ()) -> None:
+        """Delete the segment. Its name is free at once; its chunks go when no reader can want them any more."""
+        segment = self._writable(handle)
+        with self._changing(segment, companions=companions) as transaction:
+            record = self._owned(transaction, segment).record
+            self._refuse_system(record, "deleted")
+            self._open_chunks.pop(segment, None)
+            transaction.delete(record.key)
+            # The record stays, under a name that cannot be opened.
+            deleted = record._replace(name=deleted_name(segment), status=record.status & ~RecordStatus.ACTIVE)
+            self._let_go(transaction, segment, deleted)
+            transaction.commit()
+
+    # -- writing
+
+    def write(self, handle: SegmentHandle, offset: int, data: Parts, companions: Companions = ()) -> int:
+        """Add `data` at `offset`, which must be the segment's length; returns how many bytes that were. All or nothing.
+
+        Raises BadStoredOffset, StoredSegmentSealed, StoredSegmentNotFound, StorageNotPrimary, ReadOnlyHandle,
+        SegmentStorageFull, ConcurrentModification, and what storage and metadata raise.
+        """
+        segment = self._writable(handle)
+        rest = _Rest(data)
+        with self._changing(segment, companions=companions) as transaction:
+            chunks = self._growing(transaction, segment, offset)
+            length = rest.length
+            if not length:
+                self._leave(transaction)
+                return 0
+            changes = _Changes(self._journal, chunks.record)
+            self._write_chunks(transaction, chunks, rest, changes)
+            self._commit(transaction, chunks, changes.record_all)
+            if self._chunks.supports_append and self.config.appends:
+                self._remember_open_chunk(segment, chunks.record.last_chunk)
+        return length
+
+    def attach(
+        self, handle: SegmentHandle, offset: int, chunks: Sequence[WrittenChunk], companions: Companions = ()
+    ) -> int:
+        """Make existing chunks the end of the segment, which is at `offset` (S3).
+
+        They were written by others under names that are used nowhere else, and nothing may be added to them any more.
+        Returns their length together. Raises as `write`, and ChunkInUse.
+        """
+        segment = self._writable(handle)
+        names = [chunk.name for chunk in chunks]
+        for name, length, _ in chunks:
+            check_path(name)
+            if length <= 0:
+                raise ValueError(f"segment {segment!r}: chunk {name!r} has {length} bytes: leave it out")
+        with self._changing(segment, companions=companions) as transaction:
+            layout = self._growing(transaction, segment, offset)
+            self._refuse_system(layout.record, "attached to")
+            transaction.load(*names)
+            known: set[str] = set()
+            for name in names:
+                if name in known or transaction.get(name) is not None:
+                    raise ChunkInUse(segment, name)
+                known.add(name)
+            if names:
+                self._open_chunks.pop(segment, None)
+                layout.extend(chunks)
+                self._commit(transaction, layout)
+            else:
+                self._leave(transaction)
+        return sum(chunk.length for chunk in chunks)
+
+    def seal(self, handle: SegmentHandle, companions: Companions = ()) -> None:
+        """Let nothing be added to the segment any more. Nothing happens if it is sealed."""
+        self._set_sealed(handle, sealed=True, companions=companions)
+
+    def unseal(self, handle: SegmentHandle) -> None:
+        """Let the segment grow again."""
+        self._set_sealed(handle, sealed=False)
+
+    def concat(self, target: SegmentHandle, offset: int, source: str, companions: Companions = ()) -> None:
+        """Make the sealed segment `source` the end of `target`, which is at `offset`. Only metadata moves.
+
+        `source` is gone then. Raises as `write`, StoredSegmentNotSealed, and SegmentUnsupported for a source that is
+        truncated, a system segment, or the target itself.
+        """
+        segment = self._writable(target)
+        if source == segment:
+            raise SegmentUnsupported("it cannot be merged into itself", segment)
+        self._has_metadata(source)
+        with self._changing(segment, source, companions=companions) as transaction:
+            chunks = self._growing(transaction, segment, offset)
+            merged = self._owned(transaction, source).record
+            for record in (chunks.record, merged):
+                self._refuse_system(record, "merged")
+            if not merged.status & RecordStatus.SEALED:
+                raise StoredSegmentNotSealed(source)
+            if merged.start_offset:
+                raise SegmentUnsupported(
+                    f"it is truncated at {merged.start_offset}: only a whole one is merged", source
+                )
+            ours = self._open_chunks.pop(segment, None), self._open_chunks.pop(source, None)
+            chunks.join(merged)
+            self._commit(transaction, chunks)
+            self._remember_open_chunk(segment, ours[1] if merged.first_chunk else ours[0])
+
+    # -- truncation
+
+    def truncate(self, handle: SegmentHandle, offset: int, companions: Companions = ()) -> None:
+        """Let the segment begin at `offset`, sealed or not; nothing happens if it begins there or later.
+
+        `companions` happen when it begins there, and again if a first chunk is copied, with the commit that names the
+        copy: what may forbid the one may forbid the other. Raises BadStoredOffset beyond its end, or below 0.
+        """
+        segment = self._writable(handle)
+        with self._changing(segment, companions=companions) as transaction:
+            chunks = self._owned(transaction, segment)
+            if not 0 <= offset <= chunks.record.length:
+                raise BadStoredOffset(segment, chunks.record.length, offset, "truncation")
+            if offset <= chunks.record.start_offset:
+                self._leave(transaction)
+                return
+            chunks.record = chunks.record._replace(start_offset=offset)
+            taken_out = self._cut(transaction, chunks)
+        while taken_out == self.config.transaction_batch:
+            with self._changing(segment) as transaction:
+                taken_out = self._cut(transaction, self._owned(transaction, segment))
+        self._relocate_first_chunk(handle, companions)
+
+    def replace_chunks(
+        self,
+        handle: SegmentHandle,
+        start: int,
+        old: Sequence[str],
+        new: NewChunk,
+        length: int,
+        checksums: bytes = b"",
+    ) -> None:
+        """Put the chunk `new` in the place of the chunks `old`, the first of which begins at `start` of the segment.
+
+        It holds the same bytes, `length` of them, and has these checksums, if they are known. `track_new_chunks` gave
+        its name. No byte of the segment changes, so any instance may do it, whichever epoch owns the segment. Raises
+        ConcurrentModification if other chunks are there now, the last one has grown, or it is too late.
+        """
+        segment = self._writable(handle)
+        with self._changing(segment) as transaction:
+            record = transaction.segment(segment)
+            if record is None or not record.status & RecordStatus.ACTIVE:
+                raise StoredSegmentNotFound(segment)
+            # Looked at when the record was read: if the collector comes after that, it forestalls this commit.
+            if self.clock() >= new.deadline:
+                raise ConcurrentModification(segment)
+            self._replace(transaction, ChunkList(transaction, record), start, old, start, new.name, length, checksums)
+
+    def track_new_chunks(self, segment: str, offsets: Iterable[int]) -> builtins.list[NewChunk]:
+        """Names for chunks to be made, and the time, half the garbage delay, until which they may be put in place."""
+        deadline = self.clock() + self.config.garbage_delay / 2
+        return [NewChunk(name, deadline) for name in self._track_new_chunks(segment, offsets)]
+
+    # -- reading
+
+    def read(self, handle: SegmentHandle, offset: int, length: int) -> bytes:
+        """Exactly these bytes. Raises StoredSegmentNotFound, SegmentTruncated, BadStoredOffset, SegmentDamaged."""
+        self._has_metadata(handle.segment)
+        return self.reads.read(handle.segment, offset, length)
+
+    def read_into(self, handle: SegmentHandle, offset: int, room: memoryview) -> int:
+        """Fill all of `room` with the bytes from `offset` on; returns how many. Raises as `read`."""
+        self._has_metadata(handle.segment)
+        return self.reads.read_into(handle.segment, offset, room)
+
+    def scan(self, handle: SegmentHandle, offset: int, end: int | None = None) -> Iterator[bytes]:
+        """The bytes [offset, end) in pieces, fetched ahead of the caller. Raises as `read`."""
+        self._has_metadata(handle.segment)
+        return self.reads.scan(handle.segment, offset, end)
+
+    def layout(self, segment: str) -> Iterator[PlacedChunk]:
+        """The segment's chunks, from the first on, and where they start. Raises StoredSegmentNotFound."""
+        self._has_metadata(segment)
+        return self.reads.layout(segment)
+
+    def close(self) -> None:
+        """End the threads of reads."""
+        self.reads.close()
+
+    # -- how changes are made
+
+    @contextlib.contextmanager
+    def _changing(self, *segments: str, companions: Companions = ()) -> Iterator[MetadataTransaction]:
+        """A transaction over segments, whose other changes wait meanwhile."""
+        with self._locks.held(segments):
+            try:
+                with self._metadata.begin(*map(segment_key, segments), companions=companions) as transaction:
+                    yield transaction
+            except MetadataConflict as error:
+                for segment in segments:
+                    self._open_chunks.pop(segment, None)
+                raise self._lost(segments) from error
+            except StorageFull as error:
+                raise SegmentStorageFull(segments[0], str(error)) from error
+
+    def _lost(self, segments: Iterable[str]) -> StorageError:
+        """The error for a change that lost against a concurrent one."""
+        self._metadata.evict_all()
+        for segment in segments:
+            with self._metadata.begin(read_only=True) as transaction:
+                record = transaction.segment(segment)
+            if record is not None and record.owner_epoch > self.epoch:
+                return StorageNotPrimary(segment, record.owner_epoch, self.epoch)
+        return ConcurrentModification(next(iter(segments)))
+
+    def _commit(
+        self, transaction: MetadataTransaction, chunks: ChunkList, external_step: Callable[[], None] | None = None
+    ) -> None:
+        chunks.record = chunks.record._replace(last_modified=self._now())
+        chunks.save()
+        transaction.commit(external_step)
+
+    @staticmethod
+    def _leave(transaction: MetadataTransaction) -> None:
+        """Change nothing, where nothing is to be changed; the companions of the change happen all the same."""
+        if transaction.companions:
+            transaction.commit()
+
+    def _owned(self, transaction: MetadataTransaction, segment: str) -> ChunkList:
+        """The segment's chunks, to be changed by this epoch, which claims them if they belong to an earlier one."""
+        record = transaction.segment(segment)
+        if record is None or not record.status & RecordStatus.ACTIVE:
+            raise StoredSegmentNotFound(segment)
+        if record.owner_epoch > self.epoch:
+            raise StorageNotPrimary(segment, record.owner_epoch, self.epoch)
+        chunks = ChunkList(transaction, record)
+        if record.owner_epoch < self.epoch:
+            self._open_chunks.pop(segment, None)
+            self._claim(chunks)
+        return chunks
+
+    def _claim(self, chunks: ChunkList) -> None:
+        record = chunks.record
+        if not record.status & RecordStatus.ATOMIC_WRITES and record.last_chunk is not None:
+            # Old versions of the original recorded the length of the last chunk late: what is there counts.
+            chunks.grow(max(self._chunks.info(record.last_chunk).length - chunks.chunk(record.last_chunk).length, 0))
+        status = record.status | RecordStatus.OWNERSHIP_CHANGED | RecordStatus.ATOMIC_WRITES
+        chunks.record = chunks.record._replace(owner_epoch=self.epoch, status=status)
+
+    def _growing(self, transaction: MetadataTransaction, segment: str, offset: int) -> ChunkList:
+        """The segment's chunks, if it may grow at `offset`."""
+        chunks = self._owned(transaction, segment)
+        if chunks.record.status & RecordStatus.SEALED:
+            raise StoredSegmentSealed(segment)
+        if offset != chunks.record.length:
+            raise BadStoredOffset(segment, chunks.record.length, offset, "adding to it")
+        return chunks
+
+    def _write_chunks(
+        self, transaction: MetadataTransaction, chunks: ChunkList, rest: _Rest, changes: _Changes
+    ) -> None:
+        """Write to the last chunk, if it may be added to, and then to new ones."""
+        segment, rolling = chunks.record.name, chunks.record.max_rolling_length or NO_ROLLING
+        may_append = self._may_append(chunks.record)
+        self._open_chunks.pop(segment, None)  # and remembered after the commit: after any failure a chunk is begun
+        if may_append and chunks.record.last_chunk is not None:
+            last = chunks.chunk(chunks.record.last_chunk)
+            piece = rest.ahead(rolling - last.length)
+            if piece and self._append(last.name, last.length, piece):
+                rest.skip(piece)
+                changes.appended(last.name, last.length, sum(map(len, piece)))
+                known = last.checksums or not last.length
+                chunks.grow(sum(map(len, piece)), continued(last.checksums, last.length, *piece) if known else b"")
+        offsets = range(chunks.record.length, chunks.record.length + rest.length, rolling)
+        added = []
+        for name in self._track_new_chunks(segment, offsets, transaction):
+            piece = rest.ahead(rolling)
+            self._chunks.create_with_content(name, piece)
+            rest.skip(piece)
+            added.append(WrittenChunk(name, sum(map(len, piece)), block_checksums(*piece)))
+        changes.added([(chunk.name, chunk.length) for chunk in added])
+        chunks.extend(added)
+        if added:
+            chunks.record = chunks.record._replace(status=chunks.record.status & ~RecordStatus.OWNERSHIP_CHANGED)
+
+    def _may_append(self, record: StoredSegmentRecord) -> bool:
+        """Whether the last chunk may be added to: this instance made it in this epoch, and nothing failed (S2)."""
+        return record.last_chunk is not None and self._open_chunks.get(record.name) == record.last_chunk
+
+    def _append(self, chunk: str, length: int, piece: Sequence[memoryview]) -> bool:
+        """Add to a chunk; False if it is longer than it should be, as an earlier attempt arrived after all."""
+        try:
+            self._chunks.write(ChunkHandle(chunk, read_only=False), length, piece)
+        except InvalidOffset as error:
+            if error.expected < length:
+                raise
+            return False
+        return True
+
+    def _remember_open_chunk(self, segment: str, chunk: str | None) -> None:
+        if chunk is not None:
+            if len(self._open_chunks) >= _MOST_OPEN_CHUNKS:
+                self._open_chunks.clear()  # forgetting costs a new chunk each
+            self._open_chunks[segment] = chunk
+
+    def _track_new_chunks(
+        self, segment: str, offsets: Iterable[int], transaction: MetadataTransaction | None = None
+    ) -> builtins.list[str]:
+        """Names for chunks to be made, which are garbage unless a commit comes to name them: that of `transaction`, if
+        it is under way."""
+        names = [new_chunk_name(segment, self.epoch, offset) for offset in offsets]
+        if names:
+            due = self._due()
+            tasks = [GarbageTask(name, due, kind=GarbageKind.NEW_CHUNK, segment=segment) for name in names]
+            self._garbage.add(tasks, transaction)
+        return names
+
+    def _let_go(self, transaction: MetadataTransaction, segment: str, deleted: StoredSegmentRecord) -> None:
+        """Keep what is deleted of a segment for the collector: one piece of garbage, however many chunks it has."""
+        task = GarbageTask(deleted.name, self._due(), kind=GarbageKind.SEGMENT, segment=segment)
+        self._garbage.add([task], transaction)
+        transaction.put(deleted)
+
+    def _set_sealed(self, handle: SegmentHandle, *, sealed: bool, companions: Companions = ()) -> None:
+        segment = self._writable(handle)
+        with self._changing(segment, companions=companions) as transaction:
+            chunks = self._owned(transaction, segment)
+            self._refuse_system(chunks.record, "sealed")
+            status = chunks.record.status & ~RecordStatus.SEALED | (RecordStatus.SEALED if sealed else RecordStatus(0))
+            # Even if it seems to be so already: it may have been changed, and only the commit shows that.
+            chunks.record = chunks.record._replace(status=status)
+            self._commit(transaction, chunks)
+
+    def _cut(self, transaction: MetadataTransaction, chunks: ChunkList) -> int:
+        """Take out chunks that are truncated away, at most a batch; returns how many."""
+        segment = chunks.record.name
+        if chunks.record.status & RecordStatus.SYSTEM_SEGMENT:  # the journal knows of no list but the segment's own
+            names = chunks.cut(self.config.transaction_batch)
+            due, count = self._due(), len(names)
+            self._garbage.add([GarbageTask(name, due, segment=segment) for name in names], transaction)
+        else:
+            deleted = chunks.detach(self.config.transaction_batch)
+            count = deleted.chunk_count if deleted is not None else 0
+            if deleted is not None:
+                self._let_go(transaction, segment, deleted)
+        changes = _Changes(self._journal, chunks.record)
+        changes.truncated(chunks.record)
+        self._commit(transaction, chunks, changes.record_all)
+        return count
+
+    def _relocate_first_chunk(self, handle: SegmentHandle, companions: Companions) -> None:
+        """Copy the rest of a first chunk that is mostly truncated away. It only saves space, so failures are logged."""
+        segment = handle.segment
+        try:
+            with self._changing(segment, companions=companions) as transaction:
+                # One transaction over the copy, however long it takes: the collector forestalls its commit, or waits.
+                chunks = self._owned(transaction, segment)
+                first, start = chunks.record.first_chunk, chunks.record.start_offset
+                if first is None or start == chunks.record.length:
+                    return
+                placed = PlacedChunk(chunks.record.first_chunk_start, chunks.chunk(first))
+                if self._is_worth_relocating(segment, placed, start):
+                    (name,) = self._track_new_chunks(segment, [start], transaction)
+                    source = WrittenChunk(first, placed.chunk.length, placed.chunk.checksums)
+                    checksums = copy_chunks(self._chunks, segment, [source], name, start - placed.start)
+                    length = placed.end - start
+                    self._replace(transaction, chunks, placed.start, [first], start, name, length, checksums)
+        except StorageError as error:
+            _log.warning("segment %r: its first chunk is not relocated: %s", segment, error)
+
+    def _replace(
+        self,
+        transaction: MetadataTransaction,
+        chunks: ChunkList,
+        start: int,
+        old: Sequence[str],
+        new_start: int,
+        new: str,
+        length: int,
+        checksums: bytes,
+    ) -> None:
+        segment = chunks.record.name
+        self._refuse_system(chunks.record, "rearranged")
+        self._let_go(transaction, segment, chunks.replace(start, old, new_start, new, length, checksums))
+        if chunks.record.last_chunk == new:
+            self._open_chunks.pop(segment, None)
+        self._commit(transaction, chunks)
+
+    def _is_worth_relocating(self, segment: str, first: PlacedChunk, start: int) -> bool:
+        config, length = self.config, first.chunk.length
+        return (
+            config.relocate
+            and not segment.startswith(SYSTEM)
+            and config.relocate_min < length <= config.relocate_max
+            and 100 * (start - first.start) // length >= config.relocate_percent
+        )
+
+    # -- small things
+
+    def _writable(self, handle: SegmentHandle) -> str:
+        if handle.read_only:
+            raise ReadOnlyHandle(handle.segment)
+        self._has_metadata(handle.segment)
+        return handle.segment
+
+    def _has_metadata(self, segment: str) -> bool:
+        """Whether there is such a segment, which may have to be adopted first."""
+        with self._metadata.begin(read_only=True) as transaction:
+            record = transaction.segment(segment)
+        if record is None:
+            return self._adopter is not None and self._adopter(segment)
+        return bool(record.status & RecordStatus.ACTIVE)
+
+    @staticmethod
+    def _refuse_system(record: StoredSegmentRecord, what: str) -> None:
+        if record.status & RecordStatus.SYSTEM_SEGMENT:
+            raise SegmentUnsupported(f"a system segment cannot be {what}: the journal cannot tell it", record.name)
+
+    def _due(self) -> float:
+        return self.clock() + self.config.garbage_delay
+
+    def _now(self) -> int:
+        return int(self.clock() * 1000)
+
+
+class _Rest:
+    """Data of which one piece after the other is taken from the front."""
+
+    def __init__(self, data: Parts) -> None:
+        self._pieces = [view for view in (memoryview(piece).cast("B") for piece in pieces_of(data)) if len(view)]
+        self._pieces.reverse()
+        self.length = sum(map(len, self._pieces))
+
+    def ahead(self, size: int) -> list[memoryview]:
+        """The next `size` bytes, or all if there are fewer, in pieces; they stay."""
+        taken: list[memoryview] = []
+        for view in reversed(self._pieces):
+            if size <= 0:
+                break
+            taken.append(view[:size])
+            size -= len(view)
+        return taken
+
+    def skip(self, taken: Sequence[memoryview]) -> None:
+        """Take away what `ahead` returned."""
+        for view in taken:
+            whole = self._pieces.pop()
+            if len(view) < len(whole):
+                self._pieces.append(whole[len(view) :])
+            self.length -= len(view)
+
+
+class _Changes:
+    """What changed in a system segment, in order, for its journal. Of other segments nothing is recorded."""
+
+    def __init__(self, journal: JournalSink | None, record: StoredSegmentRecord) -> None:
+        self._journal = journal if record.status & RecordStatus.SYSTEM_SEGMENT else None
+        self._segment = record.name
+        self._last_chunk = record.last_chunk
+        self._end = record.length
+        self._steps: list[Callable[[JournalSink], None]] = []
+
+    def record_all(self) -> None:
+        """Record the changes."""
+        if self._journal is not None:
+            with self._journal.batch():
+                for step in self._steps:
+                    step(self._journal)
+
+    def appended(self, chunk: str, offset: int, length: int) -> None:
+        """`length` bytes were added at `offset` of the chunk."""
+        self._steps.append(lambda journal: journal.appended(self._segment, chunk, offset, length))
+        self._end += length
+
+    def added(self, chunks: Sequence[tuple[str, int]]) -> None:
+        """New chunks, by name and length."""
+        for name, length in chunks:
+            self._steps.append(self._addition(name))
+            self._last_chunk = name
+            self.appended(name, 0, length)
+
+    def _addition(self, name: str) -> Callable[[JournalSink], None]:
+        old, start = self._last_chunk, self._end
+        return lambda journal: journal.chunk_added(self._segment, name, old, start)
+
+    def truncated(self, record: StoredSegmentRecord) -> None:
+        """The segment begins where `record` says now."""
+        self._steps.append(
+            lambda journal: journal.truncated(
+                self._segment, record.start_offset, record.first_chunk, record.first_chunk_start
+            )
+        )
+
+
+class _SegmentLocks:
+    """A lock for each segment that is being changed, one for all system segments: their journal has one order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: weakref.WeakValueDictionary[str, _Lock] = weakref.WeakValueDictionary()
+
+    @contextlib.contextmanager
+    def held(self, segments: Iterable[str]) -> Iterator[None]:
+        names = sorted({SYSTEM if segment.startswith(SYSTEM) else segment for segment in segments})
+        with self._lock:
+            locks = [self._locks.setdefault(name, _Lock()) for name in names]
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock.lock)
+            yield
+
+
+class _Lock:
+    """A lock that can be referred to weakly."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def _info(record: StoredSegmentRecord) -> SegmentInfo:
+    sealed = bool(record.status & RecordStatus.SEALED)
+    return SegmentInfo(record.name, record.length, record.start_offset, sealed, record.last_modified)

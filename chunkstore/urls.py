@@ -1,0 +1,79 @@
+"""URLs of roots: which are refused because they hold credentials, and how one is shown that was not checked yet.
+
+A root's URL is shown wherever the root is: in errors, logs and plans; and it is kept, as the place of a root's log. So
+credentials have no place in it, in whatever form. They go into storage options, which nothing shows. Whoever takes a
+URL from outside checks it before anything else, and an error says what is wrong with it and never repeats it.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from chunkstore.errors import StorageRefused
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_FOLDERS = frozenset({"file", "memory", "local"})  # what comes after the scheme is a folder's name, which may be odd
+_LOGINS = frozenset({"sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"})  # user@host is usual, and no secret
+_CONTAINERS = frozenset({"abfs", "abfss", "az"})  # container@account's host
+_WORDS = "token|sig(?:nature)?|secret|pass(?:word|wd|phrase)?|pwd|key|credentials?|auth(?:orization)?"
+_PARAMETER = re.compile(rf"[?&;#][^=?&;#/]*(?:{_WORDS})[^=?&;#/]*=", re.IGNORECASE)
+
+REMOVED = "<removed>"
+"""What is shown in the place of credentials."""
+
+
+def check_url(url: str, name: str = "the root's URL") -> None:
+    """Raise StorageRefused if a URL, or folder, holds credentials. The error calls it `name`, and does not show it."""
+    found = _credentials(url)
+    if found is not None:
+        raise StorageRefused(
+            f"{name} holds {found}: it would be shown in messages and plans. Give credentials as storage options "
+            "(storage.<name> in Spark, --storage NAME=VALUE on the command line, storage_options in Python), never in "
+            "the URL"
+        )
+
+
+def _credentials(url: str) -> str | None:
+    """What of a URL is or may be a credential, for people; None if nothing is."""
+    for text in {url, unquote(url)}:
+        scheme = _SCHEME.match(text)
+        if found := _in_folder(text) if scheme is None else _in_url(scheme[1].lower(), text[scheme.end() :]):
+            return found
+    return None
+
+
+def _in_url(scheme: str, rest: str) -> str | None:
+    if re.search(r"::", re.sub(r"\[[^\]]*\]", "", rest)):
+        return "several URLs, chained with '::', which are not supported"
+    if scheme in _FOLDERS:
+        return "a parameter that looks like a credential" if _PARAMETER.search(rest) else None
+    login, marked, _ = rest.rpartition("@")  # a password may have a / in it, and any other mark
+    if marked and ":" in login:
+        return "a user and a password (or an '@' behind a ':', which reads like them)"
+    if "?" in rest:
+        return "a query string (what comes after '?')"
+    if "#" in rest:
+        return "a fragment (what comes after '#')"
+    if "@" in rest.partition("/")[0] and scheme not in _LOGINS | _CONTAINERS:
+        return "a user, or a token, before '@'"
+    return None
+
+
+def _in_folder(text: str) -> str | None:
+    """As `_in_url`, of a path, or of what may be a URL with a slip in it."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*::", text) and "://" in text:
+        return "several URLs, chained with '::', which are not supported"
+    if _PARAMETER.search(text):
+        return "a parameter that looks like a credential"
+    if not text.startswith(("/", "./", "../")) and re.match(r"[^@]*:[^@]*@", text):
+        return "a user and a password (or an '@' behind a ':', which reads like them); write ./ before a folder's name"
+    return None
+
+
+def redact(url: str) -> str:
+    """A URL that was not checked yet, as it may be shown: of one that holds credentials the scheme alone."""
+    if _credentials(url) is None:
+        return url
+    scheme = _SCHEME.match(url)
+    return f"{scheme[0] if scheme is not None else ''}{REMOVED}"

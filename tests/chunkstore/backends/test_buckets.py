@@ -1,0 +1,345 @@
+"""What Google Cloud Storage and Azure add to the contract: lost responses, refusals, and what is asked of the server.
+
+S3, whose libraries repeat requests below us, has its own (test_s3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from chunkstore import (
+    ObjectNotFound,
+    Outcome,
+    PutUnknown,
+    Range,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+    Store,
+    open_store,
+)
+from chunkstore.backends import azure, bucket, gcs
+from chunkstore.testing.contracts import NOT_A_LISTING, body
+from chunkstore.testing.faulty_proxy import FaultyProxy
+from chunkstore.testing.gcs_server import GcsServer
+from chunkstore.testing.wsgi_server import ServerFault, WsgiServer
+
+SECRETS = ("aHVudGVyMi1pcy1zZWNyZXQ=", "token-is-secret-too")
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Kind(NamedTuple):
+    """A kind of bucket: its module, its server, and the method of the request that makes an object."""
+
+    module: Any
+    server: WsgiServer
+    create: str
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.server) for name in ("gcs", "azure")])
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    if request.param == "gcs":
+        yield Kind(gcs, request.getfixturevalue("gcs_server"), "POST")
+        return
+    with FaultyProxy(request.getfixturevalue("azurite")) as proxy:
+        yield Kind(azure, proxy, "PUT")
+
+
+@pytest.fixture(scope="module")
+def place(kind: Kind) -> tuple[str, dict[str, Any]]:
+    return kind.server.make_bucket(), kind.server.storage_options()
+
+
+@pytest.fixture(scope="module")
+def module_store(place: tuple[str, dict[str, Any]]) -> Iterator[Store]:
+    store = open_store(*place)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(module_store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(bucket, "_FIRST_PAUSE", 0.01)
+    yield module_store
+    kind.server.clear_faults()
+    module_store.delete([info.path for info in module_store.list("")])
+
+
+def fails(kind: Kind, method: str, **fault: Any) -> None:
+    kind.server.add_fault(ServerFault(method, **fault))
+
+
+# -- creating
+
+
+@pytest.mark.parametrize("status", [0, 503])
+def test_a_winner_that_is_told_it_lost(store: Store, kind: Kind, status: int) -> None:
+    """The response to the create is lost; its repetition hears that the object exists."""
+    mine = body()
+    fails(kind, kind.create, status=status, after=True)
+    assert store.put_if_absent("a", mine) is Outcome.MINE
+    assert store.read("a") == mine
+    assert store.put_if_absent("a", body()) is Outcome.ANOTHERS
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_loser_whose_response_is_lost(store: Store, kind: Kind, after: bool) -> None:
+    store.put_if_absent("a", body())
+    fails(kind, kind.create, status=500, after=after, count=5)
+    assert store.put_if_absent("a", body()) is Outcome.ANOTHERS
+
+
+def test_a_lost_response_without_repetition(store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "_TRIES", 1)
+    fails(kind, kind.create, status=500, after=True)
+    assert store.put_if_absent("a", body()) is Outcome.MINE
+
+
+def test_lost_requests_have_an_unknown_outcome(store: Store, kind: Kind) -> None:
+    """Absent now is no proof: one of them may be on its way yet."""
+    mine = body()
+    fails(kind, kind.create, status=503, count=5)
+    with pytest.raises(PutUnknown, match="'a'"):
+        store.put_if_absent("a", mine)
+    assert store.put_if_absent("a", mine) is Outcome.MINE
+
+
+def test_an_unreadable_answer_has_an_unknown_outcome(store: Store, kind: Kind) -> None:
+    mine = body()
+    fails(kind, kind.create, status=500, after=True, count=5)
+    fails(kind, "GET", status=403)
+    with pytest.raises(PutUnknown):
+        store.put_if_absent("a", mine)
+    kind.server.clear_faults()
+    assert store.put_if_absent("a", mine) is Outcome.MINE
+
+
+def test_a_refused_create_is_no_unknown_outcome(store: Store, kind: Kind) -> None:
+    fails(kind, kind.create, status=403)
+    with pytest.raises(StorageRefused, match="no permission"):
+        store.put_if_absent("a", body())
+    with pytest.raises(ObjectNotFound):
+        store.read("a")
+
+
+def test_a_refusal_after_a_lost_response_is_no_proof(store: Store, kind: Kind) -> None:
+    mine = body()
+    fails(kind, kind.create, status=500, after=True)
+    fails(kind, kind.create, status=403)
+    assert store.put_if_absent("a", mine) is Outcome.MINE
+    fails(kind, kind.create, status=500)
+    fails(kind, kind.create, status=403)
+    with pytest.raises(PutUnknown):
+        store.put_if_absent("b", mine)
+
+
+# -- reading, listing, deleting
+
+
+def test_reads_are_repeated(store: Store, kind: Kind) -> None:
+    data = os.urandom(100_000)
+    store.put("a", data)
+    fails(kind, "GET", half=True, count=2)
+    assert store.read("a") == data
+    fails(kind, "GET", status=503, count=2)
+    assert store.read("a", 5, 10) == data[5:10]
+    fails(kind, "GET", status=503, count=5)
+    with pytest.raises(StorageUnavailable, match="'a'"):
+        store.read("a")
+
+
+def test_a_failed_range_fails_all(store: Store, kind: Kind) -> None:
+    store.put("a", b"a")
+    store.put("b", b"b")
+    fails(kind, "GET", part="/b?" if kind.module is gcs else "/b", status=403)
+    with pytest.raises(StorageRefused, match="'b'"):
+        store.read_ranges([Range("a"), Range("b")])
+    assert store.read_ranges([Range("a"), Range("b")]) == [b"a", b"b"]
+
+
+def test_pages(store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind.module, "_PAGE", 4)
+    names = [f"a/{number:02d}" for number in range(10)]
+    for name in names:
+        store.put(name, b"")
+    assert [info.path for info in store.list("a/")] == names
+    assert [info.path for info in store.list("a/", after="a/02", limit=5)] == names[3:8]
+    assert [info.path for info in store.list("a/", after="a/", limit=1)] == names[:1]
+
+
+@pytest.mark.parametrize("answer", NOT_A_LISTING)
+def test_an_answer_that_is_no_listing(store: Store, kind: Kind, answer: str) -> None:
+    """Taken for one, it would be an empty one (P2)."""
+    store.put("a/b", b"")
+    fails(kind, "GET", status=NOT_A_LISTING[answer], answer=answer, count=5)
+    with pytest.raises(StorageError) as raised:
+        store.list("a/")
+    assert not isinstance(raised.value, ObjectNotFound)
+    kind.server.clear_faults()
+    assert [info.path for info in store.list("a/")] == ["a/b"]
+
+
+def test_objects_that_stand_for_folders_are_not_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("a/b", b"")
+    with monkeypatch.context() as lenient:
+        lenient.setattr(type(store), "_check_path", lambda self, path: None)
+        for marker in ("a/", "a/c/"):
+            store.put(marker, b"")
+        lenient.undo()
+        assert [info.path for info in store.list("a/")] == [info.path for info in store.list("")] == ["a/b"]
+        assert [info.path for info in store.list("", limit=1)] == ["a/b"]
+        assert store.passed_over() == dict.fromkeys(("a/", "a/c/"), "an object that stands for a folder")
+    with monkeypatch.context() as lenient:
+        lenient.setattr(type(store), "_check_path", lambda self, path: None)
+        store.delete(["a/", "a/c/"])
+
+
+def test_keys_that_are_no_paths_are_passed_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("a/b", b"")
+    strange = ["a//b", "a/" + "é" * 460]
+    with monkeypatch.context() as lenient:
+        lenient.setattr(type(store), "_check_path", lambda self, path: None)
+        for name in strange:
+            store.put(name, b"")
+    assert [info.path for info in store.list("")] == ["a/b"]
+    assert set(strange) <= set(store.passed_over())
+    with monkeypatch.context() as lenient:
+        lenient.setattr(type(store), "_check_path", lambda self, path: None)
+        store.delete(strange)
+
+
+def test_an_object_that_cannot_be_deleted(store: Store, kind: Kind) -> None:
+    store.put("a", b"")
+    fails(kind, "DELETE", part="/a", status=403)
+    with pytest.raises(StorageRefused, match="'a'"):
+        store.delete(["b", "a"])
+    store.delete(["b", "a"])
+    assert store.list("") == []
+
+
+# -- what cannot be used
+
+
+def test_a_bucket_that_does_not_exist(kind: Kind, place: tuple[str, dict[str, Any]]) -> None:
+    url = f"{place[0].partition('://')[0]}://no-such-bucket"
+    store = open_store(url, place[1])
+    for verb, *arguments in (
+        (store.read, "a"),
+        (store.read_ranges, [Range("a")]),
+        (store.put, "a", b""),
+        (store.put_if_absent, "a", body()),
+        (store.list, ""),
+        (store.stat, "a"),
+        (store.delete, ["a"]),
+    ):
+        with pytest.raises(StorageRefused, match=r"no-such-bucket.*bucket does not exist"):
+            verb(*arguments)
+    store.close()
+
+
+def test_a_server_that_is_not_there(kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: Any) -> None:
+    monkeypatch.setattr(bucket, "_TRIES", 2)
+    options = {name: value.replace(kind.server.endpoint, NOWHERE) for name, value in place[1].items()}
+    store = open_store(place[0], options)
+    with pytest.raises(StorageUnavailable):
+        store.read("a")
+    with pytest.raises(StorageUnavailable):
+        store.put("a", b"")
+    with pytest.raises(PutUnknown):
+        store.put_if_absent("a", body())
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "fault"),
+    [
+        ("abfs://c", {"connection_string": f"AccountName=a;AccountKey={SECRETS[0]};BlobEndpoint={NOWHERE}/a"}, None),
+        ("abfs://c", {"connection_string": f"{SECRETS[0]}"}, None),
+        ("abfs://c", {"account_name": "a", "account_key": SECRETS[0], "account_host": f"{SECRETS[1]}@nowhere"}, None),
+        ("gs://b", {"token": SECRETS[1], "endpoint_url": NOWHERE}, None),
+        ("gs://b", {"token": {"refresh_token": SECRETS[1]}}, None),
+        ("gs://b", {"token": "anon"}, 403),
+        ("gs://b", {"token": "anon"}, 400),
+    ],
+)
+def test_credentials_are_never_shown(
+    gcs_server: GcsServer, monkeypatch: Any, url: str, options: dict[str, Any], fault: int | None
+) -> None:
+    monkeypatch.setenv("FETCH_RAW_TOKEN_EXPIRY", "false")
+    monkeypatch.setattr(bucket, "_TRIES", 1)
+    if fault:
+        options = {**options, "endpoint_url": gcs_server.endpoint}
+        answer = json.dumps({"error": {"message": f"invalid {SECRETS[0]}", "code": fault}})
+        for method in ("GET", "POST"):
+            gcs_server.add_fault(ServerFault(method, status=fault, answer=answer))
+    store = open_store(url, options)
+    for verb, *arguments in ((store.put_if_absent, "a", body()), (store.read, "a")):
+        with pytest.raises(StorageError) as raised:
+            verb(*arguments)
+        shown = "".join(traceback.format_exception(raised.value)) + repr(store)
+        error: BaseException | None = raised.value
+        while error is not None:  # also what a traceback would not print
+            shown += repr(error) + str(vars(error))
+            error = error.__cause__ or error.__context__
+        assert not any(secret in shown for secret in SECRETS), shown
+    store.close()
+
+
+@pytest.mark.parametrize("scheme", ["gs", "abfs"])
+@pytest.mark.parametrize("place", ["", "/folder", "key:secret@bucket/a", "bucket/../other", "b/a//c"])
+def test_roots_that_are_none(scheme: str, place: str) -> None:
+    with pytest.raises((StorageRefused, ValueError)) as raised:
+        open_store(f"{scheme}://{place}")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.processes
+def test_used_before_and_after_a_fork(store: Store) -> None:
+    store.put("a", b"before")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it is the event loop's thread of which it warns
+        child = os.fork()
+    if not child:
+        good = store.put_if_absent("c", body()) is Outcome.MINE and store.read("a") == b"before"
+        os._exit(0 if good else 1)
+    assert store.put_if_absent("p", body()) is Outcome.MINE
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [info.path for info in store.list("")] == ["a", "c", "p"]
+
+
+# -- of one kind
+
+
+def test_azure_creates_with_one_request(kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: Any) -> None:
+    """Staged in blocks, it would hit the fault; the blocks of two writers could be committed as one blob."""
+    if kind.module is not azure:
+        return
+    store = open_store(*place)
+    store.put("first", b"")  # makes the filesystem
+    fs = next(iter(store._by_process.values()))  # type: ignore[attr-defined]
+    assert fs.service_client._config.max_single_put_size == azure._LARGEST_PUT > 2**30
+    fails(kind, "PUT", part="comp=block", status=403, count=100)
+    large = os.urandom(70 * 2**20)  # more than the client sends in one request by itself
+    assert store.put_if_absent("large", large) is Outcome.MINE
+    assert store.read("large", 69 * 2**20) == large[69 * 2**20 :]
+    monkeypatch.setattr(azure, "_LARGEST_PUT", 1000)
+    with pytest.raises(StorageRefused, match="1001 bytes; at most 1000"):
+        store.put_if_absent("a", bytes(1001))
+    kind.server.clear_faults()
+    store.close()
+
+
+@pytest.mark.parametrize("host", ["account.dfs.core.windows.net", "account.blob.core.usgovcloudapi.net"])
+def test_azure_accounts_in_the_url(host: str) -> None:
+    store = open_store(f"abfss://container@{host}/a/b/")
+    assert store.root == f"abfs://container@{host}/a/b"
+    options = store._options  # type: ignore[attr-defined]
+    assert options["account_name"] == "account"
+    assert options["account_host"] == f"account.blob.{host.partition('.')[2].partition('.')[2]}"

@@ -1,0 +1,122 @@
+"""Entries of tables: which of a key's counts, what compaction left behind, and what the index has to say."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import uuid
+
+import pytest
+
+from chunkstore.decoding import InvalidData
+from chunkstore.pravega import table_entries
+from chunkstore.pravega.attribute_index import attributes_of, key_of, read_index
+from chunkstore.pravega.table_entries import Entry, entries, live_by_hash, live_by_key, newest
+from engine.tables import btree
+
+NONE = -(1 << 63)
+
+
+def packed(key: bytes, value: bytes | None, version: int = NONE) -> bytes:
+    length = -1 if value is None else len(value)
+    return struct.pack(">Biiq", 0, len(key), length, version) + key + (value or b"")
+
+
+def read(data: bytes, start: int, end: int) -> bytes:
+    return data[start:end]
+
+
+def state(*parts: bytes) -> dict[bytes, Entry]:
+    data = b"".join(parts)
+    return newest(entries(functools.partial(read, data), 0, len(data)))
+
+
+def index_of(*found: Entry) -> dict[bytes, int]:
+    return {table_entries._index_key(entry.key): entry.offset for entry in found}
+
+
+def test_the_newest_entry_of_a_key_counts() -> None:
+    found = state(packed(b"a", b"1"), packed(b"b", b"2"), packed(b"a", b"33"), packed(b"b", None))
+    assert found[b"a"].value == b"33"
+    assert found[b"b"].value is None
+    assert [entry.key for entry in live_by_hash(found, {}, 0)] == [b"a"]
+
+
+def test_compaction_writes_an_entry_again_with_its_version() -> None:
+    """Behind it may lie an older place of a key that was changed in between."""
+    first = packed(b"a", b"old")
+    found = state(first, packed(b"a", b"new"), packed(b"a", b"old", 0))
+    assert (found[b"a"].value, found[b"a"].version) == (b"new", len(first))
+
+
+def test_what_was_written_again_when_it_had_been_removed_is_gone() -> None:
+    """The removal was compacted away; only the index tells."""
+    found = state(packed(b"b", b"1"), packed(b"a", b"old", 3))
+    assert found[b"a"].version == 3
+    there = list(live_by_hash(found, index_of(found[b"b"]), 1000))
+    assert [entry.key for entry in there] == [b"b"]
+    with pytest.raises(InvalidData, match="does not lead"):
+        list(live_by_hash(found, index_of(found[b"a"]), 1000))
+
+
+def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_entries, "_index_key", lambda key: b"h" * 16)
+    found = state(packed(b"a", b"1"), packed(b"b", b"2"))
+    back = key_of(uuid.UUID(int=((1 << 63) - 1) << 64 | found[b"b"].offset))
+    index = {b"h" * 16: found[b"b"].offset, back: found[b"a"].offset}
+    assert [entry.key for entry in live_by_hash(found, index, 1000)] == [b"a", b"b"]
+
+
+def test_the_index_must_lead_to_the_entries() -> None:
+    found = state(packed(b"a", b"1"), packed(b"b", None))
+    for index in (index_of(found[b"b"]), {table_entries._index_key(b"a"): 7}, index_of(Entry(0, b"c", b"", 0))):
+        with pytest.raises(InvalidData, match="index"):
+            list(live_by_hash(found, index, 1000))
+
+
+def test_keys_of_one_length_are_removed_in_the_index_only() -> None:
+    found = state(packed(b"aa", b"1"), packed(b"bb", b"2"), packed(b"aa", b"3"))
+    assert [entry.value for entry in live_by_key(found, {b"aa": found[b"aa"].offset})] == [b"3"]
+    for index in ({b"aa": 0}, {b"cc": 0}):
+        with pytest.raises(InvalidData, match="index"):
+            list(live_by_key(found, index))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed(b"a", b"1")[:-1],
+        packed(b"a", b"1") + b"\0\0",
+        b"\1" + packed(b"a", b"1")[1:],
+        packed(b"", b"1"),
+        packed(b"a", b"1", 5),
+        struct.pack(">Biiq", 0, 9000, 1, NONE),
+        struct.pack(">Biiq", 0, 1, -2, NONE) + b"a",
+    ],
+)
+def test_what_is_no_entry_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidData):
+        state(data)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 1000])
+def test_an_index_of_many_pages(count: int) -> None:
+    values: dict[bytes, int | None] = {uuid.UUID(int=number * 7 + 1).bytes: number for number in range(count)}
+    data = b""
+    root = None
+    for part in (dict(list(values.items())[::2]), dict(list(values.items())[1::2])):
+        update = btree.update(functools.partial(_ranges, data), root, len(data), part, key_length=16, max_page=256)
+        data, root = data + update.pages, update.root
+    assert read_index(functools.partial(read, data), 0, len(data)) == values
+
+
+def _ranges(data: bytes, ranges: list[tuple[int, int]]) -> list[bytes]:
+    return [data[start : start + length] for start, length in ranges]
+
+
+def test_attributes_are_uuids_with_signs_turned() -> None:
+    attribute = uuid.UUID("80000000-0000-0000-7fff-ffffffffffff")
+    assert key_of(attribute) == bytes(8) + b"\xff" * 8
+    assert attributes_of({key_of(attribute): 5}) == {attribute: 5}
+    with pytest.raises(InvalidData):
+        attributes_of({b"short": 1})

@@ -1,0 +1,622 @@
+"""Segments: the contract on storages with different abilities, huge ones, what operations cost, system segments."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkstore import StorageUnavailable, open_store
+from chunkstore.checksums import block_checksums
+from chunkstore.chunk_names import made_for, new_chunk_name
+from chunkstore.chunks import ChunkStorage
+from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.errors import InvalidOffset, PutUnknown, StorageFull
+from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
+from chunkstore.port import ObjectInfo
+from chunkstore.segments import chunk_list
+from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
+from chunkstore.segments.errors import (
+    BadStoredOffset,
+    ConcurrentModification,
+    SegmentStorageFull,
+    SegmentUnsupported,
+    StorageNotPrimary,
+    StoredSegmentExists,
+    StoredSegmentTruncated,
+)
+from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.testing import CountingStore, FaultStore, FlakyMetadataStore, SimulatedStore, WrappingStore, fail_at
+from chunkstore.testing.contracts import refused
+from chunkstore.testing.garbage import StoreGarbageQueue
+from chunkstore.testing.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
+from chunkstore.testing.wrapping import Request
+
+
+class TestSimulated(SegmentContract):
+    @pytest.fixture(params=["appends", "truncates", "does all", "does nothing"])
+    def chunks(self, request: pytest.FixtureRequest) -> ChunkStorage:
+        able = [request.param in ("does all", verb) for verb in ("appends", "truncates")]
+        return ChunkStorage(SimulatedStore(can_append=able[0], can_truncate=able[1]))
+
+
+class TestLocal(SegmentContract):
+    @pytest.fixture(params=[True, False], ids=["appends", "does not append"])
+    def chunks(self, tmp_path: Path, request: pytest.FixtureRequest) -> ChunkStorage:
+        return ChunkStorage(open_store(str(tmp_path / "root")), appends=request.param)
+
+
+class TestMemory(SegmentContract):
+    @pytest.fixture
+    def chunks(self) -> Iterator[ChunkStorage]:
+        store = open_store(f"memory://{uuid.uuid4().hex}/root")
+        yield ChunkStorage(store)
+        store.delete([info.path for info in store.list("")])
+
+
+# -- sparse fakes
+
+
+class SparseStore(WrappingStore):
+    """Objects below "sparse/<size>/" are there without being stored: byte n is n % 251."""
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        if not path.startswith("sparse/"):
+            return super().read(path, start, end)
+        size = int(path.split("/")[1])
+        end = size if end is None else min(end, size)
+        return pattern(start, end)
+
+    def stat(self, path: str) -> ObjectInfo:
+        if not path.startswith("sparse/"):
+            return super().stat(path)
+        return ObjectInfo(path, int(path.split("/")[1]), 0.0)
+
+    def _carry_out(self, request: Request, call: Any) -> Any:
+        return call()
+
+
+def pattern(start: int, end: int) -> bytes:
+    return bytes(at % 251 for at in range(start, end))
+
+
+def sparse(size: int) -> WrittenChunk:
+    return WrittenChunk(f"sparse/{size}/{uuid.uuid4()}", size)
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_huge_offsets(appends: bool) -> None:
+    world = World(ChunkStorage(SparseStore(SimulatedStore(can_append=appends))))
+    segments = world.open()
+    handle = segments.create(NAME)
+    size = (1 << 40) + 12345
+    chunks = [sparse(size) for _ in range(40)]
+    segments.attach(handle, 0, chunks)
+    end = 40 * size
+    assert segments.write(handle, end, DATA) == 1000
+    assert segments.info(NAME).length == end + 1000
+    for number in (0, 1, 7, 39):
+        at = number * size
+        assert segments.read(handle, at, 10) == pattern(0, 10)
+        assert segments.read(handle, at + (1 << 40), 200) == pattern(1 << 40, (1 << 40) + 200)
+    assert segments.read(handle, 7 * size - 5, 10) == pattern(size - 5, size) + pattern(0, 5)
+    assert segments.read(handle, end - 5, 1005) == pattern(size - 5, size) + DATA
+    assert b"".join(segments.scan(handle, end - 300, end + 10)) == pattern(size - 300, size) + DATA[:10]
+    segments.truncate(handle, 7 * size)
+    segments.truncate(handle, 8 * size + 3)
+    assert segments.read(handle, 8 * size + 3, 10) == pattern(3, 13)
+    error = refused(StoredSegmentTruncated, segments.read, handle, 8 * size + 2, 10)
+    assert (error.offset, error.start_offset) == (8 * size + 2, 8 * size + 3)
+    assert refused(BadStoredOffset, segments.write, handle, end, b"x").expected == end + 1000
+    source = segments.create(OTHER)
+    segments.attach(source, 0, [sparse(size)])
+    segments.seal(source)
+    segments.concat(handle, end + 1000, OTHER)
+    assert segments.read(handle, end + 1000 + size - 4, 4) == pattern(size - 4, size)
+    successor = world.open(2)
+    assert successor.write(successor.open_write(NAME), end + 1000 + size, b"end") == 3
+    assert successor.read(handle, end + 1000 + size - 1, 4) == pattern(size - 1, size) + b"end"
+
+
+# -- what it costs
+
+
+class CountedMetadata(MemoryMetadataStore):
+    """Counts the records that are loaded and stored."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        super().__init__(table)
+        self.loaded = 0
+        self.stored = 0
+
+    def _load(self, keys: Collection[str]) -> dict[str, tuple[int, Record | None]]:
+        self.loaded += len(keys)
+        return super()._load(keys)
+
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
+        self.stored += len(changes)
+        return super()._store(changes, expected, companions)
+
+
+def counted(world: World, epoch: int = 1) -> tuple[ChunkedSegmentStorage, CountedMetadata]:
+    metadata = CountedMetadata(world.table)
+    return ChunkedSegmentStorage(world.chunks, metadata, world.queue, epoch), metadata
+
+
+def test_an_offset_among_100_000_chunks_is_found_with_three_records() -> None:
+    world = World(ChunkStorage(SparseStore(SimulatedStore())))
+    segments = world.open()
+    handle = segments.create(NAME)
+    for start in range(0, 100_000, 10_000):
+        segments.attach(handle, start * 100, [sparse(100) for _ in range(10_000)])
+    segments.truncate(handle, 100 * 1234 + 56)
+    for offset in (123_456, 123_500, 5_000_000, 5_000_099, 9_999_899, 9_999_900, 9_999_999):
+        cold, metadata = counted(world)
+        (extent,) = cold.reads.extents(NAME, offset, 1)
+        assert extent.start == offset % 100
+        assert metadata.loaded <= 3
+    cold, metadata = counted(world)
+    assert cold.read(handle, 5_000_050, 100) == pattern(50, 100) + pattern(0, 50)
+    assert metadata.loaded <= 4  # the one more chunk
+
+
+def test_many_merges_leave_few_index_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_list, "BLOCK_CHUNKS", 100)
+    world = World(ChunkStorage(SparseStore(SimulatedStore())))
+    segments = world.open()
+    handle = segments.create(NAME)
+    for number in range(250):
+        segments.attach(segments.create(OTHER), 0, [sparse(7)])
+        segments.seal(SegmentHandle(OTHER, False))
+        segments.concat(handle, 7 * number, OTHER)
+    with MemoryMetadataStore(world.table).begin() as transaction:
+        record = transaction.segment(NAME)
+    assert record is not None and len(record.blocks) == 3
+    for offset in (0, 350, 700, 701, 250 * 7 - 1):
+        cold, metadata = counted(world)
+        assert cold.read(handle, offset, 1) == pattern(offset % 7, offset % 7 + 1)
+        assert metadata.loaded <= 3
+
+
+def merge(world: World, size: int, chunk_count: int) -> tuple[Counter[str], int, int, float]:
+    """What it costs to merge a segment of this size: requests, records loaded and stored, and seconds."""
+    segments = world.open()
+    target, source = segments.create(NAME), segments.create(OTHER)
+    segments.write(target, 0, DATA)
+    segments.attach(source, 0, [sparse(size // chunk_count) for _ in range(chunk_count)])
+    segments.seal(source)
+    cold, metadata = counted(world)
+    store = world.chunks.store
+    assert isinstance(store, CountingStore)
+    store.reset()
+    started = time.perf_counter()
+    cold.concat(target, 1000, OTHER)
+    seconds = time.perf_counter() - started
+    assert cold.info(NAME).length == 1000 + size
+    cold.delete(target)
+    counts = store.counts
+    counts["put"] -= 1  # of the deletion
+    return counts, metadata.loaded, metadata.stored, seconds
+
+
+def test_a_gigabyte_is_merged_like_a_kilobyte() -> None:
+    def world() -> World:
+        return World(ChunkStorage(CountingStore(SparseStore(SimulatedStore()))))
+
+    large, small = ([], [])  # type: tuple[builtins.list[float], builtins.list[float]]
+    for _ in range(40):
+        one, other = merge(world(), 1 << 30, 8), merge(world(), 1 << 10, 8)
+        assert one[:3] == other[:3]
+        assert +one[0] == Counter()  # no request at all, to the storage
+        large.append(one[3])
+        small.append(other[3])
+    single = merge(world(), 1 << 30, 1)
+    assert single[:3] == one[:3]
+    assert min(statistics.median(large) / statistics.median(small), min(large) / min(small)) < 1.2
+
+
+def test_a_write_to_an_open_chunk_is_one_request() -> None:
+    store = CountingStore(SimulatedStore())
+    world = World(ChunkStorage(store))
+    segments = world.open()
+    handle = segments.create(NAME)
+    segments.write(handle, 0, DATA)
+    store.reset()
+    for at in range(1000, 2000, 100):
+        segments.write(handle, at, DATA[:100])
+    assert store.counts == Counter(append=10)
+
+
+# -- failures
+
+
+@pytest.mark.parametrize("when", ["before", "partway", "after"])
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_failed_write_changes_nothing_and_may_be_repeated(number: int, when: Any) -> None:
+    store = FaultStore(SimulatedStore(), verbs={"put", "append"})
+    world = World(ChunkStorage(store))
+    segments = world.open()
+    handle = segments.create(NAME, 600)
+    segments.write(handle, 0, DATA[:100])
+    store.passed, store.plan = 0, fail_at(number, when)
+    refused(StorageUnavailable, segments.write, handle, 100, DATA + DATA[:500])
+    assert segments.info(NAME).length == 100
+    assert segments.write(handle, 100, DATA + DATA[:500]) == 1500
+    assert segments.read(handle, 0, 1600) == world.content(segments, NAME) == DATA[:100] + DATA + DATA[:500]
+    world.collect()
+    assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
+
+
+@pytest.mark.parametrize("lost", ["fail_before", "fail_after"])
+def test_a_commit_of_unknown_outcome_is_seen_in_the_info(lost: str) -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    metadata = FlakyMetadataStore(world.table)
+    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, clock=lambda: world.now)
+    handle = segments.create(NAME)
+    segments.write(handle, 0, DATA)
+    setattr(metadata, lost, 1.0)
+    refused(PutUnknown, segments.write, handle, 1000, DATA)
+    setattr(metadata, lost, 0.0)
+    length = segments.info(NAME).length
+    assert length == (1000 if lost == "fail_before" else 2000)
+    segments.write(handle, length, b"end")
+    assert segments.read(handle, 0, length + 3) == DATA * (length // 1000) + b"end"
+    world.collect()
+    assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
+
+
+def test_a_chunk_that_lost_bytes_is_not_added_to() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    segments = world.open()
+    handle = segments.create(NAME)
+    segments.write(handle, 0, DATA[:100])
+    (placed,) = segments.layout(NAME)
+    world.chunks.store.put(placed.chunk.name, DATA[:90])
+    assert refused(InvalidOffset, segments.write, handle, 100, b"x").expected == 90
+    segments.write(handle, 100, DATA[100:200])
+    assert segments.read(handle, 100, 100) == DATA[100:200]
+    assert len(list(segments.layout(NAME))) == 2
+
+
+@pytest.mark.parametrize("damage", ["a request is lost", "the chunk is short", "the segment changes meanwhile"])
+def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = FaultStore(SimulatedStore(), verbs={"read"})
+    world = World(ChunkStorage(store))
+    segments = world.open()
+    handle = world.make(segments, NAME, [150, 10])
+    first = next(segments.layout(NAME)).chunk.name
+    match damage:
+        case "a request is lost":
+            store.plan = fail_at(1)
+        case "the chunk is short":
+            store.inner.put(first, DATA[:145])
+        case _:
+            rival = world.open()
+            rival_handle = rival.open_write(NAME)
+            store.plan = lambda at, request: rival.truncate(rival_handle, 141) if at == 1 else None  # type: ignore[func-returns-value]
+    segments.truncate(handle, 140)
+    assert "is not relocated" in caplog.text
+    start = segments.info(NAME).start_offset
+    assert start in (140, 141)
+    assert segments.read(handle, 150, 10) == DATA[150:160]
+    if damage != "the chunk is short":
+        assert segments.read(handle, start, 10) == DATA[start : start + 10]
+    store.plan = None
+    world.collect()
+    assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_is_relocated_is_checked_and_keeps_checksums(damaged: bool, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    segments = world.open()
+    handle = segments.create(NAME)
+    segments.write(handle, 0, DATA[:150])
+    [whole] = segments.layout(NAME)
+    if damaged:
+        world.chunks.store.put(whole.chunk.name, b"?" + DATA[1:150])
+    segments.truncate(handle, 140)
+    [left] = segments.layout(NAME)
+    if damaged:
+        assert left.chunk == whole.chunk and "fails its checksums" in caplog.text
+    else:
+        assert (left.start, left.chunk.length) == (140, 10)
+        assert left.chunk.checksums == block_checksums(DATA[140:150])
+
+
+def test_a_segment_that_appears_while_it_is_created_is_kept() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    metadata = MemoryMetadataStore(world.table)
+    rival = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1)
+    slow = ChunkedSegmentStorage(
+        world.chunks, metadata, world.queue, 1, adopter=lambda name: rival.create(name) is None
+    )
+    refused(StoredSegmentExists, slow.create, NAME)
+    assert rival.exists(NAME)
+    slow.close()
+
+
+class FullStore(WrappingStore):
+    """Has no room for chunks."""
+
+    def _carry_out(self, request: Request, call: Any) -> Any:
+        if request.verb in ("put", "append") and made_for(request.paths[0]):
+            raise StorageFull("no space left")
+        return call()
+
+
+def test_a_full_storage_is_told_with_the_segment() -> None:
+    segments = World(ChunkStorage(FullStore(SimulatedStore()))).open()
+    handle = segments.create(NAME)
+    error = refused(SegmentStorageFull, segments.write, handle, 0, b"x")
+    assert error.segment == NAME and "no space left" in str(error)
+
+
+def test_an_instance_that_the_log_has_fenced_is_told() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    metadata = FlakyMetadataStore(world.table)
+    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1)
+    handle = segments.create(NAME)
+    metadata.fence = StorageNotPrimary(NAME, 2, 1)
+    refused(StorageNotPrimary, segments.write, handle, 0, b"x")
+
+
+def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    handle = world.open().create(NAME)
+
+    def write(mark: bytes) -> int:
+        segments, written = world.open(), 0
+        while written < 30:
+            try:
+                segments.write(handle, segments.info(NAME).length, mark * 10)
+                written += 1
+            except (ConcurrentModification, BadStoredOffset):
+                segments._metadata.evict_all()
+        return written
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, [b"a", b"b"])) == [30, 30]
+    segments = world.open()
+    content = segments.read(handle, 0, 600)
+    pieces = [content[at : at + 10] for at in range(0, 600, 10)]
+    assert Counter(pieces) == {b"a" * 10: 30, b"b" * 10: 30}
+    assert world.content(segments, NAME) == content
+
+
+def test_threads_change_one_segment_one_after_the_other() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    segments = world.open()
+    handle = segments.create(NAME)
+    lock = threading.Lock()
+    ends = iter(range(0, 400, 10))
+
+    def write(_: int) -> None:
+        with lock:  # offsets are given in order; the commits of several segments run at once
+            segments.write(handle, next(ends), DATA[:10])
+        name = f"scope/{uuid.uuid4()}"
+        segments.write(segments.create(name), 0, DATA)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(40)))
+    assert segments.info(NAME).length == 400
+    assert all(info.length in (400, 1000) for info in segments.list())
+    assert not segments._locks._locks
+
+
+# -- claims of what others wrote
+
+
+def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
+    """Old versions of the original recorded a chunk's length late; newer ones and we say that we do not."""
+    world = World(ChunkStorage(SimulatedStore()))
+    segments = world.open()
+    handle = segments.create(NAME)
+    segments.write(handle, 0, DATA)
+    (placed,) = segments.layout(NAME)
+    with segments._metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, transaction.segment(NAME))  # type: ignore[arg-type]
+        layout.grow(-300)
+        layout.record = layout.record._replace(status=RecordStatus.ACTIVE)
+        layout.save()
+        transaction.commit()
+    successor = world.open(2)
+    successor.open_write(NAME)
+    assert successor.info(NAME).length == 1000
+    assert successor.read(handle, 0, 1000) == DATA
+    world.chunks.store.append(placed.chunk.name, 1000, b"of a zombie")
+    third = world.open(3)
+    third.open_write(NAME)
+    assert third.info(NAME).length == 1000
+
+
+def test_a_segment_without_metadata_may_be_adopted() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    donor = world.open()
+    metadata = MemoryMetadataStore()
+    asked = []
+
+    def adopt(name: str) -> bool:
+        asked.append(name)
+        if name != NAME:
+            return False
+        with metadata.begin() as transaction:
+            transaction.put(StoredSegmentRecord(NAME, status=RecordStatus.ACTIVE, max_rolling_length=NO_ROLLING))
+            transaction.commit()
+        return True
+
+    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 5, adopter=adopt)
+    assert segments.exists(NAME) and not segments.exists(OTHER)
+    assert asked == [NAME, OTHER]
+    segments.write(segments.open_write(NAME), 0, DATA)
+    assert segments.read(SegmentHandle(NAME, True), 0, 1000) == DATA
+    assert not donor.exists(NAME)
+
+
+# -- system segments
+
+
+class Journal:
+    """Remembers what it was told, and may fail."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[Any, ...]] = []
+        self.failing = False
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def chunk_added(self, *record: Any) -> None:
+        self._record("chunk_added", *record)
+
+    def appended(self, *record: Any) -> None:
+        self._record("appended", *record)
+
+    def truncated(self, *record: Any) -> None:
+        self._record("truncated", *record)
+
+    def _record(self, *record: Any) -> None:
+        if self.failing:
+            raise StorageUnavailable("the journal is not there")
+        self.records.append(record)
+
+
+SYSTEM = "_system/containers/metadata_0"
+
+
+def test_system_segments_are_pinned_and_journaled() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    journal = Journal()
+    segments = ChunkedSegmentStorage(
+        world.chunks, MemoryMetadataStore(world.table), world.queue, 1, journal=journal, clock=lambda: world.now
+    )
+    handle = segments.create(SYSTEM, 600)
+    segments.write(handle, 0, DATA[:500])
+    segments.write(handle, 500, DATA[500:800])
+    first, second = (placed.chunk.name for placed in segments.layout(SYSTEM))
+    assert journal.records == [
+        ("chunk_added", SYSTEM, first, None, 0),
+        ("appended", SYSTEM, first, 0, 500),
+        ("appended", SYSTEM, first, 500, 100),
+        ("chunk_added", SYSTEM, second, first, 600),
+        ("appended", SYSTEM, second, 0, 200),
+    ]
+    assert not world.table.rows
+    del journal.records[:]
+    segments.truncate(handle, 650)
+    segments.truncate(handle, 800)
+    assert journal.records == [
+        ("truncated", SYSTEM, 650, second, 600),
+        ("truncated", SYSTEM, 800, None, 800),
+    ]
+    kept = GarbageCollector(world.chunks, segments._metadata, world.queue).run_once(world.now + 61)
+    assert kept.retried == 4 and world.chunks.exists(first)  # nobody could make a snapshot
+    snapshots: list[int] = []
+    options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
+    GarbageCollector(world.chunks, segments._metadata, world.queue, **options).run_once(world.now + 122)
+    assert not world.chunks.exists(first) and not world.chunks.exists(second) and snapshots
+    attach = segments.attach, handle, 800, [WrittenChunk("a", 1)]
+    for call in [(segments.seal, handle), (segments.delete, handle), attach]:
+        assert refused(SegmentUnsupported, *call).segment == SYSTEM
+    segments.create(NAME)
+    refused(SegmentUnsupported, segments.concat, SegmentHandle(SYSTEM, False), 800, NAME)
+
+
+def test_what_the_journal_did_not_take_did_not_happen() -> None:
+    world = World(ChunkStorage(SimulatedStore()))
+    journal = Journal()
+    segments = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(), world.queue, 1, journal=journal)
+    handle = segments.create(SYSTEM)
+    segments.write(handle, 0, DATA[:100])
+    journal.failing = True
+    refused(StorageUnavailable, segments.write, handle, 100, DATA[100:200])
+    refused(StorageUnavailable, segments.truncate, handle, 50)
+    assert (segments.info(SYSTEM).length, segments.info(SYSTEM).start_offset) == (100, 0)
+    journal.failing = False
+    segments.write(handle, 100, DATA[100:200])
+    first, second = (placed.chunk.name for placed in segments.layout(SYSTEM))
+    assert journal.records[-2:] == [("chunk_added", SYSTEM, second, first, 100), ("appended", SYSTEM, second, 0, 100)]
+    assert segments.read(handle, 0, 200) == DATA[:200]
+
+
+# -- names
+
+
+def test_only_names_of_chunks_are_recognised() -> None:
+    name = new_chunk_name("a/b.E-1-O-2", 3, 4)
+    assert made_for(name) == "a/b.E-1-O-2"
+    for other in ("a/b$offset.0", "a/b$header", name + "x", name[:-1], "pravega.json", f"x{name}/y"):
+        assert made_for(other) is None
+
+
+# -- what happens in the same step
+
+
+class StoreWithCompanions(MemoryMetadataStore):
+    """Keeps what went with each change of records: the number of those, and its companions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[tuple[int, list[str]]] = []
+
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
+        versions = super()._store(changes, expected, ())
+        self.done.append((len(changes), list(companions)))
+        return versions
+
+    def taken(self) -> list[tuple[bool, list[str]]]:
+        """Of each change since the last call: whether it changed records, and what went with it."""
+        taken, self.done = self.done, []
+        return [(bool(changes), companions) for changes, companions in taken]
+
+
+def test_each_change_hands_on_its_companions() -> None:
+    chunks, metadata = ChunkStorage(SimulatedStore(can_append=True)), StoreWithCompanions()
+    queue = StoreGarbageQueue(chunks.store, 0)
+    config = SegmentStorageConfig(relocate_min=100)
+    segments = ChunkedSegmentStorage(chunks, metadata, queue, 1, config)
+    handle, source = segments.create(NAME), segments.create(OTHER)
+    chunks.create_with_content("attached", b"attached")
+    metadata.taken()
+    segments.write(handle, 0, DATA, companions=["write"])
+    segments.attach(handle, 1000, [WrittenChunk("attached", 8)], companions=["attach"])
+    segments.write(source, 0, DATA, companions=["source"])
+    segments.seal(source, companions=["seal"])
+    segments.concat(handle, 1008, OTHER, companions=["concat"])
+    assert metadata.taken() == [(True, [name]) for name in ("write", "attach", "source", "seal", "concat")]
+    segments.truncate(handle, 10, companions=["truncate"])
+    assert metadata.taken() == [(True, ["truncate"])]
+    segments.truncate(handle, 900, companions=["relocate"])  # which copies the rest of the first chunk
+    assert metadata.taken() == [(True, ["relocate"])] * 2
+    segments.delete(handle, companions=["delete"])
+    assert metadata.taken() == [(True, ["delete"])]
+
+
+def test_companions_of_a_change_that_has_nothing_to_change_happen() -> None:
+    metadata = StoreWithCompanions()
+    chunks = ChunkStorage(SimulatedStore())
+    segments = ChunkedSegmentStorage(chunks, metadata, StoreGarbageQueue(chunks.store, 0), 1)
+    handle = segments.create(NAME, start_offset=7)
+    metadata.taken()
+    segments.truncate(handle, 5, companions=["truncate"])
+    segments.write(handle, 7, b"", companions=["write"])
+    segments.attach(handle, 7, [], companions=["attach"])
+    assert metadata.taken() == [(False, ["truncate"]), (False, ["write"]), (False, ["attach"])]
+    segments.truncate(handle, 5)
+    segments.write(handle, 7, b"")
+    segments.attach(handle, 7, [])
+    assert metadata.taken() == []

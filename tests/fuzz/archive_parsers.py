@@ -1,0 +1,123 @@
+"""The parsers of what real Pravega servers leave in long-term storage; the samples are theirs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+
+from chunkstore.decoding import InvalidData
+from chunkstore.metadata.serialization import FieldWriter, with_version
+from chunkstore.pravega import controller_records
+from chunkstore.pravega.archive import open_archive
+from chunkstore.pravega.attribute_index import attributes_of, read_index
+from chunkstore.pravega.segment_infos import decode_info
+from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore.pravega.table_entries import entries, live_by_hash, newest
+from pravega_spark.streams.archived import decoded
+from tests.archives import CHUNKED, case
+from tests.fuzz.harness import Parser
+
+_ARCHIVE = open_archive(case(CHUNKED).store())
+
+
+def _table(prefix: str) -> str:
+    return next(name for name in _ARCHIVE.tables if name.startswith(f"_system/_tables/{prefix}"))
+
+
+def _content(name: str) -> bytes:
+    segment = _ARCHIVE.segment(name)
+    return _ARCHIVE.read(name, segment.start_offset, segment.length)
+
+
+def _object(prefix: str) -> bytes:
+    return next(data for name, data in sorted(case(CHUNKED).objects.items()) if name.startswith(prefix))
+
+
+def _values(table: str, prefix: bytes) -> list[bytes]:
+    return [entry.value or b"" for key, entry in _ARCHIVE.table(table).items() if key.startswith(prefix)]
+
+
+def _bytes(data: bytes, start: int, end: int) -> bytes:
+    return data[start:end]
+
+
+SCALED, TRUNCATED, EMPTY = (_table(f"demo/{name}/metadata") for name in ("scaled", "truncated", "empty"))
+SCOPE = _content(_table("demo/streamsInScope"))
+INDEX = _object(f"{SCALED}$attributes.index")
+STREAM = b"".join(
+    len(data).to_bytes(8, "big") + data
+    for _, data in itertools.islice(
+        decoded(functools.partial(_ARCHIVE.read, "demo/sealed/1.#epoch.0"), "demo/sealed/1.#epoch.0", 0, 19809, 19809),
+        10,
+    )
+)
+
+
+def _entries(data: bytes) -> None:
+    state = newest(entries(functools.partial(_bytes, data), 0, len(data)))
+    list(live_by_hash(state, {}, 0))
+
+
+def _index(data: bytes) -> None:
+    index = read_index(functools.partial(_bytes, data), 0, len(data))
+    attributes_of(index)
+    table = _content(SCALED)
+    state = newest(entries(functools.partial(_bytes, table), 0, len(table)))
+    list(live_by_hash(state, index, len(table)))
+
+
+def _events(data: bytes) -> None:
+    for _ in decoded(functools.partial(_bytes, data), "s", 0, len(data), len(data)):
+        pass
+
+
+def _retention() -> list[bytes]:
+    """Records of kinds that the server did not happen to have, in its format."""
+    reference, fields = FieldWriter(), FieldWriter()
+    for value in (100, 1_700_000_000_000):
+        reference.long(value)
+    fields.compact_int(1)
+    fields.raw(with_version(0, reference.getvalue()))
+    cut = FieldWriter()
+    for value in (1_700_000_000_000, 100):
+        cut.long(value)
+    cut.compact_int(1)
+    for value in (1 << 32 | 2, 77):
+        cut.long(value)
+    return [with_version(0, fields.getvalue()), with_version(0, cut.getvalue())]
+
+
+def _tag() -> bytes:
+    fields, packed = FieldWriter(), zlib.compress(b"\0\5rides\0\6scaled")
+    fields.utf("h5")
+    fields.compact_int(len(packed))
+    fields.raw(packed)
+    return with_version(0, fields.getvalue())
+
+
+SET, CUT = _retention()
+REFUSED = (InvalidData,)
+RECORDS = [
+    ("state", controller_records.decode_state, _values(SCALED, b"state")),
+    ("epoch", controller_records.decode_epoch, _values(SCALED, b"epochRecord-")),
+    ("configuration", controller_records.decode_configuration, _values(EMPTY, b"configuration")),
+    ("truncation", controller_records.decode_truncation, _values(TRUNCATED, b"truncation")),
+    ("sealed-sizes", controller_records.decode_sealed_sizes, _values(SCALED, b"segmentsSealedSizeMapShard")),
+    ("retention-set", controller_records.decode_retention_set, [SET]),
+    ("retention-cut", controller_records.decode_retention_cut, [CUT]),
+    ("transaction", controller_records.decode_transaction, _values(_table("demo/txns/transactionsInEpoch-0"), b"")),
+    ("completed", controller_records.decode_completed, _values(_table("completedTransactionsBatch-0"), b"")),
+    ("committing", controller_records.decode_committing, _values(SCALED, b"committingTxns")),
+    ("tag", controller_records.decode_tag, [_tag(), *_values(_table("demo/streamTagsInScope"), b"")]),
+    ("kvt-configuration", controller_records.decode_table_configuration, _values(_table("demo/kvt/"), b"conf")),
+    ("kvt-epoch", controller_records.decode_table_epoch, _values(_table("demo/kvt/"), b"epochRecord")),
+]
+
+PARSERS = [
+    Parser("archive-table", _entries, [SCOPE, _content(SCALED)], REFUSED),
+    Parser("archive-index", _index, [INDEX], REFUSED, cost=4),
+    Parser("archive-segment-info", decode_info, _values("_system/containers/metadata_1", b"")[:8], REFUSED),
+    Parser("archive-events", _events, [STREAM], (ArchiveDamaged,)),
+    *(Parser(f"controller-{name}", parse, samples, REFUSED) for name, parse, samples in RECORDS),
+]
