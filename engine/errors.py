@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import time
 
+from chunkstore import StorageRefused
+from chunkstore.decoding import InvalidData, NewerFormat, decoding
+from chunkstore.paths import ROOT
+
 
 class EngineError(Exception):
     """Base of all errors of the engine."""
 
 
+class RootNotFound(StorageRefused):
+    """Nothing of a root lies in the place that was named. `root`: the place, without credentials."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"{root} holds no streams: there is no {ROOT}. Look whether this is the right place, and whether its "
+            "storage is mounted. To make a root there: `pravega-spark --root URI root create`, create_scope of a "
+            "StreamManager if the place is empty, or StreamManager(URI, create=True)"
+        )
+        self.root = root
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.root,)
+
+
 class DataCorruption(EngineError):
     """An object in storage fails its checks (W8). It is never applied and never passed over silently."""
+
+
+class UnknownFormat(DataCorruption):
+    """An object was written by a newer version of this program. It is whole: upgrade, and it can be read."""
+
+
+def understanding(what: str, remedy: str) -> decoding:
+    """Within it, whatever cannot be understood of the object `what` is DataCorruption, or UnknownFormat (P2)."""
+
+    def failure(problem: InvalidData) -> DataCorruption:
+        if isinstance(problem, NewerFormat):
+            return UnknownFormat(f"{what}: {problem}")
+        return DataCorruption(f"{what}: it cannot be understood: {problem}. {remedy}")
+
+    return decoding(failure)
 
 
 class FrameDamaged(DataCorruption):
@@ -26,12 +60,12 @@ class FrameDamaged(DataCorruption):
 
 
 class LogLost(EngineError):
-    """The write-ahead log of a container is gone. Tier 2 holds what it held at the end of its last flush cycle."""
+    """The write-ahead log of a container is gone. LTS holds what it held at the end of its last flush cycle."""
 
     def __init__(self, container: int, log: str, cycle: int) -> None:
         super().__init__(
             f"container {container}: its write-ahead log below {log} is gone, and its chunks are not. Make the log "
-            f"available again; if it is lost, recover what flush cycle {cycle} brought to tier 2: "
+            f"available again; if it is lost, recover what flush cycle {cycle} brought to LTS: "
             f"Root.recover({container}), or `container recover`"
         )
         self.container = container
@@ -50,12 +84,12 @@ class OutcomeUnknown(EngineError):
 
 
 class Throttled(EngineError):
-    """So much waits to be written to tier 2, or to the log, that nothing more is taken. Nothing was appended."""
+    """So much waits to be written to LTS, or to the log, that nothing more is taken. Nothing was appended."""
 
     def __init__(self, backlog: int, outstanding: int, trouble: str) -> None:
         why = f"; flushing fails: {trouble}" if trouble else ""
         super().__init__(
-            f"{backlog} bytes in the log wait for tier 2, and {outstanding} for the log: as much as may be{why}. "
+            f"{backlog} bytes in the log wait for LTS, and {outstanding} for the log: as much as may be{why}. "
             "Nothing was appended; try again when the storage takes writes again"
         )
 
@@ -160,15 +194,15 @@ class BadKeyVersion(Rejected):
 class ChunksGivenUp(Rejected):
     """The chunks of an append are so old that a sweep of orphans gave them up (G1). Nothing was appended.
 
-    made: when the first of them was begun; swept: what was begun earlier is given up. Both in ms since the epoch; made
-    is 0 where the append does not say it. reason: both, for people.
+    created_at: when the first of them was begun; orphan_horizon: what was begun earlier is given up. Both in ms since
+    the epoch; created_at is 0 where the append does not say it. reason: both, for people.
     """
 
-    def __init__(self, segment: str, made: int, swept: int) -> None:
-        begun = f"were begun at {_moment(made)}" if made else "do not say when they were begun"
+    def __init__(self, segment: str, created_at: int, orphan_horizon: int) -> None:
+        begun = f"were begun at {_moment(created_at)}" if created_at else "do not say when they were begun"
         self.reason = (
-            f"its chunks {begun}, and a clean-up has given up all that were begun before {_moment(swept)} and not "
-            "attached by then"
+            f"its chunks {begun}, and a clean-up has given up all that were begun before "
+            f"{_moment(orphan_horizon)} and not attached by then"
         )
         super().__init__(
             f"segment {segment!r}: the append is refused: {self.reason}. Nothing was written: write it again. If "
@@ -176,11 +210,18 @@ class ChunksGivenUp(Rejected):
             "--orphan-age`, `gc --older-than`"
         )
         self.segment = segment
-        self.made = made
-        self.swept = swept
+        self.created_at = created_at
+        self.orphan_horizon = orphan_horizon
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.segment, self.made, self.swept)
+        return type(self), (self.segment, self.created_at, self.orphan_horizon)
+
+
+class ClocksDisagree(EngineError):
+    """The storage's clock and this host's are too far apart for anything to be deleted, truncated or given up (W13).
+
+    Nothing was done; the message says both times.
+    """
 
 
 def _moment(milliseconds: int) -> str:
@@ -195,13 +236,13 @@ class FlushOvertaken(Rejected):
 
 
 class Unresolved(Rejected):
-    """What tier 2 holds has to be looked up before the operation can be judged. Callers never see it.
+    """What LTS holds has to be looked up before the operation can be judged. Callers never see it.
 
     `keys` of `table` are to be looked up; `segment` is the one whose attributes they are.
     """
 
     def __init__(self, table: str, keys: tuple[str, ...], segment: str = "") -> None:
-        super().__init__(f"table {table!r}: {keys} are to be looked up in tier 2")
+        super().__init__(f"table {table!r}: {keys} are to be looked up in LTS")
         self.table = table
         self.keys = keys
         self.segment = segment

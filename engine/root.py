@@ -1,16 +1,16 @@
 """A root: the folder or bucket that holds streams, and the containers of it that this process has open.
 
-Owns `pravega.json`, which fixes for ever what all processes must agree on: the format, the number of containers, the
-grace period of the log, where the log lies. It is made by the first opening, after the storage has passed the self-test
-of the port; so that is paid once. A log on a root of its own carries a counterpart that names the root it belongs to;
-that one is made first, so that later its absence means that the log is not there, and nobody begins another.
+Owns the root's description, which fixes for ever what all processes must agree on: the format, the number of
+containers, the grace period of the log, where the log lies. It is made by who asks for a new root, after the storage
+has passed the self-test of the port; so that is paid once. It is never made over what is ours, nor inside another root
+(P1): where it is missing, no container begins from nothing. A log on a root of its own carries a counterpart that names
+the root it belongs to; that one is made first, so that later its absence means that the log is not there, and nobody
+begins another.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,14 +18,28 @@ from typing import Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
+from chunkstore.decoding import InvalidData, decoding, json_value
+from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM
 from chunkstore.selftest import self_test
-from engine.container import Container, Settings
-from engine.manager import ContainerManager
-from engine.reads import Stores
-from engine.recovery import Recovery, recover
+from chunkstore.urls import check_url
+from engine.containers.container import Container
+from engine.containers.registry import ContainerManager
+from engine.errors import RootNotFound
+from engine.logs.frames import START
+from engine.ownership import this_process
+from engine.places import Obstacle, obstacle, refuse_inside
+from engine.settings import Settings
+from engine.storage.reads import Stores
+from engine.storage.recovery import Recovery, recover
 
-CONFIG = "pravega.json"
 FORMAT = 1
+
+MAX_CONTAINERS = 10_000
+MAX_SEGMENTS = 100_000
+"""The most that a root may allow a stream: what a stream cut can name."""
+
+MAX_SECONDS = 1e9
+"""Some thirty years: the longest time that may be set anywhere."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +52,20 @@ class RootConfig:
     garbage_delay_seconds: float = 600.0
     transient_idle_seconds: float = 3600.0
     wal: str | None = None
+    max_segments: int = 10_000
+    """The most segments that a stream may have at a time."""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.containers, int) and self.containers > 0):
-            raise ValueError(f"containers={self.containers!r} is not a positive number")
-        if not self.grace_seconds > 0:
-            raise ValueError(f"grace_seconds={self.grace_seconds!r} is not a positive number of seconds")
-        if not self.garbage_delay_seconds >= 0:
-            raise ValueError(f"garbage_delay_seconds={self.garbage_delay_seconds!r} is not a number of seconds")
-        if not self.transient_idle_seconds > 0:
-            raise ValueError(
-                f"transient_idle_seconds={self.transient_idle_seconds!r} is not a positive number of seconds"
-            )
+        for name, most in (("containers", MAX_CONTAINERS), ("max_segments", MAX_SEGMENTS)):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(f"{name}={value!r} is not a number from 1 to {most}")
+        for name in ("grace_seconds", "garbage_delay_seconds", "transient_idle_seconds"):
+            value, none = getattr(self, name), name == "garbage_delay_seconds"
+            if type(value) not in (int, float) or not (0 < value <= MAX_SECONDS or (none and value == 0)):
+                raise ValueError(f"{name}={value!r} is not a positive number of seconds, {MAX_SECONDS:g} at most")
+        if type(self.id) is not str or type(self.wal) not in (str, type(None)):
+            raise ValueError(f"id={self.id!r} and wal={self.wal!r} are not both texts")
 
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
@@ -60,18 +76,17 @@ class RootConfig:
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> RootConfig:
         """The inverse of `to_bytes`. Raises StorageRefused when it is not a root's description."""
-        try:
-            fields = json.loads(data)
+        wrong = f"{where}/{ROOT} does not describe a root of streams"
+        with decoding(lambda problem: StorageRefused(f"{wrong}: {problem}")):
+            fields = json_value(data)
             version = fields.pop("format")
             if "log_of" in fields:
                 raise StorageRefused(f"{where} holds the write-ahead log of another root; give that root instead")
             if version != FORMAT:
-                raise StorageRefused(f"{where}/{CONFIG} has format {version}; this version reads format {FORMAT}")
+                raise StorageRefused(f"{where}/{ROOT} has format {version}; this version reads format {FORMAT}")
             if fields.pop("checksum") != _checksum({**fields, "format": version}):
-                raise StorageRefused(f"{where}/{CONFIG} is damaged or was changed; restore it from a copy")
+                raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
             return cls(**fields)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StorageRefused(f"{where}/{CONFIG} does not describe a root of streams: {error!r}") from error
 
 
 class Root:
@@ -80,7 +95,8 @@ class Root:
     Use `Root.open`. `config` is what the root fixed, `settings` how this process works with it.
     """
 
-    def __init__(self, stores: Stores, config: RootConfig, settings: Settings) -> None:
+    def __init__(self, stores: Stores, config: RootConfig, settings: Settings, *, described: bool = False) -> None:
+        """described: the stores hold the description, so that no container is to begin where it is not (any more)."""
         self.stores = stores
         self.config = config
         self.settings = replace(
@@ -89,9 +105,8 @@ class Root:
             garbage_delay=config.garbage_delay_seconds,
             transient_idle=config.transient_idle_seconds,
         )
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._manager = ContainerManager(self._start)
+        self._described = described
+        self._managers = {this_process(): ContainerManager(self._start)}
 
     @classmethod
     def open(
@@ -101,41 +116,63 @@ class Root:
         *,
         wal: str | None = None,
         create: bool = True,
+        empty: bool = False,
         new_log: bool = False,
         settings: Settings | None = None,
         **agreed: Any,
     ) -> Root:
-        """Open a root, making it if it is new and `create` is set.
+        """Open a root; if there is none, and `create` is set, make it: never over anything that is ours (P1).
 
         Args:
             url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
+            empty: make it in a place that is empty only, not beside objects of others.
             new_log: the log's root is lost, and an empty one takes its place; `recover` each container then.
             agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds,
                 transient_idle_seconds).
 
-        Raises StorageRefused when the storage is not fit, or not this root's.
+        Raises RootNotFound; StorageRefused when the storage is not fit, or not this root's, or lacks its description.
         """
+        check_url(url)
+        if wal is not None:
+            check_url(wal, "option 'wal'")
         store = open_store(url, storage_options)
         config = _read_config(store)
         if config is None:
             if not create:
-                raise StorageRefused(f"{store.root} holds no streams: there is no {CONFIG}")
-            config = _create(url, store, wal, storage_options, agreed)
+                raise _not_there(store)
+            config = _create(url, store, wal, storage_options, agreed, empty)
         log = _log_store(url, store, config, wal, storage_options, new_log)
+        for each in {store, log}:
+            each.sync(SYSTEM)  # who made the description may have died before it was durable (G3)
         if settings is None:
             settings = Settings(linger=0.05 if log.remote else 0.005)
-        return cls(Stores(log, store), config, settings)
+        return cls(Stores(log, store), config, settings, described=True)
 
     @property
     def containers(self) -> ContainerManager:
         """The containers of this process."""
-        with self._lock:
-            if self._pid != os.getpid():  # threads and connections did not survive the fork
-                self._manager, self._pid = ContainerManager(self._start), os.getpid()
-            return self._manager
+        manager = self._managers.get(this_process())
+        if manager is None:  # threads and connections did not survive the fork, nor did who held a lock (W10)
+            manager = self._managers.setdefault(this_process(), ContainerManager(self._start))
+        return manager
 
     def _start(self, number: int) -> Container:
-        return Container(self.stores, number, self.settings)
+        container = Container(self.stores, number, self.settings)
+        if self._described and container.head == START:
+            try:
+                self._check_described()
+            except BaseException:
+                container.close()
+                raise
+        return container
+
+    def _check_described(self) -> None:
+        """Before a container begins from nothing: raise StorageRefused if its storage is not there any more (P1)."""
+        config, log = _read_config(self.stores.chunks), self.stores.log
+        if config is None or config.id != self.config.id:
+            raise _not_there(self.stores.chunks)
+        if log.root != self.stores.chunks.root and (_read_marker(log) or {}).get("log_of") != config.id:
+            raise _log_not_there(self.stores.chunks, log)
 
     def container(self, number: int) -> Container:
         """The container of that number, opened if need be. Raises ContainerOffline if it failed to open too often."""
@@ -165,8 +202,8 @@ class Root:
 
     def close(self) -> None:
         """Close all containers that are open here."""
-        if self._pid == os.getpid():
-            self._manager.close()
+        if this_process() in self._managers:
+            self.containers.close()
 
     def __enter__(self) -> Root:
         return self
@@ -180,21 +217,58 @@ class Root:
 
 def _read_config(store: Store) -> RootConfig | None:
     try:
-        return RootConfig.from_bytes(store.read(CONFIG), store.root)
+        return RootConfig.from_bytes(store.read(ROOT), store.root)
     except ObjectNotFound:
         return None
 
 
+def _not_there(store: Store) -> StorageRefused:
+    """The error where a root has no description: there is none, or what it belongs to has lost it."""
+    found = obstacle(store, empty=False)
+    return RootNotFound(store.root) if found is None else _lost(store, found)
+
+
+def _lost(store: Store, found: Obstacle) -> StorageRefused:
+    if not found.ours:
+        return StorageRefused(
+            f"{store.root} holds no streams, and is not empty: {found.what}. Name an empty place; if a root is to be "
+            "made beside that, make it explicitly: `pravega-spark --root URI root create`, or StreamManager(URI, "
+            "create=True)"
+        )
+    return StorageRefused(
+        f"{store.root} holds no streams: there is no {ROOT}, and no new root is made here: {found.what}. Make all "
+        "of the storage available (is everything mounted?); if the description was deleted, restore the object from a "
+        f"copy, such as the {BACKUP} of this root's backup; if this is another place than you meant, name an empty one"
+    )
+
+
 def _create(
-    url: str, store: Store, wal: str | None, options: Mapping[str, Any] | None, agreed: Mapping[str, Any]
+    url: str,
+    store: Store,
+    wal: str | None,
+    options: Mapping[str, Any] | None,
+    agreed: Mapping[str, Any],
+    empty: bool,
 ) -> RootConfig:
     """Make the root's description, unless another process was faster: then theirs holds."""
     config = RootConfig(uuid.uuid4().hex, **agreed)
+    log_options = _options_for(wal, url, options) if wal is not None else None
+    log = open_store(wal, log_options) if wal is not None else store
+    refuse_inside(store, url, options, "a root", open_store)
+    found = obstacle(store, empty=empty, log=log.root)
+    if found is not None:
+        made = _read_config(store)  # whoever makes it at this moment is no obstacle
+        if made is None:
+            raise _lost(store, found)
+        return made
     self_test(store)
-    if wal is not None and (log := open_store(wal, _options_for(wal, url, options))).root != store.root:
+    if wal is not None and log.root != store.root:
+        if store.root.startswith(f"{log.root}/"):
+            raise StorageRefused(f"option 'wal': {store.root} lies in {log.root}: give a place beside the root")
+        refuse_inside(log, wal, log_options, "a log", open_store)
         self_test(log)
         config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
-    store.put_if_absent(CONFIG, config.to_bytes())
+    store.put_if_absent(ROOT, config.to_bytes())
     made = _read_config(store)
     assert made is not None
     return made
@@ -202,12 +276,25 @@ def _create(
 
 def _begin_log(log: Store, store: Store, root_id: str) -> str:
     """Mark a new log's root as that of `store`, which is not made yet. Returns the id that the mark gives to it."""
-    log.put_if_absent(CONFIG, _marker(root_id, store.root))
-    found = _read_marker(log)
-    used = bool(log.list("containers/", limit=1)) and _read_config(store) is None
-    if found is None or found.get("root") != store.root or used:
-        raise StorageRefused(f"option 'wal': {log.root} is in use already; give an empty folder or bucket")
+    found = _mark(log, store, root_id)
+    others = [info.path for info in log.list(SYSTEM, limit=2) if info.path != ROOT]
+    used = any(not path.startswith(SELF_TESTS) for path in others) and _read_config(store) is None
+    if found.get("root") != store.root or used:
+        raise _in_use(log)
     return str(found["log_of"])
+
+
+def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
+    """The mark of a log's root, made unless there is one, or anything of ours without one."""
+    if _read_marker(log) is None:
+        if obstacle(log, empty=False) is not None and _read_marker(log) is None:
+            raise _in_use(log)
+        log.put_if_absent(ROOT, _marker(root_id, store.root))
+    return _read_marker(log) or {}
+
+
+def _in_use(log: Store) -> StorageRefused:
+    return StorageRefused(f"option 'wal': {log.root} is in use already; give an empty folder or bucket")
 
 
 def _marker(root_id: str, root: str) -> bytes:
@@ -227,26 +314,31 @@ def _log_store(
         return store
     found = _read_marker(log)
     if found is None and new:
-        log.put_if_absent(CONFIG, _marker(config.id, store.root))
-        found = _read_marker(log)
+        found = _mark(log, store, config.id)
     if found is None:
-        raise StorageRefused(
-            f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {CONFIG}; "
-            "make the storage available, or say where the log is now; if it is lost, open the root with new_log and "
-            "recover its containers"
-        )
+        raise _log_not_there(store, log)
     if found.get("log_of") != config.id:
         raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")
     return log
 
 
+def _log_not_there(store: Store, log: Store) -> StorageRefused:
+    return StorageRefused(
+        f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {ROOT} of it; "
+        "make the storage available, or say where the log is now; if it is lost, open the root with new_log and "
+        "recover its containers"
+    )
+
+
 def _read_marker(log: Store) -> dict[str, Any] | None:
     try:
-        found = json.loads(log.read(CONFIG))
+        found = json_value(log.read(ROOT))
     except ObjectNotFound:
         return None
-    except ValueError:
+    except InvalidData:
         found = {}
+    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        raise StorageRefused(f"{log.root}/{ROOT} has format {found['format']}; this version reads format {FORMAT}")
     return found if isinstance(found, dict) else {}
 
 

@@ -15,18 +15,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from chunkstore import Outcome, Store
+from chunkstore.clocks import boot_time
 from chunkstore.testing import CountingStore, FaultStore, fail_at
-from engine import frames
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
-from engine.frames import START, Frame, Kind, Position
-from engine.log import InlineExecutor, Log, boot_time, checkpoint_path, frame_path
+from engine.logs import frames
+from engine.logs.frames import START, Frame, Kind, Position
+from engine.logs.log import InlineExecutor, Log, checkpoint_path, frame_path
 
 MIB = 1 << 20
 
 
 def open_log(store: Store, head: Position = START, **settings: Any) -> Log:
     """The log of container 0 with requests carried out at once, as a process sees it that knows it up to `head`."""
-    settings = {"grace": 600.0, "patience": 5.0, "executor": InlineExecutor(), **settings}
+    settings = {"grace": 600.0, "timeout": 5.0, "executor": InlineExecutor(), **settings}
     return Log(store, 0, head, settings.get("clock", boot_time)(), **settings)
 
 
@@ -188,7 +189,7 @@ class LogContract:
 
     def test_what_is_given_up_may_be_in_the_log_once(self, store: Store) -> None:
         failing = FaultStore(store, fail_at(1, "after", forever=True), verbs=("put_if_absent",))
-        log = open_log(failing, patience=0.0)
+        log = open_log(failing, timeout=0.0)
         log.send(b"given up", [], None)
         raised(OutcomeUnknown, log.settle)
         log.renew()

@@ -3,7 +3,8 @@
 A history is *linearizable* (Herlihy and Wing 1990) when every call can be given one moment between its invocation and
 its response such that, carried out at these moments, all calls have the results that were heard. A call whose outcome
 is unknown happened at any moment after its invocation, or never. A call that was refused did nothing, and the reason
-that it was given must have held at its moment. The segment exists, and is empty, when the history begins.
+that it was given must have held at its moment. The segment exists, and is empty, when the history begins; or it does
+not exist before a call creates it.
 
 The general problem is exponential. Here appends return offsets, which order them, so that one way of explaining what
 happened is followed through the history; only calls of unknown outcome make it fork. End a history with a read of the
@@ -29,8 +30,17 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from engine.container import Container
-from engine.errors import BadOffset, ContainerOffline, NotPrimary, Rejected, SegmentSealed, SegmentTruncated
+from engine.containers.container import Container
+from engine.errors import (
+    BadOffset,
+    ContainerOffline,
+    NotPrimary,
+    Rejected,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentSealed,
+    SegmentTruncated,
+)
 
 Result = TypeVar("Result")
 
@@ -58,6 +68,11 @@ class Properties(NamedTuple):
     length: int
     start: int
     sealed: bool
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make the segment, empty. Gives None."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,7 @@ class Unknown:
     """Nobody knows whether the operation happened, or will happen."""
 
 
-Operation: TypeAlias = "Append | Read | Info | Seal | Truncate"
+Operation: TypeAlias = "Create | Append | Read | Info | Seal | Truncate"
 Outcome: TypeAlias = "Ok | Refused | Unknown"
 
 
@@ -142,6 +157,7 @@ class Response(NamedTuple):
 Event: TypeAlias = "Invocation | Response"
 
 _FIELDS: dict[type[Any], tuple[type[Any] | UnionType, ...]] = {
+    Create: (),
     Append: (bytes, int | None),
     Read: (int, int),
     Info: (),
@@ -239,6 +255,10 @@ class Recorder:
         self._lock = threading.Lock()
         self._file = open(path, "ab", buffering=0) if path is not None else None  # noqa: SIM115
 
+    def create(self) -> None:
+        """Make the segment."""
+        self._record(Create(), lambda: self.container.create_segment(self.segment))
+
     def append(self, data: bytes, at: int | None = None) -> int:
         """Append, at offset `at` if given. Returns the first byte's offset."""
         return self._record(Append(data, at), lambda: self.container.append(self.segment, data, at))
@@ -335,7 +355,7 @@ class _Call:
 def _shown(value: Any) -> str:
     if isinstance(value, bytes):
         return repr(value) if len(value) <= 40 else f"{value[:16]!r}…{value[-16:]!r} ({len(value)} bytes)"
-    if isinstance(value, Append | Read | Info | Seal | Truncate | Refused | Unknown):
+    if isinstance(value, Create | Append | Read | Info | Seal | Truncate | Refused | Unknown):
         return f"{type(value).__name__.lower()}({', '.join(_shown(v) for v in vars(value).values() if v is not None)})"
     return repr(value)
 
@@ -430,18 +450,20 @@ def _may_change(call: _Call) -> bool:
     if isinstance(call.outcome, Refused):
         return False
     operation = call.operation
-    return isinstance(operation, Seal | Truncate) or (isinstance(operation, Append) and operation.data != b"")
+    return isinstance(operation, Create | Seal | Truncate) or (isinstance(operation, Append) and operation.data != b"")
 
 
-def _explained(call: _Call, segment: Properties) -> bool:
-    """Whether the segment, being like this, explains what was heard of the call.
+def _explained(call: _Call, segment: Properties | None) -> bool:
+    """Whether the segment, being like this (None: not there), explains what was heard of the call.
 
-    Not for acknowledged appends of some bytes: these happen once, at their offset. Seal and Truncate that were carried
+    Not for acknowledged appends of some bytes, nor for Create: these happen once. Seal and Truncate that were carried
     out again change nothing, so all that can be heard of them is that the segment is sealed, or truncated so far.
     """
     operation, outcome = call.operation, call.outcome
     if isinstance(outcome, Refused):
         return outcome.error in _OFFLINE or _refused(operation, outcome, segment)
+    if segment is None or isinstance(operation, Create):
+        return False
     if isinstance(operation, Append):
         return not segment.sealed and outcome == Ok(segment.length) and operation.at in (None, segment.length)
     if isinstance(operation, Read):
@@ -455,12 +477,16 @@ _OFFLINE = {ContainerOffline.__name__, NotPrimary.__name__}
 """These errors tell nothing of the segment, only that nothing was done."""
 
 
-def _refused(operation: Operation, outcome: Refused, segment: Properties) -> bool:
+def _refused(operation: Operation, outcome: Refused, segment: Properties | None) -> bool:
     """Whether the segment, being like this, refuses the operation so."""
     error, value = outcome.error, outcome.value
     reason: type[Exception] | None = None
     expected: int | None = None
-    if isinstance(operation, Append):
+    if isinstance(operation, Create):
+        reason = SegmentExists if segment is not None else None
+    elif segment is None:
+        reason = SegmentNotFound
+    elif isinstance(operation, Append):
         if segment.sealed:
             reason = SegmentSealed
         elif operation.at not in (None, segment.length):
@@ -475,13 +501,18 @@ def _refused(operation: Operation, outcome: Refused, segment: Properties) -> boo
     return reason is not None and error == reason.__name__ and value in (None, expected)
 
 
+_NEW = Properties(0, 0, False)
+_ABSENT = Properties(-1, 0, False)
+
+
 class _Way(NamedTuple):
     """A way to explain the history so far.
 
-    segment: what it has come to. done: the calls under way that have had their moment, by number.
+    segment: what it has come to, None: it is not there. done: the calls under way that have had their moment, by
+    number.
     """
 
-    segment: Properties
+    segment: Properties | None
     done: frozenset[int]
 
 
@@ -493,10 +524,11 @@ class _Search:
     explains it.
     """
 
-    def __init__(self, contents: _Contents, piece: _Piece) -> None:
+    def __init__(self, contents: _Contents, piece: _Piece, exists: bool) -> None:
         self._contents = contents
         self._piece = piece
-        self._ways = {_Way(Properties(0, 0, False), frozenset())}
+        self._ways = {_Way(_NEW if exists else None, frozenset())}
+        self._creations: dict[int, Create] = {}  # under way, or of unknown outcome
         self._appends: dict[int, Append] = {}  # under way, that will be acknowledged
         self._doubtful: dict[int, Append] = {}  # of unknown outcome
         self._limits: dict[int, Truncate | Seal] = {}  # under way, or of unknown outcome
@@ -508,6 +540,9 @@ class _Search:
         if _may_change(call):
             if isinstance(operation, Append):
                 (self._doubtful if unknown else self._appends)[call.number] = operation
+                return
+            if isinstance(operation, Create):
+                self._creations[call.number] = operation
                 return
             if isinstance(operation, Truncate | Seal):
                 self._limits[call.number] = operation
@@ -532,14 +567,18 @@ class _Search:
         if not explained:
             raise self._failed(call, seen)
         self._ways = explained
-        open_calls: Iterable[dict[int, Any]] = (self._appends, self._limits, self._judged)
+        open_calls: Iterable[dict[int, Any]] = (self._appends, self._creations, self._limits, self._judged)
         for calls in open_calls:
             calls.pop(call.number, None)
 
     def _changed(self, way: _Way) -> Iterator[_Way]:
         """The ways that are one change further."""
         segment, done = way
-        for number, size in self._next_appends(way):
+        if segment is None:
+            for number in self._creations:
+                yield self._judge(_NEW, done | {number})
+            return
+        for number, size in self._next_appends(segment, done):
             yield self._judge(segment._replace(length=segment.length + size), done | {number})
         for operation in self._limits.values():
             if isinstance(operation, Seal):
@@ -548,11 +587,11 @@ class _Search:
             elif segment.start < operation.offset <= segment.length:
                 yield self._judge(segment._replace(start=operation.offset), done)
 
-    def _next_appends(self, way: _Way) -> Iterator[tuple[int, int]]:
+    def _next_appends(self, segment: Properties, done: frozenset[int]) -> Iterator[tuple[int, int]]:
         """Number and size of the appends that may come next: the acknowledged one, or else any of unknown outcome."""
-        length = way.segment.length
+        length = segment.length
         known = self._contents.acknowledged.get(length)
-        if way.segment.sealed:
+        if segment.sealed:
             return
         if known is not None:
             append = self._appends.get(known.number)
@@ -564,19 +603,20 @@ class _Search:
             data, at = append.data, append.at
             # One that asks for this very place goes first: it will never get another.
             eligible = at == length or (at is None and data not in found)
-            if eligible and number not in way.done and self._contents.fits(length, data):
+            if eligible and number not in done and self._contents.fits(length, data):
                 found[data] = number
         yield from ((number, len(data)) for data, number in found.items())
 
-    def _judge(self, segment: Properties, done: frozenset[int]) -> _Way:
+    def _judge(self, segment: Properties | None, done: frozenset[int]) -> _Way:
         """The way that has come to this, where all calls that are explained by it have had their moment."""
         explained = [n for n, call in self._judged.items() if n not in done and _explained(call, segment)]
         return _Way(segment, done.union(explained) if explained else done)
 
     def _failed(self, call: _Call, ways: Iterable[_Way]) -> NotLinearizable:
-        segments = sorted({way.segment for way in ways}, reverse=True)
+        segments = sorted({way.segment or _ABSENT for way in ways}, reverse=True)
         next_ones = [self._contents.acknowledged.get(segment.length) for segment in segments]
-        reason = f"Until this call returned the segment can have been {' or '.join(map(str, segments[:3]))}"
+        shown = ["absent" if segment == _ABSENT else str(segment) for segment in segments[:3]]
+        reason = f"Until this call returned the segment can have been {' or '.join(shown)}"
         if len(segments) > 3:
             reason += f" or one of {len(segments) - 3} others"
         return self._piece(reason + ", which does not explain it", call, [c for c in next_ones[:2] if c is not None])
@@ -601,15 +641,15 @@ class _Piece:
         return NotLinearizable("\n".join([f"{reason}:", *lines]))
 
 
-def check(history: Iterable[Event]) -> None:
-    """Check that a segment's history is linearizable; its events may be in any order.
+def check(history: Iterable[Event], exists: bool = True) -> None:
+    """Check that a segment's history is linearizable; its events may be in any order. exists: it does at the beginning.
 
     Raises NotLinearizable; Undecided when the search gets too large; ValueError when this is no history at all, as when
     a response has no invocation.
     """
     calls = _paired(history)
     piece = _Piece(calls)
-    search = _Search(_Contents(calls, piece), piece)
+    search = _Search(_Contents(calls, piece), piece, exists)
     # Calls that touch at one instant of the clock overlap: first those that begin, then those that end.
     moments: list[tuple[float, bool, int]] = [(call.invoked, False, call.number) for call in calls]
     moments += [(call.returned, True, call.number) for call in calls if call.returned < math.inf]

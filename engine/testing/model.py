@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import immutables
-
-from engine import operations as ops
 from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
@@ -24,20 +21,20 @@ from engine.errors import (
     SegmentSealed,
     SegmentTransient,
 )
-from engine.operations import AttributeUpdate, Derived, Operation, Payload, UpdateKind
-from engine.segments import (
+from engine.state import operations as ops
+from engine.state.index_records import IndexRecords
+from engine.state.operations import AttributeUpdate, Operation, Payload, UpdateKind
+from engine.state.segments import (
     CREATION_TIME,
     EVENT_COUNT,
     NULL_VALUE,
     TRANSIENT_ATTRIBUTES,
-    Extents,
-    Segment,
     is_core,
 )
-from engine.tables import METADATA, METADATA_TABLES
+from engine.state.tables import METADATA, METADATA_TABLES
 
 if TYPE_CHECKING:
-    from engine.container import Container
+    from engine.containers.container import Container
 
 
 _NOT_KNOWN = -2
@@ -78,8 +75,8 @@ class ModelEntry(NamedTuple):
 class Model:
     """The segments and tables of one container.
 
-    `chunks` are the contents of the chunks that tests attach, and those begun before `swept` are given up. Versions of
-    table entries are the container's choice: `adopt` takes them over.
+    `chunks` are the contents of the chunks that tests attach, and those begun before `orphan_horizon` are given up.
+    Versions of table entries are the container's choice: `adopt` takes them over.
     """
 
     def __init__(self) -> None:
@@ -87,7 +84,7 @@ class Model:
         self.segments: dict[str, ModelSegment] = {}
         self.tables: dict[str, dict[str, ModelEntry]] = {}
         self.chunks: dict[str, bytes] = {}
-        self.swept = 0
+        self.orphan_horizon = 0
 
     def copy(self) -> Model:
         """An independent copy, but for the chunks, which never change."""
@@ -95,7 +92,7 @@ class Model:
         other.segments = dict(self.segments)
         other.tables = {name: dict(entries) for name, entries in self.tables.items()}
         other.chunks = self.chunks
-        other.swept = self.swept
+        other.orphan_horizon = self.orphan_horizon
         other._newest_version = self._newest_version
         return other
 
@@ -115,7 +112,7 @@ class Model:
         """
         after = self.copy()
         results = [_DO[type(operation)](after, operation) for operation in operations]
-        self.segments, self.tables, self.swept = after.segments, after.tables, after.swept
+        self.segments, self.tables, self.orphan_horizon = after.segments, after.tables, after.orphan_horizon
         return results
 
     def adopt(self, container: Container) -> None:
@@ -142,12 +139,6 @@ class Model:
         if name not in self.segments:
             raise SegmentNotFound(name)
         return self.segments[name]
-
-    def _look_up(self, name: str) -> Segment:
-        """A segment as content that is derived from it sees it."""
-        found = self._find(name)
-        attributes = immutables.Map(found.attributes)
-        return Segment(name, 0, found.start, len(found.data), found.sealed, 0, 0, attributes, Extents())
 
     def _create(self, op: ops.CreateSegment) -> None:
         if op.segment in self.segments:
@@ -176,8 +167,9 @@ class Model:
 
     def _append(self, op: ops.Append) -> int:
         segment = self._find(op.segment)
-        if isinstance(op.content, Derived):
-            data = op.content.make(self._look_up)
+        if isinstance(op.content, IndexRecords):
+            indexed = self._find(op.content.segment)
+            data = op.content.counted_from(len(indexed.data), indexed.attributes.get(EVENT_COUNT, 0))
         elif isinstance(op.content, Payload):
             data = bytes(op.content.data)
         else:
@@ -191,8 +183,9 @@ class Model:
         offset = len(segment.data)
         if op.offset not in (None, offset):
             raise BadOffset(op.segment, offset, op.offset or 0)
-        if isinstance(op.content, tuple) and op.content and op.made < self.swept:  # no chunk is attached twice
-            raise ChunksGivenUp(op.segment, op.made, self.swept)
+        attached = isinstance(op.content, tuple) and op.content  # no chunk is attached twice
+        if attached and op.created_at < self.orphan_horizon:
+            raise ChunksGivenUp(op.segment, op.created_at, self.orphan_horizon)
         after = segment._replace(data=segment.data + data, attributes=attributes)
         if segment.parent and op.updates:
             _check_few(op.segment, after)
@@ -240,10 +233,12 @@ class Model:
         return expired if op.before else ()
 
     def _discard(self, op: ops.Discard) -> None:
-        self.swept = max(self.swept, op.before)
+        self.orphan_horizon = max(self.orphan_horizon, op.before)
 
     def _update(self, op: ops.UpdateAttributes) -> None:
         segment = self._lasting(op.segment, "have attributes updated")
+        if segment.sealed and any(not is_core(update.attribute) for update in op.updates):
+            raise SegmentSealed(op.segment)
         attributes = _updated(op.segment, segment.attributes, op.updates)
         self.segments[op.segment] = segment._replace(attributes=attributes)
 

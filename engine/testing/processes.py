@@ -18,13 +18,16 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from chunkstore import TOKEN, ObjectNotFound, OutcomeUnknown, StorageUnavailable, Store
+from chunkstore import TOKEN, ObjectNotFound, PutUnknown, StorageUnavailable, Store
+from chunkstore.paths import container_folder
 from chunkstore.testing import Request, SimulatedExecutor, SimulatedStore, WrappingStore
-from engine import errors, frames
-from engine.frames import START, Position
-from engine.log import Flight, Log, checkpoint_path, folder, frame_path
-from engine.state import EMPTY, State
-from engine.truncation import truncate_log
+from engine import errors
+from engine.logs import frames
+from engine.logs.frames import START, Position
+from engine.logs.log import Flight, Log, checkpoint_path, frame_path
+from engine.logs.truncation import truncate_log
+from engine.logs.witness import EVERYTHING
+from engine.state.state import EMPTY, State
 
 GRACE = 8.0
 """The grace period of a simulated log, seconds."""
@@ -245,7 +248,7 @@ class Process:
         while True:
             proof = self.world.now
             try:
-                listed = self._store.list(f"{folder(0)}/checkpoints/")
+                listed = self._store.list(f"{container_folder(0)}/checkpoints/")
                 head, applied = self._load(listed[-1].path) if listed else (START, [])
                 break
             except (ObjectNotFound, StorageUnavailable):
@@ -258,7 +261,7 @@ class Process:
             proof,
             grace=GRACE,
             executor=self.executor,
-            patience=2.0,
+            timeout=2.0,
             clock=lambda: self.world.now,
             sleep=self._sleep,
             new_writer=lambda: self.world.random.randbytes(16),
@@ -347,7 +350,7 @@ class Process:
         data = os.urandom(TOKEN) + msgpack.packb([list(self.log.head), self.applied])
         try:
             self._store.put_if_absent(checkpoint_path(0, self.log.head.address), data)
-        except OutcomeUnknown:
+        except PutUnknown:
             return  # the next one will do
 
     def finish(self) -> None:
@@ -367,6 +370,9 @@ class Truncator:
     def act(self) -> None:
         """Truncate."""
         try:
-            self.world.truncated += truncate_log(self._store, 0, lambda: EVERYTHING_FLUSHED, self._grace)
+            now = self._store.clock()
+            boundaries = EVERYTHING.address
+            deleted = truncate_log(self._store, 0, lambda: EVERYTHING_FLUSHED, self._grace, now, boundaries)
+            self.world.truncated += deleted
         except StorageUnavailable:
             return

@@ -12,12 +12,16 @@ from unittest import mock
 
 from chunkstore import Store, checksums
 from chunkstore.testing import SimulatedStore
-from engine import layout, log, processor, reads, storage_writer, table_writer, tables
-from engine.checks.accounts import state_problems
-from engine.container import Container, Settings
-from engine.log import Executor
-from engine.reads import Stores
-from engine.state import State
+from engine.admin.checks.accounts import state_problems
+from engine.containers.container import Container
+from engine.logs import log, payload as layout, processor
+from engine.logs.log import Executor
+from engine.settings import Settings
+from engine.state import tables
+from engine.state.state import State
+from engine.storage import reads
+from engine.storage.reads import Stores
+from engine.writer import flush_steps, storage_writer, table_writer
 
 BLOCK, MAX_PAYLOAD = 64, 256
 """The sizes within `small_sizes`, bytes."""
@@ -81,7 +85,7 @@ def small_sizes() -> Iterator[None]:
             (layout.Layout.__init__, "__defaults__", (None, MAX_PAYLOAD)),
             (processor, "MAX_PAYLOAD", MAX_PAYLOAD),
             (processor, "SPILL_BYTES", 2 * BLOCK),
-            (storage_writer, "MAX_CHUNK", 2 * MAX_PAYLOAD),
+            (flush_steps, "MAX_CHUNK", 2 * MAX_PAYLOAD),
             (storage_writer, "CACHED_ATTRIBUTES", 0),
             (tables, "RESIDENT_BYTES", 40),
             (table_writer, "FEW_EXTENTS", 2),

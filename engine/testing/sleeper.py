@@ -17,10 +17,11 @@ from unittest import mock
 from chunkstore import Store, open_store
 from chunkstore.testing import Request, WrappingStore
 from chunkstore.testing.wrapping import Result
-from engine.container import Container, Settings
+from engine.containers.container import Container
 from engine.errors import EngineError
-from engine.log import Log
-from engine.reads import Stores
+from engine.logs.log import Log
+from engine.settings import Settings
+from engine.storage.reads import Stores
 
 DATA = b"sleeper"
 

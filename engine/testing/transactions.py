@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from chunkstore import Store
-from engine.chunks import write_chunk
-from engine.operations import (
+from engine.state.index_records import RECORD_SIZE, IndexRecords
+from engine.state.operations import (
     Append,
     AttributeUpdate,
     Content,
     CreateSegment,
     DeleteSegment,
-    Derived,
     Discard,
     ExpireSegments,
     MergeSegment,
@@ -28,14 +27,15 @@ from engine.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.segments import EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, Segment, parent_in, transient_name
+from engine.state.segments import EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, parent_in, transient_name
+from engine.storage.chunks import write_chunk
 from engine.testing.model import Model
 
 TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
 SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index", *TRANSIENT)
 ATTRIBUTES = (bytes(15) + b"w", bytes(15) + b"x", EVENT_COUNT)
 TABLES, KEYS = ("t", "u"), ("k", "l")
-SWEPT = (1, 2, 3)
+HORIZONS = (1, 2, 3)
 """Moments at which chunks are begun, and before which they are given up."""
 
 ChunkWriter = Callable[[list[bytes]], list[Extent]]
@@ -82,8 +82,8 @@ def _operations(draw: DrawFn, model: Model, write: ChunkWriter, longest: int) ->
         return [Append(name, content, draw(_offsets(model, name)), draw(_updates(model, name)))]
     if kind == "attach":  # one chunk for two segments
         extents = write([draw(_data(longest)) + b".", draw(_data(longest)) + b";"])
-        made = draw(st.sampled_from((SWEPT[-1], SWEPT[-1], SWEPT[0])))
-        return [Append(name, (extents[0],), made=made), Append(other, (extents[1],), made=made)]
+        created = draw(st.sampled_from((HORIZONS[-1], HORIZONS[-1], HORIZONS[0])))
+        return [Append(name, (extents[0],), created_at=created), Append(other, (extents[1],), created_at=created)]
     if kind == "merge":
         return [*([SealSegment(other)] if draw(st.integers(0, 3)) else []), MergeSegment(name, other)]
     return [_KINDS[kind](draw, model, name)]
@@ -109,7 +109,7 @@ _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "truncate": _truncate,
     "delete": lambda draw, model, name: DeleteSegment(name),
     "expire": _expire,
-    "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(SWEPT))),
+    "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(HORIZONS))),
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
 }
@@ -128,11 +128,7 @@ def _data(longest: int) -> st.SearchStrategy[bytes]:
 def _contents(draw: DrawFn, other: str, longest: int) -> Content:
     if draw(st.integers(0, 4)):
         return Payload(draw(_data(longest)))
-
-    def make(lookup: Callable[[str], Segment]) -> bytes:
-        return str(lookup(other).length).encode()
-
-    return Derived(20, make)
+    return IndexRecords(other, bytes(RECORD_SIZE))
 
 
 @st.composite

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 from chunkstore import Outcome, StorageError, StorageRefused, Store, open_store
+from chunkstore.paths import ROOT, SELF_TESTS, is_log
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from engine import root as root_module
-from engine.container import Settings
 from engine.errors import FrameDamaged
-from engine.log import frame_path
-from engine.root import CONFIG, Root, RootConfig
+from engine.logs.log import frame_path
+from engine.root import Root, RootConfig
+from engine.settings import Settings
 
 
 def described(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())
+    found: dict[str, Any] = json.loads((folder / ROOT).read_bytes())
     return found
 
 
@@ -87,6 +88,7 @@ def open_in_process(folder: str, barrier: Any, results: Any) -> None:
         results.put(root.config.id)
 
 
+@pytest.mark.processes
 def test_racing_processes_agree(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
@@ -118,16 +120,18 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[CountingStore]:
 
 def test_the_self_test_is_paid_once(tmp_path: Path, counting: list[CountingStore]) -> None:
     Root.open(str(tmp_path)).close()
-    (first,) = counting
-    assert first.count(prefix=".selftest/") > 100
-    assert first.count() - first.count(prefix=".selftest/") == 3
+    first, *above = counting
+    assert first.count(prefix=SELF_TESTS) > 100
+    assert first.count() - first.count(prefix=SELF_TESTS) == 5
+    assert [store.counts for store in above] == [{"read_ranges": 1}] * (len(tmp_path.parents) - 1)
+    del counting[:]
     Root.open(str(tmp_path)).close()
-    assert counting[1].counts == {"read": 1}
+    assert [store.counts for store in counting] == [{"read": 1}]
 
 
 def test_the_self_test_covers_a_log_on_another_root(tmp_path: Path, counting: list[CountingStore]) -> None:
     Root.open(str(tmp_path / "root"), wal=str(tmp_path / "log")).close()
-    tested = {store.root for store in counting if store.count(prefix=".selftest/")}
+    tested = {store.root for store in counting if store.count(prefix=SELF_TESTS)}
     assert tested == {f"file://{tmp_path}/root", f"file://{tmp_path}/log"}
     del counting[:]
     Root.open(str(tmp_path / "root")).close()
@@ -197,8 +201,8 @@ def test_the_log_may_lie_on_another_root(tmp_path: Path) -> None:
         container.flush()
         container.append("s/a", b"logged")
         frames = container.head.address + 1
-    assert not (root_path / "containers").exists()
-    assert len(list((log_path / "containers/0/wal").iterdir())) == frames >= 4
+    assert not any(is_log(info.path) for info in open_store(str(root_path)).list(""))
+    assert len(list((log_path / "_system/containers/0/wal").iterdir())) == frames >= 4
     assert len(list((root_path / "s").iterdir())) == 1
     for wal in (None, str(log_path), f"file://{log_path}/"):
         with Root.open(str(root_path), wal=wal) as again:
@@ -216,7 +220,7 @@ def test_a_log_that_is_not_there_is_not_begun_anew(tmp_path: Path) -> None:
     for wal in (None, str(tmp_path / "log"), str(tmp_path / "elsewhere")):
         with pytest.raises(StorageRefused, match="make the storage available"):
             Root.open(str(tmp_path / "root"), wal=wal)
-    assert not (tmp_path / "log" / CONFIG).exists()
+    assert not (tmp_path / "log" / ROOT).exists()
 
 
 def test_roots_and_logs_are_not_confused(tmp_path: Path) -> None:
@@ -229,7 +233,7 @@ def test_roots_and_logs_are_not_confused(tmp_path: Path) -> None:
         Root.open(str(tmp_path / "three"), wal=log)
     with pytest.raises(StorageRefused, match="is in use already"):
         Root.open(str(tmp_path / "three"), wal=two)
-    assert not (tmp_path / "three" / CONFIG).exists()
+    assert not (tmp_path / "three" / ROOT).exists()
     with pytest.raises(StorageRefused, match="lies in the root itself"):
         Root.open(two, wal=log)
     Root.open(str(tmp_path / "four"), wal=other_log).close()
@@ -247,7 +251,7 @@ def test_the_root_itself_may_be_named_as_the_place_of_the_log(tmp_path: Path) ->
 def test_an_old_log_is_not_taken_for_that_of_a_new_root(tmp_path: Path) -> None:
     with Root.open(str(tmp_path / "root"), wal=str(tmp_path / "log")) as root:
         root.container(0).create_segment("s/a")
-    (tmp_path / "root" / CONFIG).unlink()
+    (tmp_path / "root" / ROOT).unlink()
     with pytest.raises(StorageRefused, match="is in use already"):
         Root.open(str(tmp_path / "root"), wal=str(tmp_path / "log"))
 
@@ -268,11 +272,12 @@ def test_an_old_log_is_not_taken_for_that_of_a_new_root(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_a_description_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / CONFIG).write_bytes(content)
+    (tmp_path / ROOT).parent.mkdir()
+    (tmp_path / ROOT).write_bytes(content)
     with pytest.raises(StorageRefused, match=message) as error:
         Root.open(str(tmp_path))
-    assert str(tmp_path) in str(error.value) and CONFIG in str(error.value)
-    assert (tmp_path / CONFIG).read_bytes() == content
+    assert str(tmp_path) in str(error.value) and ROOT in str(error.value)
+    assert (tmp_path / ROOT).read_bytes() == content
 
 
 def test_a_value_that_was_changed_is_noticed(tmp_path: Path) -> None:
@@ -280,10 +285,10 @@ def test_a_value_that_was_changed_is_noticed(tmp_path: Path) -> None:
     Root.open(str(tmp_path)).close()
     fields = described(tmp_path)
     for change in ({"containers": 5}, {"grace_seconds": 60.0}, {"wal": "/elsewhere"}, {"id": uuid.uuid4().hex}):
-        (tmp_path / CONFIG).write_text(json.dumps(fields | change))
+        (tmp_path / ROOT).write_text(json.dumps(fields | change))
         with pytest.raises(StorageRefused, match="is damaged or was changed"):
             Root.open(str(tmp_path))
-    (tmp_path / CONFIG).write_text(json.dumps(fields))
+    (tmp_path / ROOT).write_text(json.dumps(fields))
     Root.open(str(tmp_path)).close()
 
 
@@ -298,7 +303,7 @@ def test_a_damaged_description_is_never_believed() -> None:
         try:
             assert RootConfig.from_bytes(bytes(damaged), "here") == config  # white space may have changed
         except StorageRefused as error:
-            assert "here/pravega.json" in str(error)
+            assert "here/_system/pravega.json" in str(error)
 
 
 @pytest.mark.parametrize("url", ["tcp://controller:9090", "ftp://host/folder", ""])
@@ -310,6 +315,7 @@ def test_other_urls_are_refused(url: str) -> None:
 # --- processes ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # Python 3.12 on: Spark forks all the same
 def test_after_a_fork_the_child_opens_its_own_containers(tmp_path: Path) -> None:
     with Root.open(str(tmp_path)) as root:
@@ -335,7 +341,7 @@ def test_after_a_fork_the_child_opens_its_own_containers(tmp_path: Path) -> None
 def test_a_container_that_went_offline_is_opened_again(tmp_path: Path) -> None:
     with Root.open(str(tmp_path)) as root:
         first = root.container(0)
-        first._processor.claim()
+        first.log.processor.claim()
         with Root.open(str(tmp_path)) as other:
             other.container(0).create_segment("s/a")
         with pytest.raises(Exception, match="another process"):

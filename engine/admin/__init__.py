@@ -1,0 +1,1 @@
+"""What operators call: checks, inspection, orphans."""

@@ -1,0 +1,261 @@
+"""Whether the log of a container gives what its checkpoints hold, and ends where it should (W1, W6, W8).
+
+The frames are followed here by the rules alone, not by the class that processes follow them with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from chunkstore import ObjectInfo, ObjectNotFound, Range, Store
+from chunkstore.numbered import list_numbered
+from engine.admin.checks.findings import Problem, Severity
+from engine.errors import DataCorruption, FrameDamaged, UnknownFormat
+from engine.logs import checkpoints, frames
+from engine.logs.frames import START, Frame, Kind, Position
+from engine.logs.log import (
+    FOLLOW_BYTES,
+    address_of,
+    checkpoint_path,
+    checkpoints_folder,
+    frame_path,
+    frames_folder,
+    repair_of,
+)
+from engine.logs.processor import apply_frame
+from engine.state.state import EMPTY, State
+
+WINDOW = 64
+"""Frames that are read together; also more than any writer has in flight."""
+
+
+class LogCounts(NamedTuple):
+    """What was looked at: live frames from the oldest checkpoint on, void ones, and checkpoints."""
+
+    live: int
+    void: int
+    checkpoints: int
+
+
+class LogCheck:
+    """Follows the log of one container from its oldest checkpoint. `problems` first, then `counts`."""
+
+    def __init__(self, store: Store, container: int) -> None:
+        self._store = store
+        self._container = container
+        self._head, self._state = START, EMPTY
+        self._known = False  # whether state and head are what the log gives so far
+        self._live = self._void = self._compared = 0
+
+    @property
+    def counts(self) -> LogCounts:
+        """What was looked at."""
+        return LogCounts(self._live, self._void, self._compared)
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with the log. What is deleted meanwhile is no problem."""
+        listed = self._checkpoints()
+        waiting = [address_of(info.path) for info in listed]
+        if not waiting:
+            self._known = True
+        while waiting or self._known:
+            if not self._known:
+                yield from self._begin(waiting.pop(0), is_newest=not waiting)
+                continue
+            yield from self._follow(waiting)
+            self._known = False
+            if waiting:
+                yield from self._unreached(waiting, listed)
+
+    def _checkpoints(self) -> list[ObjectInfo]:
+        return list_numbered(self._store, checkpoints_folder(self._container))
+
+    def _begin(self, address: int, is_newest: bool) -> Iterator[Problem]:
+        """Take head and state from a checkpoint."""
+        path = checkpoint_path(self._container, address)
+        try:
+            opening = checkpoints.read(self._store, path, self._container, address)
+        except ObjectNotFound:
+            return  # a newer one has taken its place
+        except DataCorruption as error:
+            severity = Severity.ERROR if is_newest else Severity.WARNING
+            yield Problem(path, str(error), "restore the object from a copy", severity)
+            return
+        self._compared += 1
+        self._head, self._state, self._known = opening.head, opening.state, True
+
+    def _follow(self, waiting: list[int]) -> Iterator[Problem]:
+        """Apply the live frames up to the first address that is absent, and compare with the checkpoints on the way."""
+        address = self._head.address + 1
+        while True:
+            found = self._read(address, WINDOW)
+            for prefix in found:
+                while waiting and waiting[0] < address:
+                    yield self._passed(waiting.pop(0))
+                if prefix is None:
+                    yield from self._end(address)
+                    return
+                try:
+                    frame = self._parse(address, prefix)
+                    if frame is None:
+                        return
+                except FrameDamaged as damage:
+                    frame = self._repair_of(address)
+                    if frame is None:
+                        yield from self._if_needed(address, damage)
+                        return
+                except UnknownFormat as newer:
+                    yield Problem(frame_path(self._container, address), str(newer), "upgrade")
+                    return
+                try:
+                    self._apply(frame)
+                except DataCorruption as error:
+                    path = frame_path(self._container, frame.position.address)
+                    unknown = isinstance(error, UnknownFormat)
+                    remedy = "upgrade" if unknown else "restore the frames before it from a copy"
+                    yield Problem(path, str(error), remedy)
+                    return
+                if frame.position.address != address:
+                    address = frame.position.address + 1
+                    break  # what was read lies before the repair
+                if waiting and waiting[0] == address and self._head.address == address:
+                    yield from self._compare(waiting.pop(0))
+                address += 1
+
+    def _apply(self, frame: Frame) -> None:
+        if frame.follows(self._head):
+            self._state = apply_frame(self._state, frame, frame_path(self._container, frame.position.address))
+            self._head = frame.position
+            self._live += 1
+        else:
+            self._void += 1
+
+    def _read(self, address: int, count: int) -> Sequence[bytes | None]:
+        paths = [frame_path(self._container, address + step) for step in range(count)]
+        return self._store.read_ranges([Range(path, 0, FOLLOW_BYTES) for path in paths])
+
+    def _parse(self, address: int, prefix: bytes) -> Frame | None:
+        """The frame; None if it vanished meanwhile. Raises FrameDamaged."""
+        path = frame_path(self._container, address)
+        whole = len(prefix) < FOLLOW_BYTES
+        end = frames.meta_end(prefix, path, address)
+        if end > len(prefix) and not whole:
+            try:
+                prefix += self._store.read(path, len(prefix), end)
+            except ObjectNotFound:
+                return None
+        return frames.decode(prefix, path, self._container, address, whole)
+
+    def _repair_of(self, damaged: int) -> Frame | None:
+        """The frame by which an operator gave up the damaged one (W8)."""
+        address = damaged
+        while True:
+            address += 1
+            [prefix] = self._read(address, 1)
+            if prefix is None:
+                return None
+            try:
+                frame = self._parse(address, prefix)
+            except DataCorruption:
+                continue
+            if frame is None or frame.kind is not Kind.REPAIR or not frame.follows(self._head):
+                continue
+            if repair_of(frame, frame_path(self._container, address)).damaged == damaged:
+                return frame
+
+    def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:
+        """A damaged frame, unless a checkpoint behind it makes it needless."""
+        newest = max((address_of(info.path) for info in self._checkpoints()), default=-1)
+        severity = Severity.WARNING if address <= newest else Severity.ERROR
+        yield Problem(damage.path, str(damage), "restore the object from a copy", severity)
+
+    def _compare(self, address: int) -> Iterator[Problem]:
+        """Whether a checkpoint holds what the frames before it give."""
+        path = checkpoint_path(self._container, address)
+        try:
+            opening = checkpoints.read(self._store, path, self._container, address)
+        except ObjectNotFound:
+            return
+        except DataCorruption as error:
+            yield Problem(path, str(error), "restore the object from a copy")
+            return
+        self._compared += 1
+        try:
+            yield from list(_differences(path, self._head, self._state, opening))
+        except DataCorruption as error:  # of a segment in one of the two
+            yield Problem(path, str(error), "restore the object from a copy")
+
+    def _passed(self, address: int) -> Problem:
+        return Problem(
+            checkpoint_path(self._container, address),
+            f"it is a checkpoint of frame {address}, which is not a live frame of the log",
+            "remove it if an older checkpoint and all frames after that exist; else keep it and ask for help",
+        )
+
+    def _unreached(self, waiting: Sequence[int], listed: Sequence[ObjectInfo]) -> Iterator[Problem]:
+        """The log broke off before the next checkpoint: truncated meanwhile, or recovered, or frames are gone."""
+        [own] = self._read(waiting[0], 1)
+        if own is None:
+            return  # a recovered log begins with a checkpoint and no frame
+        oldest = [info.path for info in self._checkpoints()][:1]
+        if oldest == [listed[0].path]:
+            yield Problem(
+                frame_path(self._container, self._head.address + 1),
+                f"frames from here to {waiting[0]} are missing or damaged, though an older checkpoint needs them",
+                f"none is lost by that alone, as there is a checkpoint at {waiting[0]}; find out who deleted them",
+                Severity.WARNING,
+            )
+
+    def _end(self, address: int) -> Iterator[Problem]:
+        """The log ends at its first gap. Whether something that others saw once is missing there."""
+        after = frame_path(self._container, address)
+        listed = list_numbered(self._store, frames_folder(self._container), after, 2 * WINDOW)
+        proof = self._proof([address_of(info.path) for info in listed]) if listed else ""
+        if not proof or self._read(address, 1)[0] is not None or self._boundary() > address:
+            return
+        yield Problem(
+            after,
+            f"the frame is missing, and was in the log: {proof}. What is behind it cannot be read",
+            "stop all writers at once, as their next frame makes the ones behind void; restore the object from a copy",
+        )
+
+    def _proof(self, addresses: Sequence[int]) -> str:
+        """What proves, among frames behind a gap, that there was none: nobody but the writer itself goes on behind a
+        frame that it has not read, and no writer has so many in flight."""
+        last: Position | None = None
+        row = 0
+        for address in addresses:
+            [prefix] = self._read(address, 1)
+            try:
+                frame = self._parse(address, prefix) if prefix is not None else None
+            except DataCorruption:
+                continue
+            if frame is None or frame.kind is Kind.ASK or frame.predecessor.address < addresses[0] - 1:
+                continue
+            if frame.predecessor.writer != frame.position.writer:
+                return f"frame {address} follows it, and is another process's"
+            row = row + 1 if last is not None and frame.predecessor[:2] == last[:2] else 1
+            last = frame.position
+            if row >= WINDOW:
+                return f"{row} frames of one process follow it"
+        return ""
+
+    def _boundary(self) -> int:
+        listed = self._checkpoints()
+        return address_of(listed[-1].path) if listed else -1
+
+
+def _differences(path: str, head: Position, state: State, opening: checkpoints.Opening) -> Iterator[Problem]:
+    different = [field for field in State._fields if getattr(state, field) != getattr(opening.state, field)]
+    if head != opening.head:
+        different.append("head")
+    if different:
+        yield Problem(
+            path,
+            f"it differs from what the frames before it give in: {', '.join(different)}",
+            "stop writers, keep a copy of the log, and remove this checkpoint if an older one and all frames exist",
+        )
+
+
+__all__ = ["LogCheck", "LogCounts"]

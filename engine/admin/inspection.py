@@ -1,0 +1,345 @@
+"""Inspection: what there is to tell of containers and segments, as plain values, for people and programs.
+
+Everything is told of one state, and nothing is written. Bytes, addresses and numbers; times in ms since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from chunkstore.errors import MetadataConflict, ObjectNotFound
+from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.store import MetadataTransaction
+from chunkstore.numbered import list_numbered
+from chunkstore.segments.chunk_list import ChunkList
+from engine.containers.container import Container
+from engine.errors import DataCorruption, EngineError, SegmentNotFound
+from engine.logs.log import address_of, checkpoints_folder, frame_path
+from engine.root import Root
+from engine.state.segments import CREATION_TIME, EVENT_COUNT, FrameRef, Segment, StoredRef
+from engine.state.state import Cycle, State
+from engine.state.tables import METADATA, Table
+from engine.storage import recovery_points
+
+CORE_ATTRIBUTES = {EVENT_COUNT: "event_count", CREATION_TIME: "creation_time"}
+"""The names of core attributes; others are told by their bytes in hexadecimal."""
+
+_BATCH = 1000
+
+
+class TableDescription(NamedTuple):
+    """A table. entries: how many it has. stored: bytes in LTS, entries and index, superseded ones included.
+    unflushed: entries and removals that are only in the log."""
+
+    name: str
+    entries: int
+    stored: int
+    unflushed: int
+
+
+class ContainerDescription(NamedTuple):
+    """A container (Pravega: Segment Container Metadata).
+
+    sequence: number of the last operation. head, epoch: address and epoch of the last frame. boundary: address of the
+    newest checkpoint object, -1 if there is none; frames: how many came after it. active, unsaved: segments in memory,
+    and those of them that LTS does not know as they are. segments: how many there are. logged: bytes in the log
+    and not in LTS. cycle: the last flush cycle. recovery_point: the cycle that the newest one is of, or None.
+    garbage: what waits to be deleted. due: the upkeep that is due, by its kind, and whether it is overdue; failures:
+    what went wrong with that of this process, by its kind.
+    """
+
+    number: int
+    sequence: int
+    head: int
+    epoch: int
+    boundary: int
+    frames: int
+    segments: int
+    active: int
+    unsaved: int
+    logged: int
+    cycle: Cycle
+    recovery_point: int | None
+    garbage: int
+    tables: tuple[TableDescription, ...]
+    due: Mapping[str, bool]
+    failures: Mapping[str, str]
+
+
+class ContainerStatus(NamedTuple):
+    """A container of a root. reason: why it cannot be opened; empty if it is online, and then it has a description."""
+
+    number: int
+    reason: str
+    description: ContainerDescription | None
+
+    @property
+    def online(self) -> bool:
+        """Whether it takes operations."""
+        return self.description is not None
+
+
+class SegmentDescription(NamedTuple):
+    """A segment (Pravega: the per-segment metadata of a container).
+
+    storage_length: what is in LTS ends there; durable_length: what was acknowledged ends there. storage: what it is
+    called in LTS, empty if it is not there. merged_into: the segment that has its content now; deleted: it does not
+    exist any more. Both are known only until LTS knows it too. active: it is in memory.
+    transient_of: the segment that a transient one was made for.
+    """
+
+    name: str
+    id: int
+    storage_length: int
+    durable_length: int
+    start_offset: int
+    last_modified: int
+    sealed: bool
+    sealed_in_storage: bool
+    merged_into: str | None
+    deleted: bool
+    active: bool
+    storage: str
+    attributes: Mapping[str, int]
+    transient_of: str | None = None
+
+
+class SegmentPart(NamedTuple):
+    """`length` bytes of a segment from `start` on, which lie in `object` from `position` on.
+
+    place: "chunk" (of LTS), "attached" (a chunk that LTS has not taken over yet), or "log" (a frame).
+    """
+
+    start: int
+    length: int
+    place: str
+    object: str
+    position: int
+
+
+def open_for_reading(root: Root, number: int) -> Container:
+    """A container of our own, which does nothing by itself. Close it. Raises as `Container`, ValueError."""
+    if not 0 <= number < root.config.containers:
+        raise ValueError(f"container {number}: the root has containers 0 to {root.config.containers - 1}")
+    return Container(root.stores, number, replace(root.settings, upkeep=False, threaded=False))
+
+
+def list_containers(root: Root) -> list[ContainerStatus]:
+    """All containers of a root, those that cannot be opened too."""
+    return [container_status(root, number) for number in range(root.config.containers)]
+
+
+def container_status(root: Root, number: int) -> ContainerStatus:
+    """A container, described if it can be opened. Raises StorageError, ValueError."""
+    try:
+        with open_for_reading(root, number) as container:
+            return ContainerStatus(number, "", describe_container(container))
+    except EngineError as error:
+        return ContainerStatus(number, str(error), None)
+
+
+def describe_container(container: Container) -> ContainerDescription:
+    """A container as it is now. Raises DataCorruption, StorageError."""
+    state, head = container.refresh(), container.head
+    listed = list_numbered(container.stores.log, checkpoints_folder(container.number))
+    boundary = address_of(listed[-1].path) if listed else -1
+    recovery_point = recovery_points.newest(container.stores.chunks, container.number)
+    tables = tuple(_described_table(container, state, name, table) for name, table in sorted(state.tables.items()))
+    saved = next((table.entries for table in tables if table.name == METADATA), 0)
+    return ContainerDescription(
+        number=container.number,
+        sequence=state.sequence,
+        head=head.address,
+        epoch=head.epoch,
+        boundary=boundary,
+        frames=max(head.address - boundary, 0),
+        segments=saved + sum(segment.saved < 0 for segment in state.segments.values()),
+        active=len(state.segments),
+        unsaved=len(state.unsaved),
+        logged=state.logged_bytes,
+        cycle=state.cycle,
+        recovery_point=recovery_point.number if recovery_point is not None else None,
+        garbage=len(state.garbage),
+        tables=tables,
+        due=container.due(listed),
+        failures=container.failures,
+    )
+
+
+def _described_table(container: Container, state: State, name: str, table: Table) -> TableDescription:
+    dirty = table.dirty(state.sequence)
+    entries = table.layout.entries
+    for start in range(0, len(dirty), _BATCH):
+        batch = dirty[start : start + _BATCH]
+        before = container.lookups.content(name, table).versions([key.encode() for key, _ in batch])
+        entries += sum(entry.value is not None for _, entry in batch) - len(before)
+    layout = table.layout
+    stored = layout.length - layout.start + layout.index_length - layout.index_start
+    return TableDescription(name, entries, stored, len(dirty))
+
+
+def list_segments(container: Container) -> Iterator[str]:
+    """The names of all segments, active or not, in no order. Raises DataCorruption, StorageError."""
+    state = container.refresh()
+    yield from state.segments
+    for name, _ in container.lookups.scan(state, METADATA):
+        if name not in state.segments:
+            yield name
+
+
+def describe_segment(container: Container, name: str) -> SegmentDescription:
+    """A segment as it is now, or as it was if it was merged or deleted lately. Raises SegmentNotFound."""
+    state = container.refresh()
+    segment = container.activated([name], state)[name]
+    if segment is None:
+        return _former_segment(container, state, name)
+    attributes = container.known_attributes(name)
+    return SegmentDescription(
+        name=name,
+        id=segment.id,
+        storage_length=segment.storage_length,
+        durable_length=segment.length,
+        start_offset=segment.start_offset,
+        last_modified=segment.modified,
+        sealed=segment.sealed,
+        sealed_in_storage=segment.stored_sealed,
+        merged_into=None,
+        deleted=False,
+        active=name in state.segments,
+        storage=segment.storage,
+        attributes={CORE_ATTRIBUTES.get(key, key.hex()): value for key, value in sorted(attributes.items())},
+        transient_of=segment.parent or None,
+    )
+
+
+def _former_segment(container: Container, state: State, name: str) -> SegmentDescription:
+    """A segment that does not exist any more, of which LTS does not know that."""
+    own = re.compile(re.escape(name) + r"\.(\d+)(?:\.\d+)?")  # see segments.storage_name
+    merged = {
+        extent.source.storage: target.name
+        for target in state.logged()
+        for _, extent in target.extents
+        if isinstance(extent.source, StoredRef)
+    }
+    for storage in (*merged, *state.dropped):
+        if match := own.fullmatch(storage):
+            record = _record(container, state, storage)
+            return SegmentDescription(
+                name=name,
+                id=int(match[1]),
+                storage_length=record.length if record is not None else 0,
+                durable_length=record.length if record is not None else 0,
+                start_offset=record.start_offset if record is not None else 0,
+                last_modified=record.last_modified if record is not None else 0,
+                sealed=True,
+                sealed_in_storage=record is not None and bool(record.status & RecordStatus.SEALED),
+                merged_into=merged.get(storage),
+                deleted=True,
+                active=False,
+                storage=storage,
+                attributes={},
+            )
+    raise SegmentNotFound(name)
+
+
+def _record(container: Container, state: State, storage: str) -> StoredSegmentRecord | None:
+    with container.lookups.records(state).begin(read_only=True) as transaction:
+        return transaction.segment(storage)
+
+
+def segment_chunks(container: Container, name: str) -> Iterator[SegmentPart]:
+    """Where the content of a segment lies: its chunks in LTS, then what is not flushed yet.
+
+    Raises SegmentNotFound, DataCorruption, and ObjectNotFound if it is flushed and changed faster than it is told.
+    """
+    state = container.refresh()
+    segment = container.activated([name], state)[name]
+    if segment is None:
+        raise SegmentNotFound(name)
+    return (part for _, part in _parts(container, state, [segment]))
+
+
+def all_chunks(container: Container, prefix: str = "") -> Iterator[tuple[str, SegmentPart]]:
+    """The same of all segments whose names begin with `prefix`, in the order of their names.
+
+    Each is told as it was at one moment. What is in LTS is looked up for many of them together, and nothing for
+    those that are not. Raises DataCorruption, StorageError.
+    """
+    names = sorted(name for name in list_segments(container) if name.startswith(prefix))
+    for start in range(0, len(names), _BATCH):
+        yield from _chunks_of(container, names[start : start + _BATCH])
+
+
+def _chunks_of(container: Container, names: Sequence[str]) -> list[tuple[str, SegmentPart]]:
+    while True:
+        state = container.state
+        try:
+            found = container.activated(names, state)
+            return list(_parts(container, state, [segment for segment in found.values() if segment is not None]))
+        except (ObjectNotFound, MetadataConflict, DataCorruption):
+            if container.refresh().sequence == state.sequence:
+                raise  # it is not that the state was old
+
+
+def _parts(container: Container, state: State, segments: Sequence[Segment]) -> Iterator[tuple[str, SegmentPart]]:
+    """Where the content of segments lies, each part with the segment's name."""
+    with container.lookups.records(state).begin(read_only=True) as transaction:
+        _load_together(transaction, segments)
+        for segment in segments:
+            if segment.storage:
+                for part in _stored_parts(transaction, segment.storage, 0, segment.storage_length):
+                    yield segment.name, part
+            for offset, (source, position, length, _) in segment.extents:
+                if isinstance(source, StoredRef):
+                    for part in _stored_parts(transaction, source.storage, offset, length):
+                        yield segment.name, part
+                elif isinstance(source, FrameRef):
+                    path = frame_path(container.number, source.address)
+                    yield segment.name, SegmentPart(offset, length, "log", path, source.start + position)
+                else:
+                    yield segment.name, SegmentPart(offset, length, "attached", source, position)
+
+
+def _load_together(transaction: MetadataTransaction, segments: Sequence[Segment]) -> None:
+    """Have the records of segments in LTS, of their first chunks and of the lists of all others read at once."""
+    stored = [segment.storage for segment in segments if segment.storage]
+    stored += [
+        extent.source.storage
+        for segment in segments
+        for _, extent in segment.extents
+        if isinstance(extent.source, StoredRef)
+    ]
+    transaction.load(*map(segment_key, stored))
+    records = [record for record in map(transaction.segment, stored) if record is not None]
+    first = [record.first_chunk for record in records if record.first_chunk is not None]
+    several = [record for record in records if record.first_chunk != record.last_chunk]
+    transaction.load(*first, *(key for record in several for _, key in record.blocks[:1]))
+
+
+def _stored_parts(transaction: MetadataTransaction, storage: str, base: int, end: int) -> Iterator[SegmentPart]:
+    record = transaction.segment(storage)
+    if record is None:
+        raise DataCorruption(f"LTS has no record of segment {storage!r}; check the root with `verify`")
+    chunks = ChunkList(transaction, record)
+    for start, chunk in chunks.walk(record.first_chunk_start, record.first_chunk, min(record.length, end)):
+        yield SegmentPart(base + start, chunk.length, "chunk", chunk.name, 0)
+
+
+__all__ = [
+    "ContainerDescription",
+    "ContainerStatus",
+    "SegmentDescription",
+    "SegmentPart",
+    "TableDescription",
+    "all_chunks",
+    "container_status",
+    "describe_container",
+    "describe_segment",
+    "list_containers",
+    "list_segments",
+    "open_for_reading",
+    "segment_chunks",
+]

@@ -1,1 +1,0 @@
-"""What `engine.verify` looks at, one module for each kind of thing. Nothing here writes to a root."""

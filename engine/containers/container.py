@@ -1,0 +1,388 @@
+"""A segment container: the segments whose operations share one write-ahead log.
+
+The face of all that belongs to one: it puts the durable log, reading, maintenance and upkeep together, and hands each
+call on. Any number of processes may hold the same container *shared*: whoever was overtaken catches up and goes on.
+Held *exclusively*, it goes offline when another process appends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+from chunkstore import ObjectInfo, StorageError
+from chunkstore.clocks import boot_time
+from engine.background import Background
+from engine.clocks import StorageClock
+from engine.containers.maintenance import Maintenance
+from engine.containers.upkeep import Upkeep
+from engine.containers.writer_source import WriterSource
+from engine.errors import FrameDamaged
+from engine.logs.durable_log import DurableLog
+from engine.logs.frames import Position
+from engine.logs.log import Executor
+from engine.logs.pending import Receipt
+from engine.reading.read_index import ReadEntry, ReadIndex
+from engine.reading.segment_store import SegmentStore
+from engine.reading.table_store import TableStore
+from engine.settings import Settings
+from engine.state.operations import (
+    Append,
+    AttributeUpdate,
+    CheckEntry,
+    Checkpoint,
+    CreateSegment,
+    DeleteSegment,
+    MergeSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    SealSegment,
+    TruncateSegment,
+    UpdateAttributes,
+)
+from engine.state.segments import Segment
+from engine.state.state import State
+from engine.state.tables import Entry
+from engine.storage.cache import Cache
+from engine.storage.container_storage import ContainerStorage
+from engine.storage.lookups import Changes, Lookups
+from engine.storage.reads import ObjectRange, Stores
+from engine.writer.records import ContainerRecords
+from engine.writer.storage_writer import StorageWriter
+
+BACKGROUND_THREADS = 3
+"""One for checkpoints, one for flush cycles, one for deleting and reading ahead."""
+
+
+class Container:
+    """One container of a root. Thread-safe. Use `engine.root.Root.container` to get it.
+
+    Args:
+        stores: the roots of log and chunks. number: which container. exclusive: see above.
+        repair: the address of a damaged frame that is to be given up, see `repair`.
+        executor: carries out the requests of frames; None: threads, as the settings say.
+        clock: a monotonic clock that runs in suspend; now: this host's time of day, seconds since the epoch; what
+            decides is `storage_clock`. sleep: waits for so many seconds.
+
+    log: its durable log. segments, tables: reading them. lookups, cache: what is read of LTS, and kept of that.
+    background: the threads of its upkeep.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        number: int,
+        settings: Settings | None = None,
+        *,
+        exclusive: bool = False,
+        repair: int | None = None,
+        executor: Executor | None = None,
+        clock: Callable[[], float] = boot_time,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        settings = settings or Settings()
+        self.stores = stores
+        self.number = number
+        self.settings = settings
+        self.clock = clock
+        self.storage_clock = log_clock = StorageClock(stores.chunks, now, clock, settings.clock_tolerance)
+        if stores.log is not stores.chunks:
+            log_clock = StorageClock(stores.log, now, clock, settings.clock_tolerance)
+        self.cache = Cache(settings.cache_bytes)
+        self.lookups = Lookups(stores, number, self.cache)
+        self.log = DurableLog(
+            stores.log,
+            number,
+            settings,
+            ContainerStorage(stores, number, self.lookups, self.storage_clock.now),
+            store_clock=log_clock,
+            now=self.storage_clock.known,
+            executor=executor,
+            clock=clock,
+            sleep=sleep,
+        )
+        self.background = Background(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
+        self.tables = TableStore(self.log, self.lookups)
+        self.segments = SegmentStore(stores, self.log, self.lookups, self.tables, self.cache)
+        self.read_index = ReadIndex(self.segments, self.log, self.background, settings.poll, clock)
+        source = WriterSource(stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments)
+        self.records: ContainerRecords = source.records
+        self.writer = StorageWriter(source)
+        self.maintenance = Maintenance(source, self.log, self.segments, self.writer, log_clock, clock)
+        self._upkeep = Upkeep(self.log, self.maintenance, self.background, settings, self.storage_clock, clock)
+        self.log.add_observer(self._upkeep)
+        try:
+            if repair is not None:
+                with contextlib.suppress(FrameDamaged):
+                    self.log.refresh()
+                self.log.repair(repair, stores.chunks.clock())
+            self.log.refresh()
+            if exclusive:
+                self.log.claim()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- operations --------------------------------------------------------------------------------------------
+
+    def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
+        """Queue operations that take effect together or not at all. The future fails as `commit` does.
+
+        Raises ValueError for the name of a new segment that chunks cannot be named after, Throttled, ContainerOffline.
+        """
+        future = self.log.submit(operations)
+        self._upkeep.after_operation()
+        return future
+
+    def commit(self, operations: Sequence[Operation]) -> Receipt:
+        """Carry out operations together: durable on return, all or none.
+
+        Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
+        """
+        receipt = self.log.commit(operations)
+        self._upkeep.after_operation()
+        return receipt
+
+    def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = (), parent: str = "") -> None:
+        """Make an empty segment; with a parent a transient one, which must be called as `transient_name` says.
+
+        Raises SegmentExists; of the parent SegmentNotFound, SegmentSealed, SegmentTransient.
+        """
+        self.commit([CreateSegment(segment, tuple(updates), parent)])
+
+    def append(
+        self,
+        segment: str,
+        data: bytes | bytearray | memoryview,
+        offset: int | None = None,
+        updates: Sequence[AttributeUpdate] = (),
+    ) -> int:
+        """Append bytes, at `offset` if given, together with attribute updates. Returns the first byte's offset.
+
+        Raises SegmentNotFound, SegmentSealed, BadAttributeUpdate, BadOffset (checked in this order).
+        """
+        offset_given: int = self.commit([Append(segment, Payload(data), offset, tuple(updates))]).results[0]
+        return offset_given
+
+    def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Receipt]:
+        """Append without waiting; the future fails as `append` does. The caller may change `data` at once."""
+        return self.submit([Append(segment, Payload(bytes(data)))])
+
+    def seal(self, segment: str) -> None:
+        """Let the segment take no more data. Raises SegmentNotFound."""
+        self.commit([SealSegment(segment)])
+
+    def merge(self, target: str, source: str, header: bytes | bytearray | memoryview = b"") -> int:
+        """Append all of a sealed or transient segment to another, moving no data, and delete it. Returns where that
+        begins there.
+
+        `header` goes before it in the same step (PDP-43). Raises SegmentNotFound, SegmentSealed, SegmentNotSealed,
+        BadOffset for a source that was truncated.
+        """
+        operation = MergeSegment(target, source, Payload(header) if len(header) else ())
+        offset: int = self.commit([operation]).results[0]
+        return offset
+
+    def truncate(self, segment: str, offset: int) -> None:
+        """Forget what lies before `offset`. Raises SegmentNotFound, BadOffset."""
+        self.commit([TruncateSegment(segment, offset)])
+
+    def delete(self, *segments: str) -> None:
+        """Delete segments, all or none. Raises SegmentNotFound."""
+        self.commit([DeleteSegment(segment) for segment in segments])
+
+    def update_attributes(self, segment: str, updates: Sequence[AttributeUpdate]) -> None:
+        """Update attributes, all or none. Of a sealed segment only core ones can be updated (Pravega:
+        SegmentMetadataUpdateTransaction). Raises SegmentNotFound, SegmentSealed, BadAttributeUpdate."""
+        self.commit([UpdateAttributes(segment, tuple(updates))])
+
+    def put_entries(
+        self, table: str, entries: Mapping[str, bytes | None], expected: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Put entries of a table, or remove those whose value is None, all or none. Returns their new versions.
+
+        expected: versions that entries must have, -1 for those that must be absent, by their keys. Raises
+        BadKeyVersion, ValueError for keys and values that are too long.
+        """
+        wanted = expected or {}
+        operations: list[Operation] = [PutEntry(table, key, value, wanted.get(key)) for key, value in entries.items()]
+        operations += [CheckEntry(table, key, version) for key, version in wanted.items() if key not in entries]
+        return dict(zip(entries, self.commit(operations).results, strict=False))
+
+    # --- the state ---------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state as this process knows it, without looking at storage."""
+        return self.log.state
+
+    @property
+    def head(self) -> Position:
+        """Position of the last frame in `state`."""
+        return self.log.head
+
+    def refresh(self) -> State:
+        """The state with everything that was acknowledged anywhere before this call. Idle: one read of one object."""
+        return self.log.refresh()
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes of payload that were submitted and are not durable yet."""
+        return self.log.outstanding
+
+    @property
+    def offline(self) -> bool:
+        """True when the container takes no operations any more; open it again."""
+        return self.log.offline
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What took the container offline."""
+        return self.log.failure
+
+    def fail(self, cause: BaseException) -> None:
+        """Take the container offline, as one in whose state something is wrong."""
+        self.log.fail(cause)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def info(self, segment: str) -> Segment:
+        """The properties of a segment, up to date. Raises SegmentNotFound."""
+        return self.segments.info(segment)
+
+    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
+        """The properties of many segments, up to date, None for those that do not exist."""
+        return self.segments.infos(segments)
+
+    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
+        """Segments by name as `state` has them, or this process knows them; those not active are looked up."""
+        return self.segments.activated(segments, state)
+
+    def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """Attributes of a segment, up to date: those of the given ones that it has, or all. Raises SegmentNotFound."""
+        self.refresh()
+        return self.segments.attributes(segment, attributes)
+
+    def known_attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """The same, as this process knows them."""
+        return self.segments.attributes(segment, attributes)
+
+    def plan(self, segment: str, start: int, end: int) -> list[ObjectRange]:
+        """Where the bytes `[start, end)` lie, by the state as known (see reads.plan)."""
+        return self.segments.plan(segment, start, end)
+
+    def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]:
+        """Where the bytes `[start, end)` of a segment lie, as it is given."""
+        return self.segments.plan_of(segment, start, end)
+
+    def read(self, segment: str, start: int, end: int) -> bytes:
+        """The bytes `[start, end)` of a segment; see SegmentStore.read."""
+        return self.segments.read(segment, start, end)
+
+    def follow(self, segment: str, offset: int, length: int, timeout: float) -> Iterator[ReadEntry]:
+        """Read from `offset` on, and wait at the end for what comes; see ReadIndex.read."""
+        return self.read_index.read(segment, offset, length, timeout)
+
+    def entry(self, table: str, key: str) -> Entry | None:
+        """An entry of a table, as this process knows it, None if there is none."""
+        return self.tables.entries(table, [key])[key]
+
+    def entries(self, table: str, keys: Collection[str], state: State | None = None) -> dict[str, Entry | None]:
+        """Entries of a table as `state` has them, or this process knows them, None where there is none."""
+        return self.tables.entries(table, keys, state)
+
+    def scan_entries(self, table: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+        """All entries of a table whose keys begin with `prefix`, in no order; see TableStore.scan."""
+        return self.tables.scan(table, prefix)
+
+    def changed_entries(self, table: str, position: int = 0) -> Changes:
+        """What was put into a table, or removed, since an earlier call; see TableStore.changed_entries."""
+        return self.tables.changed_entries(table, position)
+
+    # --- upkeep ------------------------------------------------------------------------------------------------
+
+    def flush(self, wanted: Callable[[State], bool] = lambda state: True) -> int:
+        """Run a flush cycle, if the newest state is `wanted`. Returns how many bytes were moved to LTS; see
+        Maintenance.flush."""
+        self.log.owner.check()
+        moved = self.maintenance.flush(wanted)
+        self.background.do_deferred()
+        return moved
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint of the present state, so that opening starts here and the log before it can be truncated.
+
+        Raises StorageError when its object could not be made.
+        """
+        address = self.commit([Checkpoint()]).address
+        self.wait_for_upkeep()
+        if self.log.boundary() < address:
+            raise StorageError(f"the checkpoint at {address} could not be written; the log's warnings tell why")
+
+    def truncate_log(self) -> int:
+        """Delete frames that nothing needs any more; see Maintenance.truncate_log."""
+        self.log.owner.check()
+        return self.maintenance.truncate_log()
+
+    def collect_garbage(self) -> int:
+        """Delete chunks that have been garbage for the delay; see Maintenance.collect_garbage."""
+        self.log.owner.check()
+        collected = self.maintenance.collect_garbage()
+        self.background.do_deferred()
+        return collected
+
+    def idle_transients(self) -> dict[str, Segment]:
+        """The transient segments that nobody has appended to for `transient_idle`, by the time in the appends."""
+        return self.maintenance.idle_transients()
+
+    def expire_transients(self) -> tuple[str, ...]:
+        """Delete the transient segments that are idle; their names. One that is appended to meanwhile stays."""
+        expired = self.maintenance.expire_transients()
+        self.background.do_deferred()
+        return expired
+
+    def repair(self, address: int) -> None:
+        """Give up the damaged frame that stops the log, and whatever hangs on it. An operator's decision (W8).
+
+        Stop all other processes first. Raises ValueError when the frame at `address` is not damaged.
+        """
+        self.log.repair(address, self.stores.chunks.clock())
+        self.refresh()
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """What went wrong with this process's upkeep the last time, by its kind; empty if all is well."""
+        return dict(self.background.failures)
+
+    def due(self, checkpoints: Sequence[ObjectInfo]) -> dict[str, bool]:
+        """The upkeep that is due, given a listing of the checkpoints: its kinds, and whether each is overdue."""
+        return self._upkeep.due(checkpoints)
+
+    def wait_for_upkeep(self) -> None:
+        """Wait until the upkeep that was set off so far is done."""
+        self.log.owner.check()
+        self.background.wait()
+
+    def close(self) -> None:
+        """Finish what was submitted and the upkeep under way, then give the container up.
+
+        A flush cycle that does not end within `upkeep_wait` is handed over to whoever commits next. In a fork of the
+        process that made it nothing happens: all of that is the other process's (W10).
+        """
+        if not self.log.owner.here:
+            return
+        self.log.settle()
+        if not self.background.finish(self.settings.upkeep_wait):
+            self.writer.stop()
+        self.background.close()  # the steps under way are appended to the log
+        self.log.close()
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The durable log of a container: frames, group commit, checkpoints, truncation."""

@@ -1,0 +1,234 @@
+"""Checkpoint objects: the whole state of a container after one frame, where an opening starts (W6).
+
+The object's name makes it the boundary of all frames before it (W7). It begins with a token as every object made by
+`put_if_absent`, carries a CRC32C over all of it and names its container and frame, so that a damaged or misplaced one
+is told from a good one (W8). A state that does not fit into one object lies in parts, which the object lists.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import immutables
+import msgpack
+
+from chunkstore import ObjectInfo, ObjectNotFound, Store
+from chunkstore.checksums import crc32c
+from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.numbered import list_numbered
+from engine.errors import DataCorruption, understanding
+from engine.logs import checkpoint_parts
+from engine.logs.checkpoint_parts import Part, PartMissing
+from engine.logs.frames import START, Position
+from engine.logs.log import address_of, checkpoint_path, checkpoints_folder
+from engine.settings import CHECKPOINT_PART
+from engine.state.operations import AttributeId, decode_extents, encode_extents
+from engine.state.segment_map import SegmentMap
+from engine.state.segments import Extents, Segment
+from engine.state.state import EMPTY, Cycle, GarbageEntry, State
+from engine.state.tables import Entry, Table
+from engine.tables.content import TableLayout
+
+MAGIC = b"PSCP"
+VERSION = 1
+_HEADER = struct.Struct(">24s4sBIqI")
+HEADER = _HEADER.size
+"""Bytes before the state in the object."""
+
+
+class Opening(NamedTuple):
+    """Where a log is to be read from: the last live frame in the state, and the state."""
+
+    head: Position
+    state: State
+
+
+def encode(container: int, head: Position, state: State) -> bytes:
+    """The checkpoint object of `state`, which is the state after the frame `head`."""
+    return _object(container, head, _plain(state), ())
+
+
+def _object(container: int, head: Position, plain: list[Any] | None, parts: Sequence[Part]) -> bytes:
+    body = msgpack.packb([list(head), plain, parts])
+    token = uuid.uuid4().bytes + bytes(8)
+    prefix = _HEADER.pack(token, MAGIC, VERSION, container, head.address, 0)[:-4]
+    return bytes(prefix + crc32c(body, crc32c(prefix)).to_bytes(4, "big") + body)
+
+
+def decode(data: bytes, path: str, container: int, address: int | None) -> Opening:
+    """The inverse of `encode`, of the frame at `address` if that is known. Raises DataCorruption when a check fails."""
+    head, plain, _ = _parsed(data, path, container, address)
+    if plain is None:
+        raise _damaged(path, "it is in parts, where it cannot be")
+    return _opening(head, plain, path)
+
+
+def _opening(head: Position, plain: list[Any], path: str) -> Opening:
+    with understanding(path, _REMEDY):
+        return Opening(head, _state(plain, path))
+
+
+def _parsed(
+    data: bytes, path: str, container: int, address: int | None
+) -> tuple[Position, list[Any] | None, list[Part]]:
+    """The head, and the state as it was packed, or its parts."""
+    if len(data) < _HEADER.size:
+        raise _damaged(path, f"it has only {len(data)} bytes")
+    _, magic, version, number, own, crc = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise _damaged(path, "it is not a checkpoint")
+    if crc != crc32c(data[_HEADER.size :], crc32c(data[: _HEADER.size - 4])):
+        raise _damaged(path, "its checksum does not match")
+    if number != container or address not in (own, None):
+        raise _damaged(path, f"it holds checkpoint {own} of container {number}")
+    with understanding(path, _REMEDY):
+        check_format(version, VERSION)
+        head, plain, parts = unpack(data[_HEADER.size :])
+        return _POSITION(head), plain, _PARTS(parts)
+
+
+_REMEDY = (
+    "Restore the object from a copy; if an older checkpoint and all frames after it exist still, the container also "
+    "opens once this object is removed"
+)
+
+
+def _damaged(path: str, reason: str) -> DataCorruption:
+    return DataCorruption(f"{path}: {reason}. {_REMEDY}")
+
+
+def read_newest(store: Store, container: int) -> tuple[Opening, Sequence[ObjectInfo]]:
+    """The newest checkpoint, or the empty state of a new log; and the listing that showed it."""
+    while True:
+        listed = list_numbered(store, checkpoints_folder(container))
+        if not listed:
+            return Opening(START, EMPTY), listed
+        path = listed[-1].path
+        try:
+            found = read(store, path, container, address_of(path))
+        except ObjectNotFound:
+            continue  # a newer one has replaced it meanwhile
+        store.sync(checkpoints_folder(container))  # what we append will hang on it (G3)
+        return found, listed
+
+
+def read(store: Store, path: str, container: int, address: int) -> Opening:
+    """The checkpoint of the frame at `address`. Raises ObjectNotFound, DataCorruption."""
+    head, plain, parts = _parsed(store.read(path), path, container, address)
+    if plain is None:
+        try:
+            content = checkpoint_parts.read(store, parts)
+        except PartMissing as error:
+            store.stat(path)  # it is deleted before its parts are
+            raise _damaged(path, f"its part {error} is missing") from None
+        with understanding(path, _REMEDY):
+            plain = unpack(content)
+    return _opening(head, plain, path)
+
+
+def write(store: Store, container: int, head: Position, state: State, largest: int = CHECKPOINT_PART) -> int:
+    """Make the checkpoint object for the frame `head`, of more than `largest` bytes in parts. Returns its size.
+
+    Another process may have made the same one.
+    """
+    plain = _plain(state)
+    content = msgpack.packb(plain)
+    if len(content) <= largest:
+        data = _object(container, head, plain, ())
+    else:
+        data = _object(container, head, None, checkpoint_parts.write(store, container, head.address, content, largest))
+    store.put_if_absent(checkpoint_path(container, head.address), data)
+    return max(len(content), len(data))
+
+
+def _plain(state: State) -> list[Any]:
+    return [
+        state.sequence,
+        state.checkpoint,
+        state.flushed,
+        state.logged_bytes,
+        state.segments.packed(_plain_segment),
+        list(state.unsaved),
+        {name: _plain_table(table) for name, table in state.tables.items()},
+        dict(state.chunks.items()),
+        dict(state.garbage.items()),
+        list(state.dropped),
+        list(state.cycle),
+        dict(state.transients.items()),
+        state.orphan_horizon,
+        state.extents,
+    ]
+
+
+def _plain_segment(segment: Segment) -> list[Any]:
+    return [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
+
+
+def _plain_table(table: Table) -> list[Any]:
+    recent = {key: list(entry) for key, entry in table.recent.items()}
+    return [recent, *table[1:4], list(table.layout), _plain_extents(table.entries), _plain_extents(table.pages)]
+
+
+def _plain_extents(extents: Extents) -> list[Any]:
+    pairs = list(extents)
+    return [pairs[0][0], encode_extents([extent for _, extent in pairs])] if pairs else []
+
+
+# How a state is read: the annotations of what it consists of say what is due where.
+
+_PARTS = reader(list[Part])
+_POSITION = reader(Position)
+_INT, _FLAG, _OFFSET = reader(int), reader(bool), reader(Natural)
+_NAMES, _COUNTS, _PARENTS = reader(tuple[str, ...]), reader(dict[str, Natural]), reader(dict[str, str])
+_PACKED, _GARBAGE, _RECENT = reader(dict[str, list[Any]]), reader(dict[str, GarbageEntry]), reader(dict[str, Entry])
+_TABLES, _CYCLE, _LAYOUT = reader(dict[str, list[Any]]), reader(Cycle), reader(TableLayout)
+_BEGIN = [reader(kind) for kind in (str, int, Natural, Natural, bool, int, Natural)]
+_ATTRIBUTES = reader(dict[AttributeId, int])
+_END = [reader(kind) for kind in (Natural, str, Natural, bool, int, int, bool, str)]
+
+
+def _state(plain: list[Any], path: str) -> State:
+    """The state in the object `path`. Its segments are made, and looked at, when they are first asked for."""
+    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, orphan_horizon, extents = plain
+    sequence, checkpoint, flushed, logged = map(_INT, numbers)
+    return State(
+        sequence,
+        checkpoint,
+        flushed,
+        logged,
+        immutables.Map(dict.fromkeys(_NAMES(unsaved), True)),
+        SegmentMap(_PACKED(segments), partial(_segment, path)),
+        immutables.Map({name: _table(fields) for name, fields in _TABLES(tables).items()}),
+        immutables.Map(_COUNTS(chunks)),
+        immutables.Map(_GARBAGE(garbage)),
+        immutables.Map(dict.fromkeys(_NAMES(dropped), True)),
+        _CYCLE(cycle),
+        immutables.Map(_PARENTS(transients)),
+        _INT(orphan_horizon),
+        _OFFSET(extents),
+    )
+
+
+def _segment(path: str, fields: list[Any]) -> Segment:
+    with understanding(path, _REMEDY):
+        begin = [read(value) for read, value in zip(_BEGIN, fields[:7], strict=True)]
+        end = [read(value) for read, value in zip(_END, fields[9:], strict=True)]
+        return Segment._make([*begin, immutables.Map(_ATTRIBUTES(fields[7])), _extents(fields[8]), *end])
+
+
+def _table(fields: list[Any]) -> Table:
+    recent, size, flushed, dropped, layout, entries, pages = fields
+    known = immutables.Map(_RECENT(recent))
+    where = _extents(entries), _extents(pages)
+    return Table(known, _INT(size), _INT(flushed), _FLAG(dropped), _LAYOUT(layout), *where)
+
+
+def _extents(plain: list[Any]) -> Extents:
+    if not plain:
+        return Extents()
+    offset, extents = plain
+    return Extents().appended(_OFFSET(offset), decode_extents(extents))

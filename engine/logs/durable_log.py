@@ -1,0 +1,301 @@
+"""The durable log of a container: operations go in, and the state with all that was acknowledged comes out (Pravega:
+DurableLog).
+
+The face of this wing. Owns the log from its opening (W6) to its end: the frames' requests, group commit, throttling,
+checkpoints, and which process it belongs to (W10). What becomes of what is in the log, and when a checkpoint is due, is
+others' business: they observe it. A log without observers is complete, and makes no checkpoints by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Protocol
+
+from chunkstore import ObjectInfo, Store
+from chunkstore.clocks import boot_time
+from chunkstore.metrics import default_metrics
+from engine.clocks import StorageClock
+from engine.logs import checkpoints
+from engine.logs.frames import START, Position
+from engine.logs.log import Executor, InlineExecutor, Log
+from engine.logs.long_term_storage import LongTermStorage
+from engine.logs.pending import Pending, Receipt
+from engine.logs.processor import Processor
+from engine.logs.throttle import Throttle
+from engine.ownership import Owner
+from engine.settings import Settings
+from engine.state.horizon import sweep_horizon
+from engine.state.operations import Operation
+from engine.state.state import State
+
+_METRICS = default_metrics().layer("container")
+
+
+class LogObserver(Protocol):
+    """Whoever looks after a log. What an observer does is done while the log waits: it sets off work, and does none."""
+
+    def opened(self, listed: Sequence[ObjectInfo]) -> None:
+        """The log was opened again, which showed these checkpoints."""
+
+    def checkpoint_due(self, frames: int) -> bool:
+        """Whether the next frame is to carry a Checkpoint, so many frames after the last one."""
+
+    def committed(self, position: Position, state: State, checkpoint: bool) -> None:
+        """A frame of this process is live. state: the one after it. checkpoint: it carries a Checkpoint."""
+
+    def relieve(self) -> str:
+        """Appends wait until less is in the log only. What went wrong with the last try to bring it to LTS, or ""."""
+
+
+class _Observers:
+    """All that observe a log, told one after the other."""
+
+    def __init__(self) -> None:
+        self._observers: list[LogObserver] = []
+
+    def add(self, observer: LogObserver) -> None:
+        self._observers.append(observer)
+
+    def opened(self, listed: Sequence[ObjectInfo]) -> None:
+        for observer in self._observers:
+            observer.opened(listed)
+
+    def checkpoint_due(self, frames: int) -> bool:
+        asked = [observer.checkpoint_due(frames) for observer in self._observers]
+        return any(asked)
+
+    def committed(self, position: Position, state: State, checkpoint: bool) -> None:
+        for observer in self._observers:
+            observer.committed(position, state, checkpoint)
+
+    def relieve(self) -> str:
+        return "; ".join(filter(None, [observer.relieve() for observer in self._observers]))
+
+
+class _Opening:
+    """Opens a log from its newest checkpoint, as often as need be. listed: the checkpoints that this showed last."""
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        storage: LongTermStorage,
+        store_clock: StorageClock,
+        new_log: Callable[[Position, float], Log],
+        clock: Callable[[], float],
+        opened: Callable[[Sequence[ObjectInfo]], None],
+    ) -> None:
+        self.listed: Sequence[ObjectInfo] = ()
+        self._store = store
+        self._number = number
+        self._storage = storage
+        self._store_clock = store_clock
+        self._new_log = new_log
+        self._clock = clock
+        self._opened = opened
+
+    def open(self) -> tuple[Log, State]:
+        """Log and state from the newest checkpoint (W6). The time before the listing is the first proof of the head."""
+        proof = self._clock()
+        (head, state), listed = checkpoints.read_newest(self._store, self._number)
+        if head == START and (lost := self._storage.lost_log()) is not None:
+            (head, state), listed = checkpoints.read_newest(self._store, self._number)
+            if head == START:  # and was so before and after the look at the log's first frame
+                raise lost
+        if listed:
+            self._store_clock.at_least(listed[-1].modified)
+        self.listed = listed
+        self._opened(listed)
+        return self._new_log(head, proof), state
+
+
+class DurableLog:
+    """The log of one container, and the state that its operations make. Thread-safe.
+
+    Args:
+        store: the root of the log. number: the container's. storage: the long-term storage behind the log.
+        store_clock: the time of day of `store`. now: the time that operations are stamped with, seconds since the
+            epoch.
+        executor: carries out the frames' requests; None: threads of the log's own, as the settings say.
+        clock: seconds of a monotonic clock that runs in suspend. sleep: waits for so many seconds.
+
+    As it is made, it knows the newest checkpoint; `refresh` reads on. owner: the process that it belongs to.
+    Raises StorageError, DataCorruption, LogLost.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        settings: Settings,
+        storage: LongTermStorage,
+        *,
+        store_clock: StorageClock,
+        now: Callable[[], float],
+        executor: Executor | None = None,
+        clock: Callable[[], float] = boot_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.number = number
+        self.owner = Owner(f"container {number}", "open the root, or the container, in each process")
+        self._store = store
+        self._settings = settings
+        self._check = storage.check
+        self._sleep = sleep
+        self._last: Future[Receipt] | None = None
+        self._observers = _Observers()
+        self._pool: ThreadPoolExecutor | None = None
+        if executor is None and settings.threaded:
+            executor = self._pool = ThreadPoolExecutor(settings.flights, f"container-{number}")
+        requests = executor or InlineExecutor()
+
+        def new_log(head: Position, proof: float) -> Log:
+            return Log(
+                store,
+                number,
+                head,
+                proof,
+                grace=settings.grace,
+                executor=requests,
+                timeout=settings.timeout,
+                clock=clock,
+                sleep=sleep,
+            )
+
+        self._opening = _Opening(store, number, storage, store_clock, new_log, clock, self._observers.opened)
+        log, state = self._opening.open()
+        self._throttle = Throttle(
+            settings.outstanding_bytes,
+            settings.backlog_bytes,
+            settings.timeout,
+            relieve=self._observers.relieve,
+            clock=clock,
+            sleep=sleep,
+        )
+        self.processor = Processor(
+            log,
+            state,
+            self.owner,
+            reopen=self._opening.open,
+            storage=storage,
+            throttle=self._throttle,
+            committed=self._observers.committed,
+            checkpoint_due=self._observers.checkpoint_due,
+            flights=settings.flights,
+            linger=settings.linger,
+            threaded=settings.threaded,
+            now=now,
+        )
+
+    # --- operations ----------------------------------------------------------------------------------------------
+
+    def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
+        """Queue operations that take effect together or not at all. The future fails as `commit` does.
+
+        Raises ValueError for what LTS could not keep, Throttled, ContainerOffline.
+        """
+        return self._submit(Pending(operations))
+
+    def commit(self, operations: Sequence[Operation]) -> Receipt:
+        """Carry out operations together: durable on return, all or none.
+
+        Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
+        """
+        with _METRICS.measure("commit") as measurement:
+            pending = Pending(operations)
+            size = pending.size  # of payload that goes to a chunk it will be 0
+            receipt = self._submit(pending).result()
+            measurement.bytes = size
+            return receipt
+
+    def _submit(self, pending: Pending) -> Future[Receipt]:
+        for operation in pending.operations:
+            self._check(operation)
+        future = self._last = self.processor.submit(pending)
+        return future
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes of payload that were submitted and are not durable yet."""
+        return self._throttle.outstanding
+
+    # --- the state -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state as this process knows it, without looking at storage."""
+        return self.processor.state
+
+    @property
+    def head(self) -> Position:
+        """Position of the last frame in `state`."""
+        return self.processor.log.head
+
+    def refresh(self) -> State:
+        """The state with everything that was acknowledged anywhere before this call. Idle: one read of one object."""
+        return self.processor.refresh()
+
+    def wait_for_news(self, timeout: float) -> None:
+        """Wait until this process learns of a new state, at most `timeout` seconds."""
+        if self._settings.threaded:
+            self.processor.wait_for_news(timeout)
+        else:
+            self._sleep(timeout)
+
+    # --- upkeep --------------------------------------------------------------------------------------------------
+
+    @property
+    def checkpoints(self) -> Sequence[ObjectInfo]:
+        """The checkpoints that the last opening found, oldest first."""
+        return self._opening.listed
+
+    def add_observer(self, observer: LogObserver) -> None:
+        """Tell `observer` from now on."""
+        self._observers.add(observer)
+
+    def write_checkpoint(self, position: Position, state: State) -> None:
+        """Make the checkpoint object of the frame at `position`, from which an opening starts (W6). Raises
+        StorageError."""
+        checkpoints.write(self._store, self.number, position, state, self._settings.checkpoint_part)
+
+    def boundary(self) -> int:
+        """The address of the newest checkpoint object; -1 when there is none. Raises StorageError."""
+        return self.processor.log.boundary()
+
+    # --- its life ------------------------------------------------------------------------------------------------
+
+    @property
+    def offline(self) -> bool:
+        """True when the log takes no operations any more; open it again."""
+        return self.processor.failure is not None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What took the log offline."""
+        return self.processor.failure
+
+    def fail(self, cause: BaseException) -> None:
+        """Take the log offline, as one in whose state something is wrong."""
+        self.processor.fail(cause)
+
+    def claim(self) -> None:
+        """Hold the log exclusively: go offline with NotPrimary when another process appends."""
+        self.processor.claim()
+
+    def repair(self, address: int, now: float) -> None:
+        """Give up the damaged frame that stops the log, and whatever hangs on it (W8). now: by the clock of the chunks'
+        storage. Raises ValueError when the frame at `address` is not damaged."""
+        self.processor.repair(address, sweep_horizon(now, now))
+
+    def settle(self) -> None:
+        """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""
+        if self._last is not None and self._settings.threaded:
+            wait([self._last], self._settings.timeout)
+
+    def close(self) -> None:
+        """Finish what was submitted, and take nothing more. Raises MadeBeforeFork in another process."""
+        self.processor.close()
+        if self._pool is not None:
+            self._pool.shutdown()

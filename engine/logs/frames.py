@@ -1,0 +1,133 @@
+"""Frames: the immutable objects that a write-ahead log is made of, and their binary form.
+
+Keeps W1: a frame names its container, address, epoch, writer and predecessor; the metadata comes first and the payload
+after it, each under its own CRC32C, so that who follows the log need not read other writers' bytes. The first 24 bytes
+(writer, attempt) are the token by which the storage port tells whose object stands at a path.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chunkstore.checksums import crc32c, crc32c_of
+from chunkstore.decoding import check_format
+from engine.errors import FrameDamaged, UnknownFormat, understanding
+
+MAGIC = b"PSWL"
+VERSION = 1
+_BODY = struct.Struct(">16sQ4sBBHIqQ16sqIIQI")
+_CRC = struct.Struct(">I")
+HEADER = _BODY.size + _CRC.size
+NOBODY = bytes(16)
+_LARGE = 256 << 10
+
+
+class Kind(enum.IntEnum):
+    """What a frame is for."""
+
+    DATA = 0
+    ASK = 1  # always void: asks a faster writer for its turn (W9)
+    REPAIR = 2  # an operator's decision to pass over a damaged frame (W8)
+
+
+class Position(NamedTuple):
+    """A place in a log: the address, writer and epoch of a frame."""
+
+    address: int
+    writer: bytes
+    epoch: int
+
+
+START = Position(-1, NOBODY, 0)
+"""The predecessor of a log's first frame."""
+
+
+class Frame(NamedTuple):
+    """A frame without its payload."""
+
+    position: Position
+    kind: Kind
+    predecessor: Position  # its epoch is not stored; 0
+    meta: bytes
+    payload_start: int
+    payload_length: int
+
+    def follows(self, head: Position) -> bool:
+        """True when this frame is live, given the live frame before it (W1)."""
+        if self.kind is Kind.ASK or self.predecessor[:2] != head[:2]:
+            return False
+        step = 0 if self.position.writer == head.writer else 1
+        return self.position.epoch == head.epoch + step
+
+
+def encode(
+    container: int,
+    position: Position,
+    attempt: int,
+    predecessor: Position,
+    meta: bytes,
+    payload: Sequence[bytes | bytearray | memoryview] = (),
+    kind: Kind = Kind.DATA,
+) -> list[bytes | bytearray | memoryview]:
+    """The object of a frame: header and metadata, then the payload (the concatenation of the given buffers).
+
+    Much payload is left in its pieces, as copying it costs more than all else; little makes one piece.
+    """
+    length = sum(len(part) for part in payload)
+    body = _BODY.pack(
+        position.writer,
+        attempt,
+        MAGIC,
+        VERSION,
+        kind,
+        0,
+        container,
+        position.address,
+        position.epoch,
+        predecessor.writer,
+        predecessor.address,
+        len(meta),
+        crc32c(meta),
+        length,
+        crc32c_of(payload),
+    )
+    head = b"".join([body, _CRC.pack(crc32c(body)), meta])
+    return [b"".join([head, *payload])] if length < _LARGE else [head, *payload]
+
+
+def meta_end(prefix: bytes, path: str, address: int) -> int:
+    """How many bytes of the object hold header and metadata, read off (and checked by) its header."""
+    if len(prefix) < HEADER:
+        raise FrameDamaged(path, address, f"the frame has {len(prefix)} bytes, its header alone needs {HEADER}")
+    if _CRC.unpack_from(prefix, _BODY.size)[0] != crc32c(prefix[: _BODY.size]):
+        raise FrameDamaged(path, address, "the header's checksum does not match")
+    return HEADER + int(_BODY.unpack_from(prefix)[11])
+
+
+def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) -> Frame:
+    """The frame whose object begins with `prefix` (header and metadata at least); `whole`: that is all there is of it.
+
+    Raises FrameDamaged when any check fails, or when the frame belongs to another container or address, and
+    UnknownFormat for a frame that a newer version wrote: the header's form is the same in all of them.
+    """
+    end = meta_end(prefix, path, address)
+    (writer, _, magic, version, kind, _, number, own, epoch, pred_writer, pred_address, _, meta_crc, length, _) = (
+        _BODY.unpack_from(prefix)
+    )
+    if magic != MAGIC:
+        raise FrameDamaged(path, address, "the object is no frame")
+    with understanding(path, ""):  # its header is as it was written: nothing is damaged, and nothing may be repaired
+        check_format(version, VERSION)
+    if number != container or own != address:
+        raise FrameDamaged(path, address, f"the object holds frame {own} of container {number}")
+    meta = prefix[HEADER:end]
+    if len(meta) != end - HEADER or crc32c(meta) != meta_crc:
+        raise FrameDamaged(path, address, "the metadata's checksum does not match")
+    if whole and len(prefix) != end + length:
+        raise FrameDamaged(path, address, f"the payload has {len(prefix) - end} bytes, {length} are expected")
+    if kind not in Kind.__members__.values():
+        raise UnknownFormat(f"{path}: it has kind {kind}, which this version does not know: upgrade this program")
+    return Frame(Position(own, writer, epoch), Kind(kind), Position(pred_address, pred_writer, 0), meta, end, length)

@@ -1,0 +1,500 @@
+"""The write-ahead log of one container: a succession of frames, each published by `put_if_absent`.
+
+Owns the protocol and nothing else: where the head is, what is in flight, which frames are live, when an address may be
+believed. What the frames mean is its owner's business. Not thread-safe: the owner serialises all calls.
+
+Keeps W1 (succession), W2 (append after what was applied, an unknown outcome is settled by the same bytes at the same
+address), W3 (acknowledged in order only), W7 (boundary check when the last proof of the head is old), W8 (damage stops
+the log unless a repair frame passes over it), W9 (asking for the turn and giving way) and G3 (what others made is made
+durable before it is believed).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgpack
+
+from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError, StorageUnavailable, Store
+from chunkstore.clocks import boot_time
+from chunkstore.decoding import reader, unpack
+from chunkstore.metrics import default_metrics
+from chunkstore.numbered import list_numbered
+from chunkstore.paths import container_folder
+from chunkstore.port import Parts, length_of
+from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken, UnknownFormat, understanding
+from engine.logs import frames
+from engine.logs.frames import Frame, Kind, Position
+from engine.ownership import Owner
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_METRICS = default_metrics().layer("log")
+
+FOLLOW_BYTES = 32 << 10
+"""How much of a frame is read by who follows the log: enough for the metadata of nearly all frames."""
+
+MAX_WINDOW = 64
+"""The most frames asked for at once by who is behind."""
+
+RACE_WINDOW = 8
+"""The frames asked for at first by who lost a race: some of them are there."""
+
+LONGEST_TURN = 0.5
+"""Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
+
+
+_REMEDY = "Restore the object from a copy"
+
+
+class Repair(NamedTuple):
+    """What a repair frame says: the address of the damaged frame, and the container's horizon then (ms)."""
+
+    damaged: int
+    orphan_horizon: int
+
+
+def repair_of(frame: Frame, path: str) -> Repair:
+    """What a repair frame says. Raises DataCorruption."""
+    with understanding(path, _REMEDY):
+        return reader(Repair)(unpack(frame.meta))  # type: ignore[no-any-return]
+
+
+class Executor(Protocol):
+    """Carries out requests, maybe in the background (concurrent.futures.Executor, or a simulation of it)."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any: ...
+
+
+class InlineExecutor:
+    """Carries out each request at once, in the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+_UNSENT: Future[Outcome] = Future()
+"""Of a frame that nobody has begun to put: to settle it, it is put."""
+_UNSENT.set_exception(PutUnknown("it was not sent yet"))
+
+
+def frames_folder(container: int) -> str:
+    """The folder of a container's frames, as a listing's prefix."""
+    return f"{container_folder(container)}/wal/"
+
+
+def frame_path(container: int, address: int) -> str:
+    """The object of a frame."""
+    return f"{frames_folder(container)}{address:020d}"
+
+
+def checkpoints_folder(container: int) -> str:
+    """The folder of a container's checkpoints, as a listing's prefix."""
+    return f"{container_folder(container)}/checkpoints/"
+
+
+def checkpoint_path(container: int, address: int) -> str:
+    """The object of the state after the frame at `address`, which is the boundary of all frames before it (W6, W7)."""
+    return f"{checkpoints_folder(container)}{address:020d}"
+
+
+def witness_path(container: int) -> str:
+    """The object that says what somebody saw of the log, and when (see `engine.logs.witness`)."""
+    return f"{container_folder(container)}/witness"
+
+
+def address_of(path: str) -> int:
+    """The address that an object of the log is named after; not for names that were listed (see `numbered`)."""
+    return int(path.rpartition("/")[2])
+
+
+@dataclass(slots=True)
+class Flight:
+    """A frame that was sent and is not settled yet. `body` is the owner's."""
+
+    position: Position
+    data: Parts
+    sent: float
+    future: Any
+    body: Any
+
+
+class Log:
+    """The log of one container, seen from one process.
+
+    Args:
+        store: the root of the log. container: its number.
+        head: the last live frame that the owner has applied (`frames.START` for a new log).
+        proof: `clock()` before the request that showed `head` not to be behind a boundary.
+        grace: seconds for which frames outlive the boundary that covers them; the same for all processes of a root.
+        timeout: seconds for which an unknown outcome is tried to be settled before the caller is told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        container: int,
+        head: Position,
+        proof: float,
+        *,
+        grace: float,
+        executor: Executor,
+        timeout: float = 60.0,
+        clock: Callable[[], float] = boot_time,
+        sleep: Callable[[float], None] = time.sleep,
+        new_writer: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+    ) -> None:
+        self.store = store
+        self.container = container
+        self.head = head
+        self.next = head.address + 1
+        self.flights: deque[Flight] = deque()
+        self.losses = 0
+        self._writer = new_writer()
+        self._attempt = 0
+        self._proof = proof
+        self._grace = grace
+        self._executor = executor
+        self._timeout = timeout
+        self._clock = clock
+        self._sleep = sleep
+        self._new_writer = new_writer
+        self._owner = Owner(f"the log of container {container}", "open the container again")
+        self._live: list[Frame] = []  # passed, and not handed to the owner yet
+        self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
+        self._round_trip = 0.001
+        self._pace = 0.0  # addresses per second by which the log grew when it was last read
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def upcoming(self) -> Position:
+        """The position that the next frame sent will have."""
+        last = self.flights[-1].position if self.flights else self.head
+        address = last.address + 1 if self.flights else self.next
+        return Position(address, self._writer, last.epoch + (0 if last.writer == self._writer else 1))
+
+    def send(self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any) -> Flight:
+        """Send a frame behind those in flight."""
+        self._owner.check()  # two processes with one writer id would both believe that the frame is theirs (W10)
+        position = self.upcoming()
+        last = self.flights[-1].position if self.flights else self.head
+        self._attempt += 1
+        data = frames.encode(self.container, position, self._attempt, last, meta, payload)
+        flight = Flight(position, data, self._clock(), _UNSENT, body)
+        self.flights.append(flight)  # first: what is under way is never forgotten
+        self._start(flight)
+        return flight
+
+    def _start(self, flight: Flight) -> None:
+        """Let a frame be put. Where no thread can be had for that, it is done here: that the executor, which may have
+        taken it in all the same, puts the same bytes there once more does no harm (W2)."""
+        address, data = flight.position.address, flight.data
+        try:
+            flight.future = self._executor.submit(self._put, address, data)
+        except Exception as error:
+            logger.warning("%s is put without a thread: %r", frame_path(self.container, address), error)
+            flight.future = InlineExecutor().submit(self._put, address, data)
+
+    def settle(self) -> Flight:
+        """Wait for the first frame in flight and believe it: it is live from now on (W3).
+
+        Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7) or OutcomeUnknown; the
+        flights are then still there for `drop`.
+        """
+        flight = self.flights[0]
+        path = frame_path(self.container, flight.position.address)
+        outcome = self._outcome(flight)
+        self._round_trip = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
+        try:
+            self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
+        except StorageError as error:
+            raise OutcomeUnknown(
+                f"{path} was made, but whether the log had gone on without it could not be found out: {error}"
+            ) from error
+        if outcome is Outcome.ANOTHERS:
+            self.losses += 1
+            raise Overtaken(f"{path} holds another writer's frame")
+        self.flights.popleft()
+        self.head = flight.position
+        self.next = flight.position.address + 1
+        self.losses = 0
+        self._proof = max(self._proof, flight.sent)
+        return flight
+
+    def drop(self) -> list[Flight]:
+        """Forget all frames in flight, once none of their requests is under way any more. Returns them.
+
+        Where one of them has not landed, the next frame of the same writer there would give life to those behind it
+        that have, since they name it as their predecessor. So then we go on as another writer.
+        """
+        dropped = list(self.flights)
+        self.flights.clear()
+        errors = [flight.future.exception() for flight in dropped]  # all are waited for
+        if any(error is not None for error in errors):
+            self._writer = self._new_writer()
+        return dropped
+
+    def renew(self) -> list[Flight]:
+        """Like `drop`, but as another writer from now on: a frame that lands late is never taken for a new one."""
+        dropped = self.drop()
+        self._writer = self._new_writer()
+        return dropped
+
+    def _put(self, address: int, data: Parts) -> Outcome:
+        with _METRICS.measure("put_frame") as measurement:
+            outcome = self.store.put_if_absent(frame_path(self.container, address), data)
+            measurement.bytes = length_of(data)
+            return outcome
+
+    def _outcome(self, flight: Flight) -> Outcome:
+        """Mine or another's. What is unknown is settled by the same bytes at the same address, again and again (W2).
+
+        An error that no store declares tells nothing of the frame either.
+        """
+        pause, deadline, doubt = 0.01, self._clock() + self._timeout, False
+        while True:
+            try:
+                outcome: Outcome = flight.future.result()
+                return outcome
+            except Exception as error:
+                declared = isinstance(error, StorageError)
+                doubt = doubt or not declared or isinstance(error, PutUnknown)
+                passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)
+                if not (passing or doubt):
+                    raise
+                if not passing or self._clock() >= deadline:
+                    raise OutcomeUnknown(
+                        f"{frame_path(self.container, flight.position.address)}: the storage gave no answer that "
+                        f"settles it ({error if declared else repr(error)}); the operations in this frame may have "
+                        "been done or not"
+                    ) from error
+            self._sleep(pause)
+            pause = min(2 * pause, 1.0)
+            self._start(flight)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def follow(self) -> list[Frame]:
+        """The live frames from the head on, up to the first absent address. Nothing may be in flight.
+
+        Raises FrameDamaged (W8) or LogMoved (W7). Live frames that were passed before an error are in the next answer.
+        """
+        self._read_on(RACE_WINDOW if self.losses else 1)
+        return self._taken()
+
+    def _taken(self) -> list[Frame]:
+        taken, self._live = self._live, []
+        return taken
+
+    def _read_on(self, window: int) -> None:
+        begun, since = self.next, self._proof
+        while True:
+            sent = self._clock()
+            found, ended = self._look(window)
+            self._trust(self.next)
+            if found:
+                self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
+            for frame in found:
+                self._pass(frame)
+            if ended:
+                self._pace = (self.next - begun) / max(sent - since, self._round_trip)
+                self._proof = max(self._proof, sent)
+                return
+            window = min(2 * window, MAX_WINDOW)
+
+    def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
+        """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""
+        if isinstance(frame, FrameDamaged):
+            if frame.address >= self.next:
+                self.next = self._repaired(frame)
+            return
+        if isinstance(frame, UnknownFormat):
+            raise frame
+        if frame.position.address != self.next:
+            return  # behind a repair that was found on the way
+        if frame.follows(self.head):
+            self.head = frame.position
+            self._live.append(frame)
+            self._askers.pop(frame.position.writer, None)
+        elif frame.kind is Kind.ASK and frame.position.writer != self._writer and self.losses:
+            # Whoever only reads on has no turn to give.
+            with understanding(frame_path(self.container, self.next), _REMEDY):
+                self._askers[frame.position.writer] = min(reader(float)(unpack(frame.meta)), LONGEST_TURN)
+        self.next += 1
+
+    def _look(self, window: int) -> tuple[list[Frame | FrameDamaged | UnknownFormat], bool]:
+        """The frames at the next addresses, at most `window`, and whether one was absent, which ends the log."""
+        found: list[Frame | FrameDamaged | UnknownFormat] = []
+        with _METRICS.measure("follow") as measurement:
+            prefixes = self._read_prefixes(self.next, window)
+            measurement.bytes = sum(len(prefix or b"") for prefix in prefixes)
+        for address, prefix in enumerate(prefixes, self.next):
+            frame = self._parse(address, prefix) if prefix is not None else None
+            if frame is None:
+                return found, True
+            found.append(frame)
+        return found, False
+
+    def _read_prefixes(self, address: int, window: int) -> list[bytes | None]:
+        """Header and metadata of the frames at `window` addresses, or of the first alone if that is too much."""
+        ranges = [Range(frame_path(self.container, address + step), 0, FOLLOW_BYTES) for step in range(window)]
+        try:
+            return self.store.read_ranges(ranges)
+        except StorageUnavailable:
+            return self._patiently(lambda: self.store.read_ranges(ranges[:1]))
+
+    def _patiently(self, request: Callable[[], T]) -> T:
+        """Make a request that only reads until the storage answers, or timeout ends."""
+        pause, deadline = 0.01, self._clock() + self._timeout
+        while True:
+            try:
+                return request()
+            except StorageUnavailable:
+                if self._clock() >= deadline:
+                    raise
+            self._sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _parse(self, address: int, prefix: bytes) -> Frame | FrameDamaged | UnknownFormat | None:
+        """The frame, what is wrong with it, or None when it vanished while the rest of its metadata was read."""
+        path = frame_path(self.container, address)
+        whole = len(prefix) < FOLLOW_BYTES
+        try:
+            end = frames.meta_end(prefix, path, address)
+            if end > len(prefix) and not whole:
+                try:
+                    begin = len(prefix)
+                    prefix += self._patiently(lambda: self.store.read(path, begin, end))
+                except ObjectNotFound:
+                    return None
+            return frames.decode(prefix, path, self.container, address, whole)
+        except (FrameDamaged, UnknownFormat) as problem:
+            return problem
+
+    # --- belief (W7) -------------------------------------------------------------------------------------------
+
+    def boundary(self) -> int:
+        """The address of the newest boundary: frames before it may be deleted at any time. -1 when there is none."""
+        listed = self._patiently(lambda: list_numbered(self.store, checkpoints_folder(self.container)))
+        return address_of(listed[-1].path) if listed else -1
+
+    @property
+    def stale(self) -> bool:
+        """True when the last proof of the head is so old that the next address may have been deleted since."""
+        return self._clock() - self._proof > self._grace / 2
+
+    def _trust(self, address: int) -> None:
+        """Called after touching `address` and before believing what was seen there."""
+        if not self.stale:
+            return
+        newest = self.boundary()
+        if address < newest:
+            raise LogMoved(
+                f"container {self.container}: address {address} was touched after a pause of more than "
+                f"{self._grace / 2:g} s, and a boundary at {newest} covers it"
+            )
+
+    # --- taking turns (W9) -------------------------------------------------------------------------------------
+
+    def ask(self) -> list[Frame]:
+        """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""
+        self._owner.check()
+        target = self._place_ask()
+        moved = self._clock()
+        while self.next <= target and self._clock() - moved < 4 * self._round_trip:
+            before = self.next
+            self._read_on(RACE_WINDOW)
+            if self.next > before:
+                moved = self._clock()
+            else:
+                self._sleep(self._round_trip / 4)
+        self._read_on(RACE_WINDOW)  # meanwhile all that the other had in flight has landed
+        self._askers.clear()  # who waits for a turn has none to give
+        return self._taken()
+
+    def _place_ask(self) -> int:
+        """Publish the void frame, so far ahead that the others do not get there before it. Returns its address."""
+        ahead = 2 + math.ceil(1.5 * self._pace * self._round_trip)
+        while True:
+            target = self.next + ahead
+            self._attempt += 1
+            meta = msgpack.packb(self._round_trip)
+            asked = Position(target, self._writer, 0)
+            data = frames.encode(self.container, asked, self._attempt, frames.START, meta, (), Kind.ASK)
+            try:
+                if self._put(target, data) is Outcome.MINE:
+                    return target
+            except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
+                return target
+            self._read_on(RACE_WINDOW)
+            ahead *= 2
+
+    def give_way(self) -> list[Frame]:
+        """When somebody asked for the turn: leave the next address to it for a few round trips. Returns live frames."""
+        if self._askers:
+            deadline = self._clock() + 4 * max(self._round_trip, *self._askers.values())
+            while self._askers and self._clock() < deadline:
+                self._sleep(self._round_trip / 4)
+                self._read_on(2)
+            self._askers.clear()
+        return self._taken()
+
+    # --- repair (W8) -------------------------------------------------------------------------------------------
+
+    def repair(self, damaged: int, orphan_horizon: int = 0) -> None:
+        """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
+
+        The frame itself and all frames that hang on it are void from then on. orphan_horizon: the container's
+        from then on, ms. Raises ValueError when it is not damaged.
+        """
+        self._owner.check()
+        found, _ = self._look(1)
+        if damaged != self.next or not found or not isinstance(found[0], FrameDamaged):
+            raise ValueError(f"frame {damaged} of container {self.container} is not a damaged frame that stops the log")
+        address = damaged
+        while True:
+            address += 1
+            prefix = self._read_prefixes(address, 1)[0]
+            if prefix is not None:
+                continue
+            self._attempt += 1
+            position = Position(address, self._writer, self.head.epoch + 1)
+            meta = msgpack.packb(Repair(damaged, orphan_horizon))
+            data = frames.encode(self.container, position, self._attempt, self.head, meta, (), Kind.REPAIR)
+            if self._put(address, data) is Outcome.MINE:
+                return
+
+    def _repaired(self, damage: FrameDamaged) -> int:
+        """The address of the repair frame that passes over the damaged frame; raises the damage when there is none."""
+        address = damage.address
+        while True:
+            address += 1
+            path = frame_path(self.container, address)
+            prefix = self._read_prefixes(address, 1)[0]
+            frame = self._parse(address, prefix) if prefix is not None else None
+            self._trust(damage.address)
+            if frame is None:
+                raise damage
+            self.store.sync(frames_folder(self.container))
+            if (
+                isinstance(frame, Frame)
+                and frame.kind is Kind.REPAIR
+                and frame.follows(self.head)
+                and repair_of(frame, path).damaged == damage.address
+            ):
+                return address

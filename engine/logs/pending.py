@@ -1,0 +1,300 @@
+"""Transactions on their way: what was submitted, how urgent it is, and what was looked up to judge it.
+
+The order of the queue is decided here: what the container needs for itself goes first, so that a long queue cannot keep
+it from making room; deletions go next, where they overtake nothing that they are about.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeAlias
+
+from engine.errors import Unresolved
+from engine.state.operations import (
+    Append,
+    BeginCycle,
+    CheckEntry,
+    Checkpoint,
+    Collected,
+    Content,
+    DeleteSegment,
+    EndCycle,
+    EvictSegments,
+    Flushed,
+    Forgotten,
+    LoadAttributes,
+    MapSegment,
+    MergeSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    QueueGarbage,
+    SaveSegments,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
+)
+from engine.state.state import State, find_entry
+from engine.state.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, LookupResult, stored_attribute
+from engine.tables.content import TableLayout
+
+
+class Receipt(NamedTuple):
+    """What became of a transaction: its frame's address and each operation's result (see State.apply).
+
+    `tries` is the number of frames that were sent for it: one more than the races it lost. `state` is the one after its
+    frame.
+    """
+
+    address: int
+    results: list[Any]
+    tries: int
+    state: State
+
+
+class Outcome(Future[Receipt]):
+    """What becomes of a transaction. What was submitted cannot be cancelled, so nobody has to ask whether it was."""
+
+    def cancel(self) -> bool:
+        """Does nothing: False."""
+        return False
+
+
+class Priority(enum.IntEnum):
+    """How urgent a transaction is (Pravega: OperationPriority). What is urgent is not held back by a long queue."""
+
+    SYSTEM = 0  # what the container needs for itself
+    DELETION = 1
+    NORMAL = 2
+
+
+class Pending:
+    """A transaction on its way.
+
+    priority, number: its place in the queue, by urgency first and then in the order of submission. admitted: bytes that
+    the throttle counts for it, until it is told what became of it. tries: frames sent
+    for it; sent: one of them may be live. spill: its payload shall go to a chunk; chunk: the chunk where it is. known:
+    what was looked up in LTS to judge it, each under the root of its table then. missed: the table that could not be
+    looked up.
+    """
+
+    __slots__ = (
+        "admitted",
+        "chunk",
+        "future",
+        "known",
+        "missed",
+        "number",
+        "operations",
+        "priority",
+        "queued",
+        "sent",
+        "size",
+        "spill",
+        "tries",
+    )
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.number = -1
+        self.priority = Priority.NORMAL
+        self.operations = tuple(operations)
+        self.size = payload_size(operations)
+        self.admitted = 0
+        self.known: dict[tuple[str, str], LookupResult] = {}
+        self.missed: TableLayout | None = None
+        self.future = Outcome()
+        self.queued = time.monotonic()
+        self.sent = False
+        self.spill = False
+        self.chunk: str | None = None
+        self.tries = 0
+
+    def payload(self) -> int:
+        """How many bytes could go to a chunk: those that do not depend on the state."""
+        contents = [op.content for op in self.operations if isinstance(op, Append)]
+        return sum(len(content) for content in contents if isinstance(content, Payload))
+
+    def plain(self) -> Append | None:
+        """The operation, if it is all and appends bytes to a segment wherever that ends."""
+        operation = self.operations[0] if len(self.operations) == 1 else None
+        if not isinstance(operation, Append) or operation.offset is not None or operation.updates or self.known:
+            return None
+        return operation if isinstance(operation.content, Payload) else None
+
+
+class Queue:
+    """Transactions that wait for a frame, the most urgent first. Not thread-safe: its owner has a lock.
+
+    size: bytes of their payload. newest: the number of the one that was submitted last.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Pending] = deque()
+        self.newest = -1
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._waiting)
+
+    def first(self) -> Pending:
+        """The one that is to leave next."""
+        return self._waiting[0]
+
+    def put(self, pending: Pending) -> None:
+        """Give a new transaction its place. It is there or it is not: nothing can fail once it is."""
+        pending.priority = priority_of(pending.operations, self._waiting)
+        pending.number = self.newest + 1
+        self.newest = pending.number
+        self.size += pending.size
+        if self._waiting and pending.priority < self._waiting[-1].priority:
+            self._waiting = deque(sorted([*self._waiting, pending], key=place))
+        else:
+            self._waiting.append(pending)
+
+    def put_back(self, batch: Collection[Pending]) -> None:
+        """Give transactions that left in vain their places again."""
+        waiting = {*self._waiting, *batch}
+        self._waiting = deque(sorted(waiting, key=place))
+        self.size = sum(pending.size for pending in waiting)
+
+    def take(self, most_bytes: int, most: int) -> list[Pending]:
+        """The first one, and those behind it that fit into one frame with it."""
+        batch = [self._waiting.popleft()]
+        size = batch[0].size
+        while self._waiting and len(batch) < most and size + self._waiting[0].size <= most_bytes:
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
+        self.size -= size
+        return batch
+
+    def clear(self) -> list[Pending]:
+        """Empty it; what was in it."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self.size = 0
+        return waiting
+
+
+def runs(batch: Iterable[Pending]) -> Iterator[tuple[str | None, list[Pending]]]:
+    """What can be applied at once: the plain appends to one segment between two other transactions, or one of those.
+
+    With each run its segment, or None. Appends to several segments do not depend on each other.
+    """
+    plain: dict[str, list[Pending]] = {}
+    for pending in batch:
+        append = pending.plain()
+        if append is not None:
+            plain.setdefault(append.segment, []).append(pending)
+            continue
+        yield from plain.items()
+        plain.clear()
+        yield None, [pending]
+    yield from plain.items()
+
+
+def content_of(operation: Operation) -> Content | None:
+    """What an operation appends, or None for one that appends nothing."""
+    if isinstance(operation, Append):
+        return operation.content
+    return operation.header if isinstance(operation, MergeSegment) else None
+
+
+def payload_size(operations: Sequence[Operation]) -> int:
+    """How many bytes of payload operations bring to a frame."""
+    size = 0
+    for operation in operations:
+        content = content_of(operation)
+        if content is not None and not isinstance(content, tuple):
+            size += len(content)
+    return size
+
+
+Loads: TypeAlias = "dict[tuple[str, str], Operation]"
+"""What brings entries of tables into memory, by table and key, in the order in which it was found to be needed."""
+
+
+def more_loads(error: Unresolved, state: State, known: Mapping[tuple[str, str], LookupResult], loads: Loads) -> Loads:
+    """`loads`, and those of what `error` asks for, as far as it is known under the roots of `state` (W11).
+
+    Raises `error` where it is not, or does not help: then it has to be looked up.
+    """
+    more: Loads = {}
+    for key in error.keys:
+        try:
+            entry = find_entry(state.tables.get(error.table), error.table, key, known)
+        except Unresolved:
+            raise error from None
+        load = load_of(error.table, key, entry, error.segment)
+        if load is None or (error.table, key) in loads:
+            raise error
+        more[error.table, key] = load
+    return {**loads, **more}
+
+
+def load_of(table: str, key: str, entry: Entry | None, segment: str) -> Operation | None:
+    """The operation that brings what was found in LTS into memory, if operations on it need that."""
+    if entry is None or entry.value is None:
+        return None
+    if table == METADATA:
+        return MapSegment(key, entry.value, entry.version)
+    if table == ATTRIBUTES:
+        return LoadAttributes(segment, (stored_attribute(key, entry.value),))
+    return None
+
+
+def place(pending: Pending) -> tuple[int, int]:
+    """What the queue is sorted by."""
+    return pending.priority, pending.number
+
+
+def priority_of(operations: Sequence[Operation], queue: Iterable[Pending]) -> Priority:
+    """How urgent a transaction is. A deletion does not overtake what is queued for the same segments."""
+    if not operations or isinstance(operations[0], Append):
+        return Priority.NORMAL
+    if all(_is_system(operation) for operation in operations):
+        return Priority.SYSTEM
+    if all(isinstance(operation, DeleteSegment) for operation in operations):
+        doomed = {operation.segment for operation in operations if isinstance(operation, DeleteSegment)}
+        if not any(doomed & names_in(pending.operations) for pending in queue):
+            return Priority.DELETION
+    return Priority.NORMAL
+
+
+def _is_system(operation: Operation) -> bool:
+    if isinstance(operation, PutEntry | CheckEntry):
+        return operation.table in METADATA_TABLES
+    return isinstance(operation, _SYSTEM)
+
+
+def names_in(operations: Iterable[Operation]) -> set[str]:
+    """The segments that operations are about."""
+    names: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, MergeSegment):
+            names |= {operation.target, operation.source}
+        else:
+            names |= {getattr(operation, "segment", ""), getattr(operation, "parent", "")}
+    return names
+
+
+_SYSTEM = (
+    BeginCycle,
+    Checkpoint,
+    Collected,
+    EndCycle,
+    EvictSegments,
+    Flushed,
+    Forgotten,
+    QueueGarbage,
+    SaveSegments,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
+)

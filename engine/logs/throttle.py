@@ -1,0 +1,80 @@
+"""Holding appends back while more is waiting than can be worked off (Pravega: Throttler).
+
+Two things may fill up: what was submitted and is not durable yet, which is memory; and the backlog, what is in the log
+and not in LTS. Half-way to their bounds appends are delayed, the more the fuller; at a bound they wait, and are
+refused when that takes too long. What the container needs for itself, and deletions, are never held back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from engine.errors import Throttled
+
+LONGEST_DELAY = 1.0
+"""Seconds by which one append is delayed at most while there is room."""
+
+PAUSE = 0.05
+"""Seconds between two looks at whether there is room again."""
+
+
+class Throttle:
+    """Counts bytes on their way, and delays those who bring more.
+
+    outstanding: the most bytes that are submitted and not durable. backlog: the most bytes in the log and not in LTS.
+    timeout: seconds after which who waits is refused. relieve: sets off what empties the backlog.
+    """
+
+    def __init__(
+        self,
+        outstanding: int,
+        backlog: int,
+        timeout: float,
+        *,
+        relieve: Callable[[], str],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._limits = outstanding, backlog
+        self._timeout = timeout
+        self._relieve = relieve
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self.outstanding = 0
+
+    def admit(self, size: int, backlog: Callable[[], int]) -> None:
+        """Take `size` bytes in, as soon as there is room. Raises Throttled."""
+        fill = self._enter(size, backlog())
+        if fill > 1:
+            self._wait(size, backlog)
+        elif fill > 0.5:
+            self._relieve()
+            self._sleep((2 * fill - 1) * LONGEST_DELAY)
+
+    def release(self, size: int) -> None:
+        """These bytes are durable, or refused."""
+        with self._lock:
+            self.outstanding -= size
+
+    def _enter(self, size: int, backlog: int) -> float:
+        """How full it is with these bytes; they are counted if there is room. One who brings much alone has room."""
+        with self._lock:
+            most, most_backlog = self._limits
+            waiting = backlog + self.outstanding
+            fill = max(
+                (self.outstanding + size) / most if self.outstanding else 0.0,
+                (waiting + size) / most_backlog if waiting else 0.0,
+            )
+            if fill <= 1:
+                self.outstanding += size
+            return fill
+
+    def _wait(self, size: int, backlog: Callable[[], int]) -> None:
+        deadline = self._clock() + self._timeout
+        while self._enter(size, waiting := backlog()) > 1:
+            trouble = self._relieve()
+            if self._clock() >= deadline:
+                raise Throttled(waiting, self.outstanding, trouble)
+            self._sleep(PAUSE)

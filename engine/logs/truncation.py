@@ -1,0 +1,56 @@
+"""Deleting the log's frames and checkpoints behind a boundary (W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chunkstore import Store
+from chunkstore.numbered import list_numbered
+from engine.logs import checkpoint_parts
+from engine.logs.log import address_of, checkpoints_folder, frames_folder
+from engine.state.segments import FrameRef
+from engine.state.state import State
+
+BATCH = 1000
+"""Objects deleted by one request, at most."""
+
+
+def needed_from(state: State) -> int | None:
+    """The lowest address of a frame whose payload a segment still needs; None when there is none."""
+    addresses = (  # of all extents: those of a merged segment may be older than what stands before them
+        extent.source.address
+        for segment in state.logged()
+        for _, extent in segment.extents
+        if isinstance(extent.source, FrameRef)
+    )
+    return min(addresses, default=None)
+
+
+def truncate_log(
+    store: Store, container: int, refresh: Callable[[], State], grace: float, now: float, covered: int
+) -> int:
+    """Delete the frames, and checkpoints, behind the newest boundary that is older than `grace` seconds.
+
+    now: the store's time. covered: boundaries up to this address are so old by other clocks too (see `witness`).
+    Frames that hold data not flushed yet stay: `refresh` gives the state by which they are known, and is asked after
+    the boundary was looked up, so that it knows of all frames before it. Returns how many objects were deleted. A frame
+    that a sleeper makes again at a deleted address is deleted by the next truncation.
+    """
+    checkpoints = list_numbered(store, checkpoints_folder(container))
+    old = [info.path for info in checkpoints if info.modified < now - grace and address_of(info.path) <= covered]
+    if not old:
+        return 0
+    store.sync(checkpoints_folder(container))  # their makers may have died before that
+    boundary = address_of(old[-1])
+    needed = needed_from(refresh())
+    limit = boundary if needed is None else min(boundary, needed)
+    doomed = old[:-1]
+    store.delete(doomed)
+    deleted = len(doomed) + checkpoint_parts.delete(store, container, boundary, now - grace)
+    while True:
+        listed = list_numbered(store, frames_folder(container), limit=BATCH)
+        doomed = [info.path for info in listed if address_of(info.path) < limit]
+        store.delete(doomed)
+        deleted += len(doomed)
+        if len(doomed) < BATCH:
+            return deleted

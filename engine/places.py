@@ -1,0 +1,102 @@
+"""Where a root, the root of a log, or a backup may be made: not inside another, and never over what is ours (P1).
+
+Whoever made one there would begin anew where data is whose description is missing, because it was deleted or the
+storage is not mounted; or would let the sweeps of one take the other's objects for orphans. The requests are bounded,
+and paid only when something is made: one for each folder above, and two listings of what is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from chunkstore import Range, StorageRefused, Store, open_store
+from chunkstore.chunk_names import made_for
+from chunkstore.paths import BACKUP, MARKERS, RESTORING, SELF_TESTS, SYSTEM, nested_folder
+
+LOOKED_AT = 10_000
+"""Objects that are looked at in a place where others' objects are."""
+
+MOST_FOLDERS = 64
+"""Folders above a place that are looked at."""
+
+Opener = Callable[[str, Mapping[str, Any] | None], Store]
+
+
+def refuse_inside(
+    store: Store, url: str, options: Mapping[str, Any] | None, what: str, opener: Opener = open_store
+) -> None:
+    """Raise StorageRefused if the place `url` lies in a root, in a log's root, or in a backup. what: is to be made."""
+    for above in _folders_above(store, url):
+        try:
+            outer = opener(above, options)
+            found = outer.read_ranges([Range(marker, 0, 1) for marker in MARKERS])
+            outer.close()
+        except StorageRefused:
+            continue  # what this user may not see, he cannot sweep
+        for marker, data in zip(MARKERS, found, strict=True):
+            if data is not None:
+                raise StorageRefused(
+                    f"{store.root} lies in {outer.root}, where {marker} says that a root, a log or a backup is: {what} "
+                    "inside another would be taken for its garbage; give a place outside"
+                )
+
+
+_HINTS = {
+    BACKUP: ", so this is a backup: `restore` makes a root of it elsewhere",
+    RESTORING: ", as a backup is being restored here: run `restore` again to finish it",
+}
+
+
+class Obstacle(NamedTuple):
+    """What is in the way of a new root, in words; ours: it belongs to a root."""
+
+    what: str
+    ours: bool
+
+
+def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
+    """What lies in a place so that no root may be made there; None if one may. empty: whatever it is, but for what is
+    in `log`, the root of the new root's log, if it lies there. Raises StorageError.
+
+    Only the first LOOKED_AT objects are looked at for what others' folders hold; what is ours lies first in `_system/`.
+    """
+    for info in store.list(SYSTEM, limit=1):  # a self-test that was killed left names that come after all others
+        if not info.path.startswith(SELF_TESTS):
+            return Obstacle(f"{info.path!r} is there{_HINTS.get(info.path, '')}", ours=True)
+    own = f"{log}/".removeprefix(f"{store.root}/") if log != store.root else ""
+    for info in store.list("", limit=LOOKED_AT):
+        if own and info.path.startswith(own):
+            continue
+        folder = nested_folder(info.path)
+        if folder is not None:
+            return Obstacle(f"{folder!r} holds another root or a backup", ours=True)
+        if made_for(info.path) is not None:
+            return Obstacle(f"{info.path!r} is there, a chunk of a stream", ours=True)
+        if empty and not info.path.startswith(SELF_TESTS):
+            return Obstacle(f"{info.path!r} is there", ours=False)
+    return None
+
+
+def _folders_above(store: Store, url: str) -> Iterator[str]:
+    """The URLs of the folders that a place lies in, from the inside out; of a file system, also by its links' ends."""
+    if store.root.startswith("file://"):
+        folder = store.root.removeprefix("file://")
+        seen = {folder, os.path.realpath(folder)}
+        above = {parent for path in seen for parent in _parents(path)} - {"/"}  # which no root can be
+        yield from sorted(above, key=len, reverse=True)
+    else:
+        scheme, _, place = url.partition("://")
+        authority, slash, path = place.rstrip("/").partition("/")
+        if slash:
+            yield from (f"{scheme}://{authority}{above}" for above in _parents(f"/{path}"))
+
+
+def _parents(path: str) -> list[str]:
+    """ "/a/b/c": "/a/b", "/a" and "/"."""
+    found: list[str] = []
+    while path != "/" and len(found) < MOST_FOLDERS:
+        path = os.path.dirname(path)
+        found.append(path)
+    return found

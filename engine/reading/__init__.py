@@ -1,0 +1,1 @@
+"""Reading segments and tables of a container."""

@@ -1,0 +1,123 @@
+"""Reading a segment from an offset on, from memory, log or LTS, and waiting at its end (Pravega:
+StreamSegmentReadIndex).
+
+Reads go through the cache, whole blocks at a time; who reads on where the last read ended finds the next blocks there,
+because they are fetched meanwhile. At the end of a segment a read waits: for appends of this process it is woken, for
+those of others it looks at the log now and then. Nothing here is needed for what it says to be true: any process reads
+alike from the state and the storage (S1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from chunkstore import StorageError
+from engine.background import Background
+from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
+from engine.logs.durable_log import DurableLog
+from engine.reading.segment_store import SegmentStore
+
+ENTRY_BYTES = 1 << 20
+"""Bytes of one entry of a read at most."""
+
+AHEAD_BYTES = 4 << 20
+"""Bytes that are fetched ahead of a sequential read."""
+
+_REMEMBERED = 1000
+
+
+class ReadKind(enum.Enum):
+    """What a read entry is (Pravega: ReadResultEntryType)."""
+
+    DATA = "data"
+    FUTURE = "future"  # the end was reached, and nothing came within the time given
+    END_OF_SEGMENT = "end of segment"
+    TRUNCATED = "truncated"
+
+
+class ReadEntry(NamedTuple):
+    """Part of a read: `data` begins at `offset`. For TRUNCATED `offset` is where the segment begins now."""
+
+    kind: ReadKind
+    offset: int
+    data: bytes = b""
+
+
+class ReadIndex:
+    """Reads of the segments of one container. May be used by many threads.
+
+    poll: seconds between two looks at the log while a read waits. background: fetches ahead, if it has threads.
+    """
+
+    def __init__(
+        self,
+        segments: SegmentStore,
+        log: DurableLog,
+        background: Background,
+        poll: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._segments = segments
+        self._log = log
+        self._background = background
+        self._poll = poll
+        self._clock = clock
+        self._ends: OrderedDict[str, int] = OrderedDict()
+
+    def read(self, segment: str, offset: int, length: int, timeout: float = 0.0) -> Iterator[ReadEntry]:
+        """`length` bytes from `offset` on, in pieces; the last entry is another one if they cannot be had.
+
+        At the end of the segment it waits `timeout` seconds for more. Raises SegmentNotFound, DataCorruption,
+        StorageError.
+        """
+        end = offset + length
+        while offset < end:
+            entry = self._next(segment, offset, min(end - offset, ENTRY_BYTES), timeout)
+            yield entry
+            if entry.kind is not ReadKind.DATA:
+                return
+            offset += len(entry.data)
+
+    def _next(self, segment: str, offset: int, length: int, timeout: float) -> ReadEntry:
+        deadline = self._clock() + timeout
+        is_current = False
+        while True:
+            found = self._segments.activated([segment])[segment]
+            if found is not None and found.start_offset <= offset < found.length:
+                try:
+                    data = self._data(segment, offset, min(offset + length, found.length))
+                    return ReadEntry(ReadKind.DATA, offset, data)
+                except SegmentTruncated:
+                    continue
+            if is_current:
+                if found is None:
+                    raise SegmentNotFound(segment)
+                if offset < found.start_offset:
+                    return ReadEntry(ReadKind.TRUNCATED, found.start_offset)
+                if found.sealed:
+                    return ReadEntry(ReadKind.END_OF_SEGMENT, offset)
+                left = deadline - self._clock()
+                if left <= 0:
+                    return ReadEntry(ReadKind.FUTURE, offset)
+                self._log.wait_for_news(min(left, self._poll))
+            self._log.refresh()
+            is_current = True
+
+    def _data(self, segment: str, offset: int, end: int) -> bytes:
+        data = self._segments.read(segment, offset, end)
+        if self._ends.get(segment) == offset:
+            self._background.offer("read_ahead", self._fetch_ahead, segment, end)
+        self._ends[segment] = end
+        self._ends.move_to_end(segment)
+        while len(self._ends) > _REMEMBERED:
+            self._ends.popitem(last=False)
+        return data
+
+    def _fetch_ahead(self, segment: str, offset: int) -> None:
+        """Bring the blocks that come next into the cache."""
+        with contextlib.suppress(EngineError, StorageError):  # who reads on will hear of it
+            self._segments.fetch_ahead(segment, offset, AHEAD_BYTES)

@@ -1,0 +1,144 @@
+"""Reading the segments of a container: properties, attributes, and bytes (Pravega: StreamSegmentStore).
+
+What is not in memory any more is looked up in LTS. Any process reads alike from the state and the storage (S1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from chunkstore import ObjectNotFound
+from chunkstore.metrics import default_metrics
+from engine.errors import DataCorruption, SegmentNotFound
+from engine.logs.durable_log import DurableLog
+from engine.reading.table_store import TableStore
+from engine.state.segment_record import decode_segment
+from engine.state.segments import Segment
+from engine.state.state import State
+from engine.state.tables import ATTRIBUTES, METADATA, Entry, attribute_key, stored_attribute
+from engine.storage.cache import Cache
+from engine.storage.lookups import Lookups
+from engine.storage.reads import ObjectRange, Stores, fetch_through, plan
+
+_METRICS = default_metrics().layer("container")
+
+
+class SegmentStore:
+    """The segments of one container. May be used by many threads. cache: keeps blocks of what was read."""
+
+    def __init__(self, stores: Stores, log: DurableLog, lookups: Lookups, tables: TableStore, cache: Cache) -> None:
+        self._stores = stores
+        self._log = log
+        self._lookups = lookups
+        self._tables = tables
+        self._cache = cache
+
+    # --- properties ----------------------------------------------------------------------------------------------
+
+    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
+        """The properties of segments, up to date, None for those that do not exist."""
+        return self.activated(segments, self._log.refresh())
+
+    def info(self, segment: str) -> Segment:
+        """The properties of a segment, up to date. Raises SegmentNotFound."""
+        return _existing(segment, self.infos([segment])[segment])
+
+    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
+        """Segments by name as `state` has them, or this process knows them; those not active are looked up."""
+        return self._tables.looked_up(lambda state: self._found(segments, state), state)
+
+    def known(self, segment: str) -> Segment:
+        """The properties of a segment, as this process knows them. Raises SegmentNotFound."""
+        return _existing(segment, self.activated([segment])[segment])
+
+    def _found(self, segments: Collection[str], state: State) -> dict[str, Segment | None]:
+        found: dict[str, Segment | None] = {}
+        idle = []
+        for name in segments:
+            found[name] = state.segments.get(name)
+            if found[name] is None:
+                idle.append(name)
+        for name, entry in self._lookups.entries(state, METADATA, idle).items() if idle else ():
+            if entry is not None and entry.value is not None:
+                found[name] = decode_segment(entry.value, entry.version, name)
+        return found
+
+    def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """Attributes of a segment, as this process knows them: those of the given ones that it has, or all. Raises
+        SegmentNotFound."""
+        info = self.known(segment)
+        found = dict(info.attributes)
+        if info.spilled:
+            found = self._spilled(info, attributes) | found
+        return found if attributes is None else {key: found[key] for key in attributes if key in found}
+
+    def _spilled(self, segment: Segment, attributes: Collection[bytes] | None) -> dict[bytes, int]:
+        """What the table of attributes has of a segment."""
+        prefix = attribute_key(segment.id, b"")
+        entries: Iterable[tuple[str, Entry | None]] = (
+            self._tables.scan(ATTRIBUTES, prefix)
+            if attributes is None
+            else self._tables.entries(ATTRIBUTES, [attribute_key(segment.id, key) for key in attributes]).items()
+        )
+        return dict(
+            stored_attribute(key, entry.value)
+            for key, entry in entries
+            if entry is not None and entry.value is not None
+        )
+
+    # --- bytes ---------------------------------------------------------------------------------------------------
+
+    def plan(self, segment: str, start: int, end: int) -> list[ObjectRange]:
+        """Where the bytes `[start, end)` lie, by the state as known (see reads.plan)."""
+        return self.plan_of(self.known(segment), start, end)
+
+    def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]:
+        """Where the bytes `[start, end)` of a segment lie, as it is given."""
+        return plan(segment, self._log.number, start, end, self._stored)
+
+    def _stored(self, storage: str, start: int, end: int) -> list[ObjectRange]:
+        return self._tables.looked_up(lambda state: self._lookups.pieces(state, storage, start, end))
+
+    def read(self, segment: str, start: int, end: int) -> bytes:
+        """The bytes `[start, end)` of a segment.
+
+        Bytes that were moved or truncated meanwhile are looked up again: moved is read at the new place.
+        Raises SegmentNotFound, SegmentTruncated, BadOffset, DataCorruption.
+        """
+        self._log.owner.check()
+        known = self._log.state.segments.get(segment)
+        if known is None or not known.start_offset <= start <= end <= known.length:
+            self._log.refresh()  # a refusal is judged by a state that is no older than the call (W11)
+        while True:
+            pieces = self.plan(segment, start, end)
+            try:
+                with _METRICS.measure("read") as measurement:
+                    parts = fetch_through(self._stores, pieces, self._cache)
+                    measurement.bytes = sum(map(len, parts))
+                return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+            except (ObjectNotFound, DataCorruption) as error:
+                self._log.refresh()
+                if self.plan(segment, start, end) == pieces:
+                    raise _lost(error, pieces) from error
+
+    def fetch_ahead(self, segment: str, offset: int, length: int) -> None:
+        """Bring up to `length` bytes of LTS from `offset` on into the cache. Raises as `read` does."""
+        found = self.activated([segment])[segment]
+        if found is not None and offset < found.storage_length:
+            pieces = self.plan_of(found, offset, min(offset + length, found.storage_length))
+            fetch_through(self._stores, pieces, self._cache)
+
+
+def _existing(name: str, segment: Segment | None) -> Segment:
+    if segment is None:
+        raise SegmentNotFound(name)
+    return segment
+
+
+def _lost(error: Exception, pieces: Sequence[ObjectRange]) -> Exception:
+    if isinstance(error, DataCorruption):
+        return error
+    return DataCorruption(
+        f"{error}, though the container's state names it (one of {sorted({piece.path for piece in pieces})[:3]}); "
+        "restore the object from a copy"
+    )

@@ -1,0 +1,41 @@
+"""Which segments are active: brought back from the metadata table, let go, and saved there as a cycle began."""
+
+from __future__ import annotations
+
+from engine.errors import Unresolved
+from engine.state import operations as ops
+from engine.state.changes.cycles import check_cycle
+from engine.state.changes.draft import StateDraft
+from engine.state.segment_record import decode_segment
+from engine.state.tables import METADATA, Entry, new_table
+
+
+def map_segment(draft: StateDraft, op: ops.MapSegment) -> None:
+    if op.segment in draft.segments:
+        return
+    if draft.judging:
+        entry = draft.entry(METADATA, op.segment)
+        if entry is None or entry.version != op.version:
+            raise Unresolved(METADATA, (op.segment,))
+    draft.store(decode_segment(op.record, draft.sequence, op.segment))
+
+
+def evict(draft: StateDraft, op: ops.EvictSegments) -> None:
+    for name in op.segments:
+        segment = draft.segments.get(name)
+        if segment is not None and name not in draft.unsaved and segment.saved >= segment.touched:
+            del draft.segments[name]
+
+
+def save(draft: StateDraft, op: ops.SaveSegments) -> None:
+    check_cycle(draft, op.cycle)
+    table = draft.tables.get(METADATA) or new_table(METADATA)
+    for name, number, record in op.records:
+        segment = draft.segments.get(name)
+        if segment is None or segment.id != number:
+            continue
+        table = table.put(name, Entry(record, op.sequence))
+        draft.store(segment._replace(saved=op.sequence))
+        if segment.touched <= op.sequence:
+            draft.unsaved.pop(name, None)
+    draft.tables[METADATA] = table

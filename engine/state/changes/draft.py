@@ -1,0 +1,114 @@
+"""A state in the making: what the operations of a transaction have changed so far, on top of a `State`.
+
+It shares all that is not changed with the state it began with, which stays as it is. Each field is one of `State`, and
+says there what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.errors import Rejected
+from engine.state.segments import MAX_VALUE, Segment
+from engine.state.state import State, find_entry, find_segment
+from engine.state.tables import Entry, LookupResult, new_table
+
+
+class StateDraft:
+    """The fields of a state, to be changed.
+
+    time: of the transaction at hand, ms. address: of its frame. judging: whether conditions are to be checked; else the
+    transaction was judged before. known: what was looked up in LTS to judge it. sequence: the operation at hand.
+    """
+
+    __slots__ = (
+        "address",
+        "checkpoint",
+        "chunks",
+        "cycle",
+        "dropped",
+        "extents",
+        "flushed",
+        "garbage",
+        "judging",
+        "known",
+        "logged_bytes",
+        "orphan_horizon",
+        "segments",
+        "sequence",
+        "tables",
+        "time",
+        "transients",
+        "unsaved",
+    )
+
+    def __init__(
+        self, base: State, time: int, address: int, known: Mapping[tuple[str, str], LookupResult] | None
+    ) -> None:
+        self.time = time
+        self.address = address
+        self.judging = known is not None
+        self.known = known or {}
+        self.sequence = base.sequence
+        self.checkpoint = base.checkpoint
+        self.flushed = base.flushed
+        self.logged_bytes = base.logged_bytes
+        self.unsaved = base.unsaved.mutate()
+        self.segments = base.segments.mutate()
+        self.tables = base.tables.mutate()
+        self.chunks = base.chunks.mutate()
+        self.garbage = base.garbage.mutate()
+        self.dropped = base.dropped.mutate()
+        self.cycle = base.cycle
+        self.transients = base.transients
+        self.orphan_horizon = base.orphan_horizon
+        self.extents = base.extents
+
+    def finish(self) -> State:
+        """The state as it is now."""
+        return State(
+            self.sequence,
+            self.checkpoint,
+            self.flushed,
+            self.logged_bytes,
+            self.unsaved.finish(),
+            self.segments.finish(),
+            self.tables.finish(),
+            self.chunks.finish(),
+            self.garbage.finish(),
+            self.dropped.finish(),
+            self.cycle,
+            self.transients,
+            self.orphan_horizon,
+            self.extents,
+        )
+
+    def segment(self, name: str) -> Segment:
+        """The segment as it is now. Raises SegmentNotFound; Unresolved if it may exist and not be active."""
+        return find_segment(self.segments.get(name), self.tables, name, self.known)
+
+    def keep(self, segment: Segment) -> None:
+        """Store a new version of a segment, which LTS does not know yet."""
+        self.store(segment if segment.touched == self.sequence else segment._replace(touched=self.sequence))
+        self.unsaved[segment.name] = True
+
+    def store(self, segment: Segment) -> None:
+        """Store a version of a segment, and count its bytes in the log and its extents."""
+        before = self.segments.get(segment.name)
+        self.segments[segment.name] = segment
+        if before is None:
+            self.logged_bytes += segment.logged
+            self.extents += len(segment.extents)
+        else:
+            self.logged_bytes += segment.logged - before.logged
+            self.extents += len(segment.extents) - len(before.extents)
+        if self.logged_bytes > MAX_VALUE:
+            raise Rejected(f"the log cannot hold {self.logged_bytes} bytes of segments: {MAX_VALUE} is the most")
+
+    def entry(self, table: str, key: str) -> Entry | None:
+        """A table's entry as it is now. Raises Unresolved if it may be in LTS only."""
+        return find_entry(self.tables.get(table), table, key, self.known)
+
+    def put(self, table: str, key: str, value: bytes | None) -> None:
+        """Put a table's entry, or remove it, with the number of the operation at hand as its version."""
+        self.tables[table] = (self.tables.get(table) or new_table(table)).put(key, Entry(value, self.sequence))

@@ -1,0 +1,54 @@
+"""Blocks of what was read, kept in memory (Pravega: CacheStorage and CacheManager).
+
+A block is a checksummed part of an object that never changes, so that nothing in the cache can be out of date, and
+whatever is in it can go: all of it is in the log or in LTS. What was used least recently goes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+DEFAULT_BYTES = 64 << 20
+
+
+class BlockKey(NamedTuple):
+    """A block: the object (a frame below the log's root, or a chunk), where in it, and the block's checksum."""
+
+    logged: bool
+    path: str
+    position: int
+    checksum: bytes
+
+
+class Cache:
+    """At most `size` bytes of blocks. May be used by many threads."""
+
+    def __init__(self, size: int = DEFAULT_BYTES) -> None:
+        self.size = size
+        self.used = 0
+        self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
+        """Those of the blocks that are here."""
+        found = {}
+        with self._lock:
+            for key in keys:
+                data = self._blocks.get(key)
+                if data is not None:
+                    self._blocks.move_to_end(key)
+                    found[key] = data
+        return found
+
+    def put(self, blocks: Mapping[BlockKey, bytes]) -> None:
+        """Keep blocks, as far as there is room."""
+        with self._lock:
+            for key, data in blocks.items():
+                self.used += len(data) - len(self._blocks.pop(key, b""))
+                self._blocks[key] = data
+            while self.used > self.size:
+                _, data = self._blocks.popitem(last=False)
+                self.used -= len(data)

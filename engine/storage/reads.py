@@ -1,0 +1,209 @@
+"""Reading segments: from offsets to byte ranges of objects, and from those to checked bytes (S1).
+
+`plan` needs the state and is done once, wherever the state is known; `fetch` needs the stores only, so that a task in
+another process reads the objects itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from mmap import mmap
+from typing import NamedTuple, TypeAlias
+
+from chunkstore import ObjectNotFound, Range, Store
+from chunkstore.checksums import BLOCK, WIDTH, first_bad_block
+from engine.errors import BadOffset, DataCorruption, SegmentTruncated
+from engine.logs.log import frame_path
+from engine.state.segments import Extent, Extents, FrameRef, Segment, StoredRef
+from engine.storage.cache import BlockKey, Cache
+
+GAP = 64 << 10
+"""Ranges of one object that are no further apart than this are read by one request."""
+
+
+class ObjectRange(NamedTuple):
+    """Bytes of a segment and where they lie. Plain values: may be pickled and sent to another process.
+
+    logged: the object is a frame below the log's root, not a chunk. `position`, `length` and `checksums` are those of
+    the whole extent in the object; the piece is its part `[skip, skip + taken)`. `checksums` are empty for a chunk that
+    was not made here.
+    """
+
+    logged: bool
+    path: str
+    position: int
+    length: int
+    checksums: bytes
+    skip: int
+    taken: int
+
+
+StoredRanges: TypeAlias = Callable[[str, int, int], list[ObjectRange]]
+"""Finds the pieces of a range of what LTS holds of a segment, by the segment's name there."""
+
+
+class Stores(NamedTuple):
+    """The two roots of a store: where the write-ahead log lies, and where the chunks lie."""
+
+    log: Store
+    chunks: Store
+
+
+def plan(segment: Segment, container: int, start: int, end: int, stored: StoredRanges) -> list[ObjectRange]:
+    """The pieces of `[start, end)` of a segment, in order; `stored` finds those in LTS.
+
+    Raises SegmentTruncated or BadOffset when the segment does not hold all of the range.
+    """
+    if start < segment.start_offset:
+        raise SegmentTruncated(segment.name, start, segment.start_offset)
+    if not start <= end <= segment.length:
+        raise BadOffset(segment.name, f"a range within {segment.start_offset} to {segment.length}", end)
+    pieces = []
+    if start < min(end, segment.storage_length):
+        pieces += stored(segment.storage, start, min(end, segment.storage_length))
+    return pieces + plan_extents(segment.extents, container, max(start, segment.storage_length), end, stored)
+
+
+def plan_extents(
+    extents: Extents, container: int, start: int, end: int, stored: StoredRanges | None = None
+) -> list[ObjectRange]:
+    """The pieces of `[start, end)` of a list of extents, in order."""
+    pieces = []
+    for offset, extent in extents.between(start, end):
+        skip = max(start - offset, 0)
+        taken = min(end - offset, extent.length) - skip
+        if isinstance(extent.source, StoredRef):
+            assert stored is not None
+            pieces += stored(extent.source.storage, skip, skip + taken)
+        else:
+            pieces.append(_piece(extent, container, skip, taken))
+    return pieces
+
+
+def _piece(extent: Extent, container: int, skip: int, taken: int) -> ObjectRange:
+    source, position, length, checksums = extent
+    if isinstance(source, FrameRef):
+        path = frame_path(container, source.address)
+        return ObjectRange(True, path, position + source.start, length, checksums, skip, taken)
+    return ObjectRange(False, str(source), position, length, checksums, skip, taken)
+
+
+def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -> list[bytes | memoryview]:
+    """As `fetch`, but of whole blocks that are kept in `cache`: for small reads of what is read again."""
+    wanted: dict[BlockKey, ObjectRange] = {}
+    for piece in pieces:
+        for number in _block_numbers(piece):
+            start = number * BLOCK
+            key = BlockKey(piece.logged, piece.path, piece.position + start, piece.checksums[number * WIDTH :][:WIDTH])
+            wanted[key] = piece._replace(skip=start, taken=min(BLOCK, piece.length - start))
+    blocks = cache.find(wanted)
+    missing = {key: piece for key, piece in wanted.items() if key not in blocks}
+    if missing:
+        for key, data in zip(missing, fetch(stores, list(missing.values())), strict=True):
+            blocks[key] = bytes(data)
+        cache.put({key: blocks[key] for key in missing})
+    return [_assembled(piece, blocks) for piece in pieces]
+
+
+def _block_numbers(piece: ObjectRange) -> range:
+    return range(piece.skip // BLOCK, -(-(piece.skip + piece.taken) // BLOCK))
+
+
+def _assembled(piece: ObjectRange, blocks: Mapping[BlockKey, bytes]) -> bytes | memoryview:
+    parts = []
+    for number in _block_numbers(piece):
+        start = number * BLOCK
+        key = BlockKey(piece.logged, piece.path, piece.position + start, piece.checksums[number * WIDTH :][:WIDTH])
+        data = memoryview(blocks[key])
+        parts.append(data[max(piece.skip - start, 0) : piece.skip + piece.taken - start])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def fetch(stores: Stores, pieces: Sequence[ObjectRange], room: bytearray | mmap | None = None) -> list[memoryview]:
+    """The bytes of each piece, checked. Whole blocks are read, so that their checksums can be verified.
+
+    `room`: memory to read into, if they fit there, one behind the other; whoever reads much in turns gives the same
+    again, because fresh memory costs more than the reading. Ranges of a remote storage are better read at once.
+    Raises ObjectNotFound when an object has gone (the range has to be planned again), DataCorruption (W8).
+    """
+    wanted = [_blocks(piece) for piece in pieces]
+    ranges = _merged(pieces, wanted)
+    contents: dict[tuple[bool, str, int], memoryview] = {}
+    free = memoryview(b"" if room is None else room)
+    for logged, store in ((True, stores.log), (False, stores.chunks)):
+        own = [Range(path, start, end) for where, path, start, end in ranges if where is logged]
+        size = sum(end - start for where, _, start, end in ranges if where is logged)
+        if store.remote or size > len(free):
+            found = _read(store, own)
+        else:
+            found, free = _read_into(store, own, free), free[size:]
+        contents |= {(logged, path, start): data for (path, start, _), data in zip(own, found, strict=True)}
+    begins = _begins(ranges)
+    return [_checked(piece, blocks, begins, contents) for piece, blocks in zip(pieces, wanted, strict=True)]
+
+
+def _read(store: Store, ranges: Sequence[Range]) -> list[memoryview]:
+    found = []
+    for wanted, data in zip(ranges, store.read_ranges(ranges) if ranges else (), strict=True):
+        if data is None:
+            raise ObjectNotFound(f"{store.root}: {wanted.path} does not exist")
+        found.append(memoryview(data))
+    return found
+
+
+def _read_into(store: Store, ranges: Sequence[Range], room: memoryview) -> list[memoryview]:
+    found = []
+    for path, start, end in ranges:
+        length = (end or start) - start
+        found.append(room[: store.read_into(path, start, room[:length])])
+        room = room[length:]
+    return found
+
+
+def _blocks(piece: ObjectRange) -> tuple[int, int]:
+    """The part of the extent, in whole blocks, that holds the piece."""
+    if not piece.checksums:
+        return piece.skip, piece.skip + piece.taken
+    first = piece.skip // BLOCK * BLOCK
+    last = min(-(-(piece.skip + piece.taken) // BLOCK) * BLOCK, piece.length)
+    return first, last
+
+
+def _merged(pieces: Sequence[ObjectRange], wanted: Sequence[tuple[int, int]]) -> list[tuple[bool, str, int, int]]:
+    """The object ranges to read: neighbours in one object joined."""
+    spans = sorted(
+        (piece.logged, piece.path, piece.position + first, piece.position + last)
+        for piece, (first, last) in zip(pieces, wanted, strict=True)
+    )
+    merged: list[tuple[bool, str, int, int]] = []
+    for logged, path, start, end in spans:
+        if merged and merged[-1][:2] == (logged, path) and start <= merged[-1][3] + GAP:
+            merged[-1] = (logged, path, merged[-1][2], max(end, merged[-1][3]))
+        else:
+            merged.append((logged, path, start, end))
+    return merged
+
+
+def _begins(ranges: Iterable[tuple[bool, str, int, int]]) -> dict[tuple[bool, str], list[tuple[int, int]]]:
+    begins: dict[tuple[bool, str], list[tuple[int, int]]] = {}
+    for logged, path, start, end in ranges:
+        begins.setdefault((logged, path), []).append((start, end))
+    return begins
+
+
+def _checked(
+    piece: ObjectRange,
+    blocks: tuple[int, int],
+    begins: dict[tuple[bool, str], list[tuple[int, int]]],
+    contents: dict[tuple[bool, str, int], memoryview],
+) -> memoryview:
+    first, last = piece.position + blocks[0], piece.position + blocks[1]
+    start = next(start for start, end in begins[piece.logged, piece.path] if start <= first and last <= end)
+    data = contents[piece.logged, piece.path, start][first - start : last - start]
+    sums = piece.checksums[blocks[0] // BLOCK * WIDTH : -(-blocks[1] // BLOCK) * WIDTH]
+    if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):
+        raise DataCorruption(
+            f"{piece.path}: bytes {first} to {last} are not what was written there. Restore the object from a copy; "
+            "the data in it cannot be read otherwise"
+        )
+    return data[piece.skip - blocks[0] : piece.skip - blocks[0] + piece.taken]

@@ -1,0 +1,52 @@
+"""The records of chunks and of segments in LTS, read as one state of a container has them (S1, S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from chunkstore.decoding import InvalidData
+from chunkstore.errors import InvalidRecord
+from chunkstore.metadata.records import Record, decode
+from chunkstore.metadata.store import ABSENT, Companions, MetadataStore
+from engine.state.tables import Entry
+
+Entries = Callable[[Collection[str]], Mapping[str, Entry | None]]
+"""Entries of the table of the records, by their keys."""
+
+Scan = Callable[[str], Iterator[tuple[str, Entry]]]
+"""All entries of that table whose keys begin so."""
+
+
+class RecordReader(MetadataStore):
+    """The records, for reading only.
+
+    Nothing is kept in memory here: what is below keeps what never changes.
+    """
+
+    def __init__(self, entries: Entries, scan: Scan) -> None:
+        super().__init__(cache_size=0)
+        self._entries = entries
+        self._scan_entries = scan
+
+    def _load(self, keys: Collection[str]) -> dict[str, tuple[int, Record | None]]:
+        return {
+            key: (entry.version, _record(key, entry)) if entry is not None else (ABSENT, None)
+            for key, entry in self._entries(keys).items()
+        }
+
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
+        raise RuntimeError("the records of one state cannot be changed")
+
+    def _scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
+        for key, entry in self._scan_entries(prefix):
+            yield key, _record(key, entry)
+
+
+def _record(key: str, entry: Entry) -> Record:
+    assert entry.value is not None
+    try:
+        return decode(entry.value)
+    except InvalidData as error:
+        raise InvalidRecord(f"the record {key!r} cannot be read: {error}; restore it from a backup", "type") from error

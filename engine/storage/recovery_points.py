@@ -1,0 +1,127 @@
+"""Recovery points: one object for each complete flush cycle, by which LTS alone is the container as it was then (F3).
+
+It is a checkpoint that names nothing in the log: where the tables lie, which hold all the rest. It plays the part of
+the system journal's snapshots (Pravega: SystemJournal, PDP-34): the layout of the system segments, kept apart from
+them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import immutables
+
+from chunkstore import Range, Store
+from chunkstore.numbered import list_numbered
+from chunkstore.paths import container_folder
+from engine.errors import LogLost
+from engine.logs import checkpoints
+from engine.logs.frames import Position
+from engine.logs.log import address_of, frame_path
+from engine.state.segment_map import SegmentMap
+from engine.state.segments import StoredRef
+from engine.state.state import ATTRIBUTES_GARBAGE, GarbageEntry, State
+from engine.storage.reads import Stores
+
+
+class RecoveryPoint(NamedTuple):
+    """A container without its log. number: the cycle's. head: the log's head when it was made."""
+
+    number: int
+    head: Position
+    state: State
+
+
+def folder(container: int) -> str:
+    """Where the recovery points of a container are."""
+    return f"{container_folder(container)}/recovery-points/"
+
+
+def write(store: Store, container: int, head: Position, state: State, begun: State) -> None:
+    """Make the recovery point of the cycle that began with the state `begun`, and delete older ones.
+
+    `state` is the one after the metadata tables were flushed. No other cycle ever has this number, so one that
+    arrives late is an old one, and does no harm.
+    """
+    number = begun.cycle.number
+    path = f"{folder(container)}{number:020d}"
+    store.put(path, checkpoints.encode(container, head, pruned(state, begun)))
+    older = [info.path for info in list_numbered(store, folder(container)) if info.path < path]
+    if older:
+        store.delete(older)
+
+
+def pruned(state: State, begun: State) -> State:
+    """A state of which only that is left which is in LTS, by the cycle that began with the state `begun`.
+
+    What was deleted since then is there still, and must not go from LTS after a recovery.
+    """
+    tables = {
+        name: table._replace(recent=immutables.Map(), size=0, flushed=state.sequence, dropped=table.layout.entries > 0)
+        for name, table in state.tables.items()
+    }
+    return state._replace(
+        checkpoint=-1,
+        flushed=-1,
+        logged_bytes=0,
+        extents=0,
+        unsaved=immutables.Map(),
+        segments=SegmentMap(),
+        chunks=_chunks(state),
+        garbage=_garbage(state, begun),
+        dropped=_dropped(state, begun),
+        tables=immutables.Map(tables),
+        transients=begun.transients,
+        cycle=begun.cycle._replace(complete=True, recovery_point=begun.cycle.sequence),
+    )
+
+
+def _garbage(state: State, begun: State) -> immutables.Map[str, GarbageEntry]:
+    """The garbage there is; in the table of attributes, which is as it was, that which was there."""
+    chunks = {name: garbage for name, garbage in state.garbage.items() if garbage.kind != ATTRIBUTES_GARBAGE}
+    attributes = {name: garbage for name, garbage in begun.garbage.items() if garbage.kind == ATTRIBUTES_GARBAGE}
+    return immutables.Map(chunks | attributes)
+
+
+def _dropped(state: State, begun: State) -> immutables.Map[str, bool]:
+    """What was dropped because its bytes were copied by this cycle. All else of `begun` is forgotten by now, and what
+    was dropped since then belongs to a segment that the recovery point has."""
+    copied = {
+        extent.source.storage
+        for segment in begun.logged()
+        for _, extent in segment.extents
+        if isinstance(extent.source, StoredRef)
+    }
+    return immutables.Map({storage: True for storage in state.dropped if storage in copied})
+
+
+def _chunks(state: State) -> immutables.Map[str, int]:
+    """How many extents of tables name each chunk."""
+    names = (
+        extent.source
+        for table in state.tables.values()
+        for extents in (table.entries, table.pages)
+        for _, extent in extents
+        if isinstance(extent.source, str)
+    )
+    return immutables.Map(Counter(names))
+
+
+def newest(store: Store, container: int) -> RecoveryPoint | None:
+    """The newest recovery point, or None if no cycle was ever complete. Raises DataCorruption."""
+    listed = list_numbered(store, folder(container))
+    if not listed:
+        return None
+    path = listed[-1].path
+    data = store.read(path)
+    opening = checkpoints.decode(data, path, container, None)
+    return RecoveryPoint(address_of(path), opening.head, opening.state)
+
+
+def lost_log(stores: Stores, container: int) -> LogLost | None:
+    """The error to raise if a log without a checkpoint has no first frame either, and LTS holds what was in it."""
+    if stores.log.read_ranges([Range(frame_path(container, 0), 0, 1)])[0] is not None:
+        return None
+    point = newest(stores.chunks, container)
+    return LogLost(container, stores.log.root, point.number) if point is not None else None

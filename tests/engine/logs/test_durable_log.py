@@ -1,0 +1,127 @@
+"""A durable log by itself: complete without whoever looks after it, and what its observers are told and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from chunkstore import ObjectInfo, StorageUnavailable
+from chunkstore.testing import FaultStore
+from engine.clocks import StorageClock
+from engine.errors import SegmentExists, Throttled
+from engine.logs.durable_log import DurableLog
+from engine.logs.frames import Position
+from engine.logs.log import checkpoints_folder
+from engine.settings import Settings
+from engine.state.operations import Append, Checkpoint, CreateSegment, Payload
+from engine.state.state import State
+from engine.storage.cache import Cache
+from engine.storage.container_storage import ContainerStorage
+from engine.storage.lookups import Lookups
+from engine.storage.reads import Stores
+from engine.testing.simulation import Simulation
+
+
+def opened(simulation: Simulation, **settings: int | float) -> DurableLog:
+    store = simulation.store
+    stores, clock = Stores(store, store), StorageClock(store, lambda: store.now, simulation._clock)
+    storage = ContainerStorage(stores, 0, Lookups(stores, 0, Cache()), clock.now)
+    return DurableLog(
+        store,
+        0,
+        Settings(threaded=False, **settings),  # type: ignore[arg-type]
+        storage,
+        store_clock=clock,
+        now=clock.known,
+        clock=simulation._clock,
+        sleep=simulation.advance,
+    )
+
+
+class Watching:
+    """An observer that notes what it is told."""
+
+    def __init__(self, checkpoints: bool = False) -> None:
+        self.openings: list[int] = []
+        self.frames: list[tuple[int, bool]] = []
+        self.relieved = 0
+        self._checkpoints = checkpoints
+
+    def opened(self, listed: Sequence[ObjectInfo]) -> None:
+        self.openings.append(len(listed))
+
+    def checkpoint_due(self, frames: int) -> bool:
+        return self._checkpoints
+
+    def committed(self, position: Position, state: State, checkpoint: bool) -> None:
+        self.frames.append((position.address, checkpoint))
+
+    def relieve(self) -> str:
+        self.relieved += 1
+        return "LTS is full"
+
+
+def test_a_log_that_nobody_looks_after_is_complete() -> None:
+    simulation = Simulation()
+    log, other = opened(simulation), opened(simulation)
+    assert log.commit([CreateSegment("s")]).address == 0
+    with pytest.raises(SegmentExists):
+        other.commit([CreateSegment("s")])
+    for number in range(20):
+        assert other.commit([Append("s", Payload(b"x"))]).results == [number]
+    assert log.refresh() == other.state and log.head == other.head
+    assert not log.checkpoints and not simulation.store.list(checkpoints_folder(0))
+    log.close()
+    other.close()
+
+
+def test_observers_are_told_of_own_frames_and_asked_for_checkpoints() -> None:
+    simulation = Simulation()
+    log, other = opened(simulation), opened(simulation)
+    idle, busy = Watching(), Watching(checkpoints=True)
+    log.add_observer(idle)
+    log.add_observer(busy)
+    log.commit([CreateSegment("s")])
+    other.commit([Append("s", Payload(b"x"))])
+    log.commit([Append("s", Payload(b"y"))])
+    assert idle.frames == busy.frames == [(0, True), (2, True)], "one is enough for a checkpoint"
+    log.write_checkpoint(log.head, log.state)
+    assert log.boundary() == 2 and len(opened(simulation).checkpoints) == 1
+    assert opened(simulation).state == log.state, "it is opened from there"
+
+
+def test_observers_hear_of_a_log_that_had_to_be_opened_again() -> None:
+    """Who slept for longer than the grace period begins again at the newest checkpoint (W7)."""
+    simulation, watching = Simulation(), Watching()
+    log, other = opened(simulation), opened(simulation)
+    log.add_observer(watching)
+    log.commit([CreateSegment("s")])
+    for _ in range(3):
+        other.commit([Append("s", Payload(b"x")), Checkpoint()])
+    other.write_checkpoint(other.head, other.state)
+    simulation.advance(1000)
+    assert log.refresh() == other.state
+    assert watching.openings == [1] and len(log.checkpoints) == 1
+
+
+def test_whoever_waits_for_room_hears_what_is_wrong() -> None:
+    log, watching = opened(Simulation(), backlog_bytes=1000, timeout=1.0), Watching()
+    log.add_observer(watching)
+    log.commit([CreateSegment("s"), Append("s", Payload(bytes(900)))])
+    with pytest.raises(Throttled, match="LTS is full"):
+        log.commit([Append("s", Payload(bytes(900)))])
+    assert watching.relieved and log.outstanding == 0
+
+
+def test_room_is_given_back_whatever_becomes_of_the_operation() -> None:
+    simulation = Simulation()
+    broken = FaultStore(simulation.store, verbs=["put_if_absent"])
+    with simulation.open(through=broken) as container:
+        container.create_segment("s")
+        broken.plan = lambda at, request: (_ for _ in ()).throw(StorageUnavailable("no answer"))
+        with pytest.raises(Exception, match="no answer"):
+            container.append("s", bytes(100))
+        with pytest.raises(ValueError, match="reserved"):
+            container.commit([Append("s", Payload(bytes(100))), CreateSegment("_system/s")])
+        assert container.outstanding == 0

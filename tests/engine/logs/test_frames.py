@@ -1,0 +1,158 @@
+"""The binary form of frames, and which frame follows which (W1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from chunkstore import TOKEN
+from engine.errors import FrameDamaged, UnknownFormat
+from engine.logs import frames
+from engine.logs.frames import HEADER, NOBODY, START, Frame, Kind, Position
+
+ME, OTHER = b"m" * 16, b"o" * 16
+PATH = "_system/containers/3/wal/00000000000000000007"
+HERE = Position(7, ME, 5)
+BEFORE = Position(6, OTHER, 4)
+
+
+def encoded(meta: bytes = b"meta", payload: tuple[bytes, ...] = (b"pay", b"load"), **changes: Any) -> bytes:
+    fields: dict[str, Any] = {"container": 3, "position": HERE, "attempt": 9, "predecessor": BEFORE, **changes}
+    return b"".join(frames.encode(**fields, meta=meta, payload=payload))
+
+
+def decoded(data: bytes, whole: bool = True) -> Frame:
+    return frames.decode(data, PATH, 3, 7, whole)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**64 - 1),
+    st.binary(min_size=16, max_size=16),
+    st.sampled_from(Kind),
+    st.binary(max_size=300),
+    st.lists(st.binary(max_size=300), max_size=3),
+)
+def test_what_is_encoded_is_decoded(
+    container: int, address: int, attempt: int, writer: bytes, kind: Kind, meta: bytes, payload: list[bytes]
+) -> None:
+    position, predecessor = Position(address, writer, attempt % 1000), Position(address - 1, writer[::-1], 3)
+    views = [memoryview(part) for part in payload]
+    data = b"".join(frames.encode(container, position, attempt, predecessor, meta, views, kind))
+    whole = frames.decode(data, PATH, container, address, whole=True)
+    body = b"".join(payload)
+    assert whole == Frame(position, kind, predecessor._replace(epoch=0), meta, HEADER + len(meta), len(body))
+    assert data[whole.payload_start :] == body
+    for end in (whole.payload_start, len(data)):
+        assert frames.decode(data[:end], PATH, container, address, whole=False) == whole
+    assert frames.meta_end(data, PATH, address) == whole.payload_start
+
+
+def test_the_format_is_fixed() -> None:
+    """Frames that were written by one version are read by all others of this format."""
+    assert (
+        encoded().hex()
+        == (
+            "6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d" + "0000000000000009"  # writer, attempt
+            "5053574c" + "01" + "00" + "0000" + "00000003"  # magic, version, kind, reserved, container
+            "0000000000000007" + "0000000000000005"  # address, epoch
+            "6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f" + "0000000000000006"  # the predecessor's writer and address
+            "00000004" + "CRC-OF-META" + "0000000000000007" + "CRC-OF-PAYLOAD"
+        )
+        .replace("CRC-OF-META", frames.crc32c(b"meta").to_bytes(4, "big").hex())
+        .replace("CRC-OF-PAYLOAD", frames.crc32c(b"payload").to_bytes(4, "big").hex())
+        + frames.crc32c(encoded()[: HEADER - 4]).to_bytes(4, "big").hex()
+        + b"metapayload".hex()
+    )
+
+
+def test_the_checksum_is_crc32c() -> None:
+    assert frames.crc32c(b"123456789") == 0xE3069283
+
+
+def test_the_token_is_writer_and_attempt() -> None:
+    assert encoded()[:TOKEN] == ME + (9).to_bytes(8, "big")
+    assert encoded()[:TOKEN] != encoded(attempt=10)[:TOKEN]
+
+
+def test_any_changed_byte_of_header_or_metadata_is_damage() -> None:
+    data = encoded()
+    for index in range(HEADER + len(b"meta")):
+        for bit in (1, 128):
+            damaged = bytearray(data)
+            damaged[index] ^= bit
+            with pytest.raises(FrameDamaged):
+                decoded(bytes(damaged))
+
+
+def test_any_other_length_is_damage() -> None:
+    data = encoded()
+    for length in range(len(data)):
+        with pytest.raises(FrameDamaged):
+            decoded(data[:length])
+    with pytest.raises(FrameDamaged, match="8 bytes, 7 are expected"):
+        decoded(data + b"x")
+
+
+def test_a_frame_is_valid_at_its_own_place_only() -> None:
+    data = encoded()
+    for container, address in ((4, 7), (3, 8)):
+        with pytest.raises(FrameDamaged, match="holds frame 7 of container 3"):
+            frames.decode(data, PATH, container, address, whole=True)
+
+
+def test_a_frame_of_a_newer_version_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is damaged may be given up by a repair; what is newer must not be."""
+    with pytest.raises(UnknownFormat, match=f"{PATH}: it has kind 77, .* upgrade this program"):
+        decoded(encoded(kind=77))
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "VERSION", 2)
+        newer = encoded()
+    with pytest.raises(UnknownFormat, match=f"{PATH}: it has format 2; this version reads format 1: upgrade"):
+        decoded(newer)
+    assert not issubclass(UnknownFormat, FrameDamaged)
+
+
+def test_what_is_no_frame_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "MAGIC", b"PSCP")
+        foreign = encoded()
+    with pytest.raises(FrameDamaged, match="the object is no frame"):
+        decoded(foreign)
+
+
+def test_damage_names_the_object_and_the_way_out() -> None:
+    with pytest.raises(FrameDamaged) as raised:
+        decoded(b"")
+    assert PATH in str(raised.value) and "repair(container, 7)" in str(raised.value)
+    assert (raised.value.path, raised.value.address) == (PATH, 7)
+
+
+@pytest.mark.parametrize(
+    ("writer", "epoch", "names", "live"),
+    [
+        (OTHER, 4, (6, OTHER), True),  # the same writer goes on
+        (OTHER, 5, (6, OTHER), False),
+        (OTHER, 3, (6, OTHER), False),
+        (ME, 5, (6, OTHER), True),  # another one takes over
+        (ME, 4, (6, OTHER), False),
+        (ME, 6, (6, OTHER), False),
+        (ME, 5, (5, OTHER), False),  # names another frame as its predecessor
+        (ME, 5, (6, ME), False),
+        (OTHER, 4, (-1, NOBODY), False),
+    ],
+)
+def test_succession(writer: bytes, epoch: int, names: tuple[int, bytes], live: bool) -> None:
+    frame = Frame(Position(7, writer, epoch), Kind.DATA, Position(*names, 0), b"", HEADER, 0)
+    assert frame.follows(BEFORE) is live
+    assert frame._replace(kind=Kind.REPAIR).follows(BEFORE) is live
+    assert not frame._replace(kind=Kind.ASK).follows(BEFORE)
+
+
+def test_the_first_frame_follows_the_start() -> None:
+    first = Frame(Position(0, ME, 1), Kind.DATA, Position(-1, NOBODY, 0), b"", HEADER, 0)
+    assert first.follows(START)
+    assert not first._replace(position=Position(0, ME, 2)).follows(START)

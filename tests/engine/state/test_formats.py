@@ -1,0 +1,204 @@
+"""The form of operations and states in storage."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+import immutables
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from engine.errors import DataCorruption
+from engine.logs import checkpoints
+from engine.logs.frames import NOBODY, Position
+from engine.state import operations
+from engine.state.changes.tables import layout_of
+from engine.state.operations import (
+    Append,
+    BeginCycle,
+    CheckEntry,
+    Checkpoint,
+    Collected,
+    CreateSegment,
+    DeleteSegment,
+    Discard,
+    EndCycle,
+    EvictSegments,
+    ExpireSegments,
+    Flushed,
+    FlushedTable,
+    Forgotten,
+    GiveUpCycle,
+    LoadAttributes,
+    LoggedTransaction,
+    MapSegment,
+    MergeSegment,
+    PutEntry,
+    QueueGarbage,
+    SaveSegments,
+    SealSegment,
+    SpillAttributes,
+    Stored,
+    TablesFlushed,
+    TruncateSegment,
+    UpdateAttributes,
+    decode_transactions,
+    encode_transactions,
+)
+from engine.state.segment_map import SegmentMap
+from engine.state.segments import MAX_VALUE, Extent, FrameRef
+from engine.state.state import GarbageEntry, State
+from engine.state.tables import Entry, Table
+from engine.tables.btree import TreeRoot
+from tests.engine.state.writer import (
+    HEADER,
+    append,
+    assert_equal,
+    cycles,
+    extents_from,
+    ids,
+    in_chunks,
+    merges,
+    names,
+    numbers,
+    others,
+    segments,
+    stored,
+    through_checkpoint,
+    tuples,
+    updates,
+    values,
+    with_segments,
+)
+
+# --- garbage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_or_misplaced_checkpoint_is_told_from_a_good_one() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"data"), PutEntry("t", "k", b"v"))
+    data = checkpoints.encode(7, Position(5, NOBODY, 1), writer.state)
+    checkpoints.decode(data, "the/path", 7, 5)
+    for container, address in ((6, 5), (7, 4)):
+        with pytest.raises(DataCorruption, match="the/path"):
+            checkpoints.decode(data, "the/path", container, address)
+    for length in range(len(data)):
+        with pytest.raises(DataCorruption, match="the/path"):
+            checkpoints.decode(data[:length], "the/path", 7, 5)
+    dice = random.Random(1)
+    for bit in range(24 * 8, len(data) * 8):  # the token in front serves the storage port only, but is covered too
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DataCorruption, match="the/path"):
+            checkpoints.decode(bytes(damaged), "the/path", 7, 5)
+    for _ in range(200):
+        token = bytearray(data)
+        token[dice.randrange(24)] ^= 1 << dice.randrange(8)
+        with pytest.raises(DataCorruption, match="the/path"):
+            checkpoints.decode(bytes(token), "the/path", 7, 5)
+
+
+# --- the form of operations and states in storage --------------------------------------------------------------------
+
+OWN = FrameRef(77, HEADER)
+anywhere = stored | in_chunks | st.builds(Extent, st.just(OWN) | others, numbers, numbers, st.binary(max_size=8))
+roots = st.none() | st.builds(TreeRoot, numbers, numbers)
+layouts = st.tuples(numbers, numbers, numbers, numbers, roots, numbers, numbers, numbers)
+placements = (tuples(in_chunks), tuples(in_chunks), merges, merges, st.booleans())
+flushed_tables = st.builds(FlushedTable, names, numbers, layouts, *placements)
+OPERATIONS: dict[type, st.SearchStrategy] = {
+    Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates, numbers),
+    SealSegment: st.builds(SealSegment, names),
+    MergeSegment: st.builds(MergeSegment, names, names, tuples(anywhere)),
+    CreateSegment: st.builds(CreateSegment, names, updates, names),
+    PutEntry: st.builds(PutEntry, names, names, st.none() | st.binary(max_size=5), st.none() | st.integers(-1, 9)),
+    CheckEntry: st.builds(CheckEntry, names, names, st.integers(-1, MAX_VALUE)),
+    UpdateAttributes: st.builds(UpdateAttributes, names, updates),
+    TruncateSegment: st.builds(TruncateSegment, names, numbers),
+    Checkpoint: st.builds(Checkpoint),
+    Flushed: st.builds(Flushed, numbers, names, names, numbers, numbers, tuples(names)),
+    DeleteSegment: st.builds(DeleteSegment, names),
+    Collected: st.builds(Collected, tuples(names)),
+    Discard: st.builds(Discard, tuples(names), numbers),
+    MapSegment: st.builds(MapSegment, names, st.binary(max_size=5), numbers),
+    EvictSegments: st.builds(EvictSegments, tuples(names)),
+    SaveSegments: st.builds(SaveSegments, numbers, numbers, tuples(st.tuples(names, numbers, st.binary(max_size=5)))),
+    SpillAttributes: st.builds(SpillAttributes, names),
+    LoadAttributes: st.builds(LoadAttributes, names, tuples(st.tuples(ids, values))),
+    BeginCycle: st.builds(BeginCycle, numbers),
+    EndCycle: st.builds(EndCycle, numbers),
+    GiveUpCycle: st.builds(GiveUpCycle, numbers, st.text(max_size=20)),
+    Stored: st.builds(Stored, numbers, names, names, numbers, st.booleans()),
+    Forgotten: st.builds(Forgotten, numbers, tuples(names)),
+    TablesFlushed: st.builds(TablesFlushed, numbers, tuples(flushed_tables)),
+    ExpireSegments: st.builds(ExpireSegments, tuples(names), numbers),
+    QueueGarbage: st.builds(QueueGarbage, tuples(st.tuples(names, st.sampled_from([1, 2, 3, 4, 16]), names))),
+}
+
+
+def test_every_operation_is_tried_below() -> None:
+    assert set(OPERATIONS) == set(get_args(operations.Operation))
+
+
+@pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_operations_are_read_as_they_were_written(kind: type, data: st.DataObject) -> None:
+    written = [LoggedTransaction(5, (data.draw(OPERATIONS[kind]), SealSegment("last"))), LoggedTransaction(6, ())]
+    own = FrameRef(OWN.address, OWN.start)
+    read = decode_transactions(encode_transactions(written, OWN), own)
+    assert read == written
+    for extent in found_extents(read[0].operations[0]):
+        assert extent.source != own or extent.source is own, "one reference is shared by all extents of a frame"
+
+
+def found_extents(value: object) -> Iterator[Extent]:
+    """All extents in a value."""
+    if isinstance(value, Extent):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from found_extents(item)
+
+
+@st.composite
+def tables_in_memory(draw: st.DrawFn) -> Table:
+    entries = st.builds(Entry, st.none() | st.binary(max_size=5), numbers)
+    return Table(
+        immutables.Map(draw(st.dictionaries(names, entries, max_size=3))),
+        *draw(st.tuples(numbers, st.integers(-1, 9), st.booleans())),
+        layout_of(draw(layouts)),
+        draw(extents_from(0, names)),
+        draw(extents_from(0, names)),
+    )
+
+
+@st.composite
+def any_states(draw: st.DrawFn) -> State:
+    present = {name: draw(segments(name)) for name in draw(st.sets(names, max_size=3))}
+    tables = draw(st.dictionaries(names, tables_in_memory(), max_size=3))
+    spaces = [segment.extents for segment in present.values()]
+    spaces += [space for table in tables.values() for space in (table.entries, table.pages)]
+    garbage = st.builds(GarbageEntry, numbers, numbers, st.sampled_from([1, 2, 3, 4, 16]), names)
+    return State(
+        *draw(st.tuples(numbers, st.integers(-1, 9), st.integers(-1, 9))),
+        sum(segment.logged for segment in present.values()),
+        immutables.Map(dict.fromkeys(draw(st.sets(st.sampled_from(sorted(present)))) if present else (), True)),
+        SegmentMap(dict(present)),
+        immutables.Map(tables),
+        immutables.Map(Counter(e.source for space in spaces for _, e in space if isinstance(e.source, str))),
+        immutables.Map(draw(st.dictionaries(names, garbage, max_size=3))),
+        immutables.Map(dict.fromkeys(draw(st.sets(names, max_size=3)), True)),
+        draw(cycles),
+        immutables.Map(draw(st.dictionaries(names, names, max_size=3))),
+        *draw(st.tuples(numbers, numbers)),
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(state=any_states(), address=numbers)
+def test_a_state_comes_out_of_a_checkpoint_as_it_went_in(state: State, address: int) -> None:
+    again = through_checkpoint(state, address)
+    assert_equal(again, state)
+    assert_equal(through_checkpoint(again, address), state)

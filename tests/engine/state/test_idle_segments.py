@@ -1,0 +1,201 @@
+"""Segments that are not active: their records are in the container's metadata table."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from engine.errors import SegmentExists, SegmentNotFound, Unresolved
+from engine.state.changes.change import StateChange
+from engine.state.index_records import RECORD_SIZE, IndexRecords
+from engine.state.operations import (
+    Append,
+    BeginCycle,
+    CreateSegment,
+    DeleteSegment,
+    EvictSegments,
+    MapSegment,
+    MergeSegment,
+    Operation,
+    SaveSegments,
+    SealSegment,
+    SpillAttributes,
+    TruncateSegment,
+    UpdateAttributes,
+)
+from engine.state.segment_record import decode_segment
+from engine.state.tables import METADATA, LookupResult
+from engine.testing.simulation import audit, small_sizes
+from engine.writer.flush_steps import FlushStep
+from tests.engine.state.writer import Writer, append, events, set_w, with_segments
+
+ON_A_SEGMENT: list[Operation] = [
+    append("a", b"more"),
+    append("a", b"more", 4, set_w(5)),
+    SealSegment("a"),
+    MergeSegment("b", "a"),
+    MergeSegment("a", "b"),
+    TruncateSegment("a", 3),
+    DeleteSegment("a"),
+    UpdateAttributes("a", (set_w(5),)),
+    SpillAttributes("a"),
+    Append("b", IndexRecords("a", bytes(RECORD_SIZE))),
+]
+
+
+def idle() -> Writer:
+    """Segment "a" is in the metadata table only, "b" is active, "gone" was deleted before the last cycle."""
+    writer = with_segments("a", "b", "gone")
+    writer.commit(append("a", b"1234", None, set_w(4), events(1)), append("b", b"b"))
+    writer.flush()
+    writer.commit(DeleteSegment("gone"))
+    writer.flush()
+    writer.commit(EvictSegments(("a",)))
+    assert set(writer.state.segments) == {"b"}
+    return writer
+
+
+@pytest.mark.parametrize("operation", ON_A_SEGMENT, ids=lambda operation: type(operation).__name__)
+def test_an_operation_on_an_idle_segment_waits_for_it(operation: Operation, tables_of_size: str) -> None:
+    writer, active = idle(), with_segments("a", "b")
+    active.commit(append("a", b"1234", None, set_w(4), events(1)), append("b", b"b"))
+    sealed = getattr(operation, "source", "")
+    for each in (writer, active):
+        each.commit(*([SealSegment(sealed)] if sealed else []))
+    if sealed == "a":
+        writer.flush()
+        writer.commit(EvictSegments(("a",)))
+    before = writer.state
+    with pytest.raises(Unresolved) as error:
+        writer.judge(operation)
+    assert (error.value.table, error.value.keys, error.value.segment) == (METADATA, ("a",), "")
+    assert writer.state is before
+    assert writer.commit(operation) == active.commit(operation)
+    assert writer.contents(writer.state) == active.contents(active.state)
+    audit(writer.state)
+
+
+def test_names_are_judged_by_what_long_term_storage_has(tables_of_size: str) -> None:
+    """Without asking, if the table is in memory whole."""
+    large, writer = tables_of_size == "large", idle()
+    for name, error in (("a", SegmentExists), ("gone", None), ("new", None)):
+        trial = StateChange(writer.state, 0, 0, {})
+        with pytest.raises(Unresolved) if large else pytest.raises(error) if error else nullcontext():
+            trial.apply(CreateSegment(name))
+    with pytest.raises(SegmentExists):
+        writer.commit(CreateSegment("a"))
+    for name in ("gone", "new"):
+        with pytest.raises(Unresolved if large else SegmentNotFound):
+            writer.judge(append(name, b""))
+        with pytest.raises(SegmentNotFound):
+            writer.commit(append(name, b""))
+        writer.commit(CreateSegment(name))
+        assert writer.state.segment(name).length == 0
+
+
+def test_what_was_deleted_lately_is_known_not_to_be_there(tables_of_size: str) -> None:
+    writer = idle()
+    writer.commit(DeleteSegment("a"))
+    with pytest.raises(SegmentNotFound):
+        writer.judge(append("a", b""))
+    writer.judge(CreateSegment("a"), append("a", b"new"))
+    assert writer.contents(writer.state)[0]["a"].data == b"new"
+    writer.flush(evict=True)
+    assert writer.contents(writer.state)[0]["a"].data == b"new"
+
+
+def test_what_was_looked_up_under_another_root_is_not_believed() -> None:
+    with small_sizes():
+        writer = idle()
+        known = writer.lookups.look_up(writer.state, METADATA, ["new"])
+        assert known == {(METADATA, "new"): LookupResult(writer.state.tables[METADATA].layout.root, None)}
+        before = writer.state
+        writer.judge(CreateSegment("new"), known=known)
+        writer.flush(evict=True)
+        assert writer.state.tables[METADATA].layout.root != before.tables[METADATA].layout.root
+        with pytest.raises(Unresolved):
+            writer.judge(CreateSegment("new"), known=known)
+        with pytest.raises(SegmentExists):
+            writer.commit(CreateSegment("new"))
+
+
+def test_a_segment_comes_back_as_it_was(tables_of_size: str) -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1234", None, set_w(7), events(3)), TruncateSegment("a", 1), SealSegment("a"))
+    writer.flush()
+    before = writer.state.segment("a")
+    entry = writer.entry(METADATA, "a")
+    assert entry is not None and entry.value is not None
+    writer.commit(EvictSegments(("a",)))
+    known = writer.lookups.look_up(writer.state, METADATA, ["a"]) if tables_of_size == "large" else {}
+    writer.judge(MapSegment("a", entry.value, entry.version), known=known)
+    now = writer.state.sequence
+    spilled = {"spilled": True, "attributes": before.attributes}
+    assert writer.state.segment("a") == before._replace(touched=now, saved=now, **spilled)
+    assert "a" not in writer.state.unsaved
+    again = writer.state.segment("a")
+    writer.judge(MapSegment("a", b"whatever", 0), known=known)
+    assert writer.state.segment("a") is again, "nothing happens to a segment that is active"
+    writer.commit(EvictSegments(("a",)))
+    assert "a" not in writer.state.segments, "it has not changed since it was saved"
+
+
+def test_a_stale_record_is_not_mapped(tables_of_size: str) -> None:
+    writer = with_segments("a")
+    writer.flush()
+    stale = writer.entry(METADATA, "a")
+    assert stale is not None and stale.value is not None
+    writer.commit(append("a", b"1"))
+    writer.flush(evict=True)
+    known = writer.lookups.look_up(writer.state, METADATA, ["a", "b"]) if tables_of_size == "large" else {}
+    for name in ("a", "b"):
+        with pytest.raises(Unresolved) as error:
+            writer.judge(MapSegment(name, stale.value, stale.version), known=known)
+        assert (error.value.table, error.value.keys) == (METADATA, (name,))
+    assert not writer.state.segments
+    writer.commit(append("a", b"2", 1))
+    assert writer.read("a") == b"12"
+
+
+def test_segments_that_changed_since_they_were_saved_stay_active() -> None:
+    writer = with_segments("clean", "new", "appended", "marked")
+    for name in ("clean", "appended", "marked"):
+        writer.commit(append(name, b"1"))
+    writer.flush()
+    writer.commit(DeleteSegment("new"), CreateSegment("new"), append("appended", b"2"), UpdateAttributes("marked", ()))
+    assert set(writer.state.unsaved) == {"new", "appended", "marked"}
+    writer.commit(EvictSegments(("clean", "new", "appended", "marked", "unknown")))
+    assert set(writer.state.segments) == {"new", "appended", "marked"}
+    writer.flush()
+    assert not writer.state.unsaved
+    writer.commit(EvictSegments(("new", "marked")))
+    assert set(writer.state.segments) == {"appended"}
+
+
+def test_segments_are_saved_as_they_were_unless_they_are_gone() -> None:
+    writer = with_segments("same", "changed", "deleted", "other", "merged")
+    writer.commit(*(append(name, b"12") for name in ("same", "changed", "deleted", "other", "merged")))
+    writer.commit(BeginCycle(1))
+    begun = writer.state
+    storages = {name: writer.flush_step(1, begun.segments[name], FlushStep(0, 2)) for name in begun.segments}
+    records = writer.records(begun, storages)
+    writer.commit(append("changed", b"34"), DeleteSegment("deleted"), DeleteSegment("other"), CreateSegment("other"))
+    writer.commit(SealSegment("merged"), MergeSegment("changed", "merged"))
+    writer.commit(SaveSegments(1, begun.sequence, records))
+    saved = {name: entry.value for name, entry in writer.lookups.scan(writer.state, METADATA)}
+    assert saved == {name: record for name, _, record in records if name in ("same", "changed")}
+    assert set(writer.state.unsaved) == {"changed", "other"}
+    assert writer.state.segment("same").saved == writer.state.segment("changed").saved == begun.sequence
+    assert writer.state.segment("other").saved == -1
+    assert decode_segment(saved["changed"] or b"", 0, "changed").length == 2
+    assert writer.read("changed") == b"123412"
+    audit(writer.state)
+
+
+def test_a_deleted_segment_leaves_the_metadata_table() -> None:
+    writer = with_segments("saved", "merged", "never saved", "target")
+    writer.commit(SealSegment("merged"))
+    writer.flush()
+    writer.commit(DeleteSegment("saved"), MergeSegment("target", "merged"))
+    writer.commit(CreateSegment("late"), DeleteSegment("late"))
+    assert {key for key, _ in writer.lookups.scan(writer.state, METADATA)} == {"never saved", "target"}
+    assert "late" not in writer.state.tables[METADATA].recent, "it never was there"

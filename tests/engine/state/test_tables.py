@@ -1,0 +1,116 @@
+"""Entries of tables and their versions."""
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
+from engine.state.changes.change import StateChange
+from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, TablesFlushed
+from engine.testing.simulation import audit, small_sizes
+from engine.writer.table_writer import Dirty
+from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
+
+
+def test_versions_of_entries_are_judged_by_what_long_term_storage_has() -> None:
+    with small_sizes():
+        writer = Writer()
+        (version,) = writer.commit(PutEntry("t", "k", b"v" * 50))
+        writer.commit(PutEntry("t", "gone", b"v" * 50))
+        writer.flush()
+        writer.commit(PutEntry("t", "gone", None))
+        writer.flush()
+        assert writer.state.tables["t"].dropped and not writer.state.tables["t"].recent
+        assert isinstance(version, int)
+        checks: list[tuple[Callable[[int], Operation], str, int]] = [
+            (lambda expected: PutEntry("t", "k", b"new", expected), "k", version),
+            (lambda expected: PutEntry("t", "k", None, expected), "k", version),
+            (lambda expected: CheckEntry("t", "k", expected), "k", version),
+            (lambda expected: PutEntry("t", "gone", b"new", expected), "gone", -1),
+            (lambda expected: CheckEntry("t", "none", expected), "none", -1),
+        ]
+        for make, key, right in checks:
+            known = writer.lookups.look_up(writer.state, "t", [key])
+            for wrong in {-1, 0, version, version + 1} - {right}:
+                with pytest.raises(BadKeyVersion) as error:
+                    writer.commit(make(wrong))
+                assert (error.value.expected, error.value.actual) == (wrong, right)
+            with pytest.raises(Unresolved) as unresolved:
+                writer.judge(make(right))
+            assert (unresolved.value.table, unresolved.value.keys) == ("t", (key,))
+            StateChange(writer.state, 0, 0, known).apply(make(right))
+        writer.judge(PutEntry("t", "k", b"newer"))  # who has no condition need not ask
+        with pytest.raises(BadKeyVersion):
+            writer.judge(CheckEntry("t", "k", version))
+        writer.judge(PutEntry("t", "k", None))
+        writer.judge(CheckEntry("t", "k", -1))
+        assert writer.entry("t", "k") is None
+
+
+def test_a_transaction_sees_its_own_entries() -> None:
+    writer = Writer()
+    (first, _) = writer.commit(PutEntry("t", "k", b"1", -1), PutEntry("t", "k", None, 1))
+    assert first == 1 and writer.entry("t", "k") is None
+    with pytest.raises(BadKeyVersion):
+        writer.commit(PutEntry("t", "k", b"1", -1), PutEntry("t", "k", b"2", -1))
+    assert writer.entry("t", "k") is None
+
+
+def test_what_is_put_or_removed_while_a_table_is_flushed_stays_so(tables_of_size: str) -> None:
+    writer = Writer()
+    writer.commit(*(PutEntry("t", key, b"old" * 20) for key in "abc"))
+    cycle = writer.cycle()
+    assert next(cycle) == "begun"
+    writer.commit(PutEntry("t", "a", b"new"), PutEntry("t", "b", None), PutEntry("t", "d", b"new"))
+    expected = {"a": b"new", "c": b"old" * 20, "d": b"new"}
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert list(cycle)[-1] == "ended"
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert {key for key, _ in writer.state.tables["t"].dirty(writer.state.sequence)} == {"a", "b", "d"}
+    writer.flush()
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    assert not writer.state.tables["t"].dirty(writer.state.sequence)
+    audit(writer.state)
+
+
+@pytest.mark.parametrize("merges", [0, 1, 2, 3])
+def test_a_tables_extents_are_merged(merges: int, tables_of_size: str) -> None:
+    writer = Writer()
+    for number in range(3):
+        writer.commit(PutEntry("t", f"k{number}", b"%d" % number * 30), PutEntry("t", "again", b"%d" % number))
+        for _ in writer.cycle():
+            pass
+    before = writer.state.tables["t"]
+    assert len(before.entries) == 3
+    writer.commit(PutEntry("t", "k3", b"3"), BeginCycle(4))
+    writer.commit(TablesFlushed(4, writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, merges)))
+    after = writer.state.tables["t"]
+    assert len(after.entries) == 3 - max(merges - 1, 0) + 1
+    replaced = {extent.source for _, extent in list(before.entries)[3 - merges :]}
+    kept = {extent.source for _, extent in (*after.entries, *after.pages)}
+    assert {name for name in writer.state.garbage if name in replaced} == replaced - kept
+    assert len(replaced - kept) == merges
+    expected = {f"k{number}": b"%d" % number * (30 if number < 3 else 1) for number in range(4)} | {"again": b"2"}
+    assert writer.contents(writer.state)[1] == {"t": expected}
+    audit(writer.state)
+    assert_equal(through_checkpoint(writer.state, 0), writer.state)
+
+
+def test_extents_that_are_not_those_that_were_merged_stay() -> None:
+    writer = Writer()
+    for number in range(2):
+        writer.commit(PutEntry("t", f"k{number}", b"v"))
+        writer.flush()
+    writer.commit(PutEntry("t", "k2", b"v"), BeginCycle(3))
+    (flushed,) = writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, 2)
+    at, (extent,) = flushed.merged_entries
+    before = writer.state
+    for merges in (
+        {"merged_entries": (at + 1, (extent,))},
+        {"merged_entries": (at, (extent._replace(length=extent.length - 1),))},
+        {"merged_pages": (at, (extent._replace(length=extent.length + 1),))},
+    ):
+        with pytest.raises(FlushOvertaken, match="not those that were merged"):
+            writer.commit(TablesFlushed(3, (flushed._replace(**merges),)))
+        assert writer.state is before
+    writer.commit(TablesFlushed(3, (flushed,)))

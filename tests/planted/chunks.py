@@ -1,0 +1,58 @@
+"""Breakages of the chunk layer: whose chunks are added to, what counts, what is collected (S2 to S4, G1)."""
+
+from tests.planted import Breakage
+
+BREAKAGES = [
+    Breakage(
+        name="a-merge-carries-damage-on",
+        file="chunkstore/segments/copying.py",
+        old="    if source.checksums and first_bad_block(",
+        new="    if not source.name and first_bad_block(",
+        tests=["tests/chunkstore/collection/test_optimiser.py::test_what_is_damaged_is_not_merged"],
+    ),
+    Breakage(
+        name="a-chunk-is-added-to-after-a-failure",
+        file="chunkstore/segments/storage.py",
+        old="        self._open_chunks.pop(segment, None)  # and remembered after the commit: after any failure a chunk is begun\n",
+        new="",
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/segments/test_segment_model.py"],
+    ),
+    Breakage(
+        name="an-overtaken-instance-goes-on",
+        file="chunkstore/segments/storage.py",
+        old="""        if record.owner_epoch > self.epoch:
+            raise StorageNotPrimary(segment, record.owner_epoch, self.epoch)
+        chunks = ChunkList(transaction, record)
+""",
+        new="        chunks = ChunkList(transaction, record)\n",
+        tests=["tests/chunkstore/segments/test_storage.py"],
+    ),
+    Breakage(
+        name="a-chunk-may-belong-to-two-segments",
+        file="chunkstore/segments/storage.py",
+        old="                if name in known or transaction.get(name) is not None:\n",
+        new="                if name in known:\n",
+        tests=["tests/chunkstore/segments/test_storage.py"],
+    ),
+    Breakage(
+        name="a-late-chunk-is-put-in-place",
+        file="chunkstore/segments/storage.py",
+        old="            if self.clock() >= new.deadline:\n",
+        new="            if new.deadline < 0:\n",
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_optimiser.py"],
+    ),
+    Breakage(
+        name="an-unsealed-segment-is-merged",
+        file="chunkstore/segments/storage.py",
+        old="            if not merged.status & RecordStatus.SEALED:\n",
+        new="            if merged.status is None:\n",
+        tests=["tests/chunkstore/segments/test_storage.py"],
+    ),
+    Breakage(
+        name="a-deleted-segment-is-not-queued",
+        file="chunkstore/segments/storage.py",
+        old="            self._let_go(transaction, segment, deleted)\n            transaction.commit()\n",
+        new="            transaction.put(deleted)\n            transaction.commit()\n",
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_garbage.py"],
+    ),
+]

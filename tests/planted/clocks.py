@@ -1,0 +1,157 @@
+"""Breakages of clocks (W13), of ages in folders (W7), and of what is durable in one (G3)."""
+
+from tests.planted import Breakage
+
+_CLOCKS = "tests/engine/containers/test_clocks.py::test_"
+_POWER = "tests/engine/containers/test_power.py::test_"
+_STREAMS = "tests/streams/test_clocks.py::test_"
+
+BREAKAGES = [
+    Breakage(
+        name="frames-believed-before-they-are-durable",
+        file="engine/logs/log.py",
+        old="self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)",
+        new="pass",
+        tests=[f"{_POWER}what_was_told_survives_a_power_failure"],
+    ),
+    Breakage(
+        name="frames-deleted-behind-a-boundary-that-is-not-durable",
+        file="engine/logs/truncation.py",
+        old="    store.sync(checkpoints_folder(container))  # their makers may have died before that\n",
+        new="",
+        tests=[f"{_POWER}frames_are_deleted_behind_durable_boundaries_only"],
+    ),
+    Breakage(
+        name="opened-at-a-checkpoint-that-is-not-durable",
+        file="engine/logs/checkpoints.py",
+        old="        store.sync(checkpoints_folder(container))  # what we append will hang on it (G3)\n",
+        new="",
+        tests=[f"{_POWER}what_hangs_on_a_recovered_log_survives"],
+    ),
+    Breakage(
+        name="root-used-before-its-description-is-durable",
+        file="engine/root.py",
+        old="            each.sync(SYSTEM)",
+        new="            pass",
+        tests=[f"{_POWER}a_root_that_somebody_used_survives_its_maker"],
+    ),
+    Breakage(
+        name="folders-that-others-made-not-synced",
+        file="chunkstore/backends/local.py",
+        old="        sync(parent)\n",
+        new="        if made:\n            sync(parent)\n",
+        tests=["tests/chunkstore/test_power.py::test_what_is_put_into_folders_of_others_survives"],
+    ),
+    Breakage(
+        name="a-folders-clock-is-trusted",
+        file="engine/logs/witness.py",
+        old="    if not store.host_clock or delay <= 0:",
+        new="    if True:",
+        tests=[f"{_CLOCKS}a_step_of_a_folders_clock_loses_no_acknowledged_append"],
+    ),
+    Breakage(
+        name="a-witness-dated-before-its-look",
+        file="engine/logs/witness.py",
+        old="Witness(boot, clock(), now)))",
+        new="Witness(boot, clock() - 1000.0, now)))",
+        tests=[f"{_CLOCKS}the_time_of_a_witness_is_that_after_the_look"],
+    ),
+    Breakage(
+        name="a-witness-always-replaced",
+        file="engine/logs/witness.py",
+        old="or ages[-1] > longest:",
+        new="or ages[-1] > 0:",
+        tests=[f"{_CLOCKS}who_looks_often_does_not_wait_for_ever"],
+    ),
+    Breakage(
+        name="a-new-witness-drives-the-old-one-out",
+        file="engine/logs/witness.py",
+        old="(*witnesses[-1:], Witness(",
+        new="(*witnesses[:0], Witness(",
+        tests=[f"{_CLOCKS}who_looks_after_another_finds_what_is_old_too"],
+    ),
+    Breakage(
+        name="clocks-not-compared",
+        file="engine/clocks.py",
+        old="        if abs(storage - own) > self._tolerance:",
+        new="        if abs(storage - own) > 1e9:",
+        tests=[f"{_CLOCKS}a_host_whose_clock_is_wrong_deletes_nothing_and_stops_nobody"],
+    ),
+    Breakage(
+        name="a-step-not-noticed",
+        file="engine/clocks.py",
+        old="            self._check_for_steps(storage, purpose)",
+        new="            pass",
+        tests=[f"{_CLOCKS}a_step_of_a_hosts_clock_is_noticed_and_believed_in_time"],
+    ),
+    Breakage(
+        name="the-storages-time-carried-on-from-before-its-answer",
+        file="engine/clocks.py",
+        old="            storage = self._store.clock()\n",
+        new="            since = self._steady()\n            storage = self._store.clock() + self._steady() - since\n",
+        tests=[f"{_CLOCKS}the_storages_time_is_never_ahead_of_it"],
+    ),
+    Breakage(
+        name="garbage-of-the-future-waits-for-it",
+        file="engine/writer/garbage.py",
+        old="    _date_again(source, now)\n",
+        new="",
+        tests=[f"{_CLOCKS}garbage_of_the_future_became_garbage_when_it_was_met"],
+    ),
+    Breakage(
+        name="garbage-dated-by-the-host",
+        file="engine/containers/container.py",
+        old="            now=self.storage_clock.known,",
+        new="            now=now,",
+        tests=[f"{_CLOCKS}garbage_of_a_host_that_is_behind_is_kept_for_the_delay"],
+    ),
+    Breakage(
+        name="retention-by-the-hosts-clock",
+        file="pravega_spark/streams/retention.py",
+        old='stream.container.storage_clock.agreed("the stream is not truncated")',
+        new="stream.container.storage_clock._own()",
+        tests=[f"{_STREAMS}retention_goes_on_as_if_a_wrong_clock_were_not_there"],
+    ),
+    Breakage(
+        name="retention-waits-for-a-cut-of-the-future",
+        file="pravega_spark/streams/retention.py",
+        old="age(last / 1000, moment / 1000, math.inf)",
+        new="age(last / 1000, moment / 1000, 0.0)",
+        tests=[f"{_STREAMS}retention_survives_cuts_that_were_recorded_in_the_future"],
+    ),
+    Breakage(
+        name="a-cut-of-the-future-dates-all-that-follow",
+        file="pravega_spark/streams/recorded_cuts.py",
+        old="if self.last_time is not None and not is_plausible(self.last_time / 1000, time_ms / 1000):",
+        new="if False:",
+        tests=[f"{_STREAMS}retention_survives_cuts_that_were_recorded_in_the_future"],
+    ),
+    Breakage(
+        name="cuts-recorded-anew-over-others",
+        file="pravega_spark/streams/recorded_cuts.py",
+        old="            unchanged,\n",
+        new="",
+        tests=[f"{_STREAMS}two_that_record_anew_at_a_time_do_it_once"],
+    ),
+    Breakage(
+        name="a-lease-by-the-hosts-clock",
+        file="pravega_spark/streams/transactions.py",
+        old="    return int(stream.container.storage_clock.now() * 1000)",
+        new="    return int(stream.container.storage_clock._own() * 1000)",
+        tests=[f"{_STREAMS}a_lease_ends_by_the_storages_clock"],
+    ),
+    Breakage(
+        name="an-epoch-of-the-future-stops-scaling",
+        file="pravega_spark/streams/scaling.py",
+        old="age(epoch.created / 1000, now / 1000, math.inf)",
+        new="age(epoch.created / 1000, now / 1000, 0.0)",
+        tests=[f"{_STREAMS}an_epoch_of_the_future_does_not_stop_scaling"],
+    ),
+    Breakage(
+        name="chunks-dated-by-the-task",
+        file="pravega_spark/source/sink.py",
+        old="creation_time(self._store.stat(self._uploads.names[0]).modified)",
+        new="creation_time(time.time())",
+        tests=["tests/source/test_slow_jobs.py::test_a_host_whose_clock_is_wrong_tells_the_age_of_its_chunks"],
+    ),
+]

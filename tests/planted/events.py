@@ -1,0 +1,76 @@
+"""Breakages of events and streams: framing, hashes, cuts, the index, and reading between cuts."""
+
+from tests.planted import Breakage
+
+BREAKAGES = [
+    Breakage(
+        name="an-event-may-run-over-the-end",
+        file="pravega_spark/streams/events.py",
+        old="        if place + HEADER_SIZE + length > limit:\n",
+        new="        if length > limit:\n",
+        tests=["tests/streams/test_events.py"],
+    ),
+    Breakage(
+        name="many-lanes-do-not-check-types",
+        file="pravega_spark/streams/events.py",
+        old="if least < 0 or header.max() > _MAX_INT32:",
+        new="if least < 0:",
+        tests=["tests/streams/test_events.py"],
+    ),
+    Breakage(
+        name="events-of-a-segment-lose-their-order",
+        file="pravega_spark/streams/events.py",
+        old='order = np.argsort(segments, kind="stable")',
+        new='order = np.argsort(segments, kind="stable")[::-1]',
+        tests=["tests/streams/test_events.py"],
+    ),
+    Breakage(
+        name="equal-cuts-have-different-texts",
+        file="pravega_spark/streams/cuts.py",
+        old="MappingProxyType(dict(sorted(self.positions.items()))))",
+        new="MappingProxyType(dict(self.positions)))",
+        tests=["tests/streams/test_cuts.py"],
+    ),
+    Breakage(
+        name="a-segment-may-be-in-a-cut-twice",
+        file="pravega_spark/streams/cuts.py",
+        old="    if len(positions) != len(pairs):\n",
+        new="    if len(positions) > len(pairs):\n",
+        tests=["tests/streams/test_cuts.py"],
+    ),
+    Breakage(
+        name="successors-are-those-of-the-same-epoch",
+        file="pravega_spark/streams/epochs.py",
+        old="        following = self._last_epochs[number] + 1 - self._first\n",
+        new="        following = self._last_epochs[number] - self._first\n",
+        tests=["tests/streams/test_epochs.py"],
+    ),
+    Breakage(
+        name="a-truncation-may-go-back",
+        file="pravega_spark/streams/changes.py",
+        old="if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:",
+        new="if history.gone(cut.positions):",
+        tests=["tests/streams/test_scaling.py", "tests/streams/test_stream.py"],
+    ),
+    Breakage(
+        name="a-truncation-leaves-the-index",
+        file="pravega_spark/streams/changes.py",
+        old="    return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]\n",
+        new="    return [TruncateSegment(name, offset + 0 * records)]\n",
+        tests=["tests/streams/test_scaling.py", "tests/streams/test_stream.py"],
+    ),
+    Breakage(
+        name="a-scale-does-not-look-at-the-epoch",
+        file="pravega_spark/streams/changes.py",
+        old="    if expected_epoch not in (None, record.current.epoch):\n",
+        new="    if expected_epoch == -1:\n",
+        tests=["tests/streams/test_scaling.py"],
+    ),
+    Breakage(
+        name="data-loss-goes-by-unsaid",
+        file="pravega_spark/streams/scan.py",
+        old="        if head > part.start and self._fail_on_data_loss:\n",
+        new="        if head < 0:\n",
+        tests=["tests/spark/test_data_loss.py"],
+    ),
+]

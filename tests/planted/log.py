@@ -1,0 +1,100 @@
+"""Breakages of the write-ahead log: who believes what, when, and in which order (W1 to W9)."""
+
+from tests.planted import Breakage
+
+BREAKAGES = [
+    Breakage(
+        name="any-higher-epoch-follows",
+        file="engine/logs/frames.py",
+        old="return self.position.epoch == head.epoch + step",
+        new="return self.position.epoch >= head.epoch",
+        tests=["tests/engine/logs/test_frames.py::test_succession"],
+    ),
+    Breakage(
+        name="the-predecessor-is-not-compared",
+        file="engine/logs/frames.py",
+        old="if self.kind is Kind.ASK or self.predecessor[:2] != head[:2]:",
+        new="if self.kind is Kind.ASK:",
+        tests=["tests/engine/logs/test_frames.py::test_succession"],
+    ),
+    Breakage(
+        name="a-frame-is-valid-anywhere",
+        file="engine/logs/frames.py",
+        old="if number != container or own != address:",
+        new="if number < 0:",
+        tests=["tests/engine/logs/test_frames.py::test_a_frame_is_valid_at_its_own_place_only"],
+    ),
+    Breakage(
+        name="metadata-of-a-frame-is-not-checked",
+        file="engine/logs/frames.py",
+        old="if len(meta) != end - HEADER or crc32c(meta) != meta_crc:",
+        new="if len(meta) != end - HEADER:",
+        tests=["tests/engine/logs/test_frames.py"],
+    ),
+    Breakage(
+        name="a-proof-counts-from-the-answer",
+        file="engine/logs/log.py",
+        old="self._proof = max(self._proof, flight.sent)",
+        new="self._proof = self._clock()",
+        tests=["tests/engine/logs/test_log.py::test_a_proof_counts_from_before_its_request"],
+    ),
+    Breakage(
+        name="a-miss-counts-from-the-answer",
+        file="engine/logs/log.py",
+        old="self._proof = max(self._proof, sent)",
+        new="self._proof = self._clock()",
+        tests=["tests/engine/logs/test_log.py::test_a_miss_counts_from_before_its_request"],
+    ),
+    Breakage(
+        name="a-sleeper-believes-what-it-created",
+        file="engine/logs/log.py",
+        old="            self._trust(flight.position.address)  #",
+        new="            pass  #",
+        tests=["tests/engine/logs/test_log.py::test_a_create_at_a_deleted_address_is_not_acknowledged"],
+    ),
+    Breakage(
+        name="a-sleeper-believes-what-it-reads",
+        file="engine/logs/log.py",
+        old="            self._trust(self.next)\n",
+        new="",
+        tests=["tests/engine/logs/test_log.py", "tests/engine/logs/test_log_stall.py"],
+    ),
+    Breakage(
+        name="who-lost-a-frame-goes-on-as-the-same-writer",
+        file="engine/logs/log.py",
+        old="        if any(error is not None for error in errors):",
+        new="        if not errors:",
+        tests=["tests/engine/logs/test_log.py::test_a_frame_that_never_landed_gives_no_life_to_those_behind_it"],
+    ),
+    Breakage(
+        name="any-repair-passes-over-damage",
+        file="engine/logs/log.py",
+        old="                and frame.follows(self.head)\n",
+        new="",
+        tests=["tests/engine/logs/test_log.py::test_only_the_right_repair_passes_over_damage"],
+    ),
+    Breakage(
+        name="damage-is-skipped",
+        file="engine/logs/log.py",
+        old="self.next = self._repaired(frame)",
+        new="self.next = frame.address + 1",
+        tests=["tests/engine/logs/test_log.py", "tests/engine/admin/test_corruption.py"],
+    ),
+    Breakage(
+        name="nobody-gives-way",
+        file="engine/logs/log.py",
+        old="        if self._askers:\n            deadline",
+        new="        if self.head.address < -9:\n            deadline",
+        tests=["tests/engine/logs/test_log_fairness.py::test_the_following_address_is_left_to_the_asker"],
+    ),
+    Breakage(
+        name="frames-needed-by-segments-are-deleted",
+        file="engine/logs/truncation.py",
+        old="limit = boundary if needed is None else min(boundary, needed)",
+        new="limit = boundary",
+        tests=[
+            "tests/engine/logs/test_log_stall.py",
+            "tests/engine/containers/test_flushes.py",
+        ],
+    ),
+]

@@ -1,0 +1,192 @@
+"""Breakages of what callers hear: look-ups, refusals, outcomes, and handles on both sides of a fork."""
+
+from tests.planted import Breakage
+
+_OUTCOMES = "tests/engine/logs/test_outcomes.py::"
+_FORKS = "tests/client/test_forks.py::"
+
+BREAKAGES = [
+    Breakage(
+        name="loaded-attributes-not-judged",
+        file="engine/state/changes/attributes.py",
+        old="for key, value in missing.items() if draft.judging else ():",
+        new="for key, value in ():",
+        tests=["tests/engine/state/test_attributes.py::test_a_stale_attribute_is_not_loaded"],
+    ),
+    Breakage(
+        name="looked-up-under-another-root",
+        file="engine/state/state.py",
+        old="if found is None or found.root != table.layout.root:",
+        new="if found is None:",
+        tests=["tests/engine/state/test_attributes.py::test_a_stale_attribute_is_not_loaded"],
+    ),
+    Breakage(
+        name="look-ups-kept-when-queued-again",
+        file="engine/logs/processor.py",
+        old="            pending.known = {}\n",
+        new="",
+        tests=[_OUTCOMES + "test_what_was_looked_up_is_forgotten_when_its_operation_is_queued_again"],
+    ),
+    Breakage(
+        name="refusal-told-while-frames-fly",
+        file="engine/logs/processor.py",
+        old="        if self.log.flights:\n            self.log.flights[-1].body.rejected.extend(proven)\n        else:\n"
+        "            self._tell_refusals(proven)\n",
+        new="        self._tell_refusals(proven)\n",
+        tests=[_OUTCOMES + "test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against"],
+    ),
+    Breakage(
+        name="refusal-by-a-state-older-than-the-call",
+        file="engine/logs/processor.py",
+        old="for pending, error in rejected if pending.number <= self._proven]",
+        new="for pending, error in rejected]",
+        tests=[
+            _OUTCOMES + "test_a_refusal_is_not_older_than_the_call",
+            _OUTCOMES + "test_histories_with_refusals_are_linearizable",
+        ],
+    ),
+    Breakage(
+        name="refusals-not-read-after-for",
+        file="engine/logs/processor.py",
+        old="        if doubtful:\n            self._behind = True\n",
+        new="        if doubtful:\n            self._proven = self._queue.newest\n",
+        tests=[_OUTCOMES + "test_a_refusal_is_not_older_than_the_call"],
+    ),
+    Breakage(
+        name="read-refused-by-an-old-state",
+        file="engine/reading/segment_store.py",
+        old="if known is None or not known.start_offset <= start <= end <= known.length:",
+        new="if known is None or end > known.length:",
+        tests=[_OUTCOMES + "test_a_read_is_refused_by_no_older_state_either"],
+    ),
+    Breakage(
+        name="call-back-failure-taken-for-the-operations",
+        file="engine/logs/processor.py",
+        old="self._guarded(self._committed, flight.position, body.after, body.checkpoint)",
+        new="self._committed(flight.position, body.after, body.checkpoint)",
+        tests=[_OUTCOMES + "test_a_call_back_that_fails_is_not_taken_for_the_operations_failure"],
+    ),
+    Breakage(
+        name="queued-before-there-is-a-thread",
+        file="engine/logs/processor.py",
+        old="            if self._threaded and self._thread is None:\n",
+        new="            self._queue.put(pending)\n            if self._threaded and self._thread is None:\n",
+        tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
+    ),
+    Breakage(
+        name="executor-failure-taken-for-the-frames",
+        file="engine/logs/log.py",
+        old="            flight.future = InlineExecutor().submit(self._put, address, data)\n",
+        new="            raise\n",
+        tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
+    ),
+    Breakage(
+        name="frames-in-flight-fail-with-a-read",
+        file="engine/logs/processor.py",
+        old="        while self.log.flights:\n            with contextlib.suppress(StorageError):",
+        new="        for flight in self.log.renew():\n            self._tell_all(self._of(flight), error)\n"
+        "        while self.log.flights:\n            with contextlib.suppress(StorageError):",
+        tests=[_OUTCOMES + "test_what_is_live_is_told_although_reading_on_fails"],
+    ),
+    Breakage(
+        name="frames-in-flight-given-up-on-failure",
+        file="engine/logs/processor.py",
+        old="            void = self._land()\n",
+        new="            void: set[Pending] = set()\n",
+        tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
+    ),
+    Breakage(
+        name="settled-and-forgotten-before-it-is-told",
+        file="engine/logs/processor.py",
+        old="            flight = self._settled[0]\n",
+        new="            flight = self._settled.popleft()\n",
+        tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
+    ),
+    Breakage(
+        name="queued-before-it-is-sure",
+        file="engine/logs/processor.py",
+        old="            self._queue.put(pending)\n            if leaves:\n",
+        new="            self._queue.put(pending)\n            if len(self._queue) == 1 or leaves:\n",
+        tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
+    ),
+    Breakage(
+        name="frame-under-way-forgotten",
+        file="engine/logs/log.py",
+        old="        self.flights.append(flight)  # first: what is under way is never forgotten\n"
+        "        self._start(flight)\n",
+        new="        self._start(flight)\n        self.flights.append(flight)\n",
+        tests=[_OUTCOMES + "test_a_frame_is_known_before_its_request_leaves"],
+    ),
+    Breakage(
+        name="unknown-outcome-taken-for-success",
+        file="engine/logs/processor.py",
+        old="            self._tell_unknown(self.log.renew(), error)\n",
+        new="            self._settled.extend(self.log.renew())\n",
+        tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
+    ),
+    Breakage(
+        name="unknown-outcome-taken-for-failure",
+        file="engine/logs/processor.py",
+        old="        error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))\n",
+        new="        error = StorageError(str(cause))\n",
+        tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
+    ),
+    Breakage(
+        name="failing-put-taken-for-no-put",
+        file="engine/logs/log.py",
+        old="                passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)\n",
+        new="                passing = isinstance(error, PutUnknown | StorageUnavailable)\n",
+        tests=[_OUTCOMES + "test_a_put_that_fails_for_no_declared_reason_is_settled"],
+    ),
+    Breakage(
+        name="log-sends-in-a-fork",
+        file="engine/logs/log.py",
+        old="        self._owner.check()  # two processes",
+        new="        # two processes",
+        tests=[
+            "tests/engine/containers/test_forks.py::test_a_container_refuses_in_a_fork_and_goes_on_where_it_was_made"
+        ],
+    ),
+    Breakage(
+        name="containers-kept-in-a-fork",
+        file="engine/root.py",
+        old="manager = self._managers.get(this_process())",
+        new="manager = next(iter(self._managers.values()))",
+        tests=["tests/engine/containers/test_forks.py::test_a_root_opens_its_containers_anew_as_another_writer"],
+    ),
+    Breakage(
+        name="container-closed-in-a-fork",
+        file="engine/containers/container.py",
+        old="        if not self.log.owner.here:\n            return\n",
+        new="",
+        tests=["tests/engine/containers/test_forks.py::test_closing_a_container_in_a_fork_changes_nothing"],
+    ),
+    Breakage(
+        name="event-writer-takes-events-in-a-fork",
+        file="pravega_spark/client/writer.py",
+        old="        self._owner.check()\n        framed = framed_event(event)\n",
+        new="        framed = framed_event(event)\n",
+        tests=[_FORKS + "test_an_event_writer_refuses_in_a_fork"],
+    ),
+    Breakage(
+        name="transaction-ended-in-a-fork",
+        file="pravega_spark/client/transaction.py",
+        old="        if self._ended or not self._owner.here:",
+        new="        if self._ended:",
+        tests=[_FORKS + "test_what_a_fork_lets_go_of_is_written_once_by_the_process_that_has_it"],
+    ),
+    Breakage(
+        name="byte-stream-flushed-in-a-fork",
+        file="pravega_spark/client/bytes.py",
+        old="        if not self._owner.here:\n            return\n",
+        new="",
+        tests=[_FORKS + "test_what_a_fork_lets_go_of_is_written_once_by_the_process_that_has_it"],
+    ),
+    Breakage(
+        name="large-event-aborted-in-a-fork",
+        file="pravega_spark/client/large_events/large_event.py",
+        old="        if not self._owner.here:\n            return\n",
+        new="",
+        tests=[_FORKS + "test_what_a_fork_lets_go_of_is_written_once_by_the_process_that_has_it"],
+    ),
+]

@@ -1,0 +1,58 @@
+"""Breakages of reading: from a segment's offsets to checked bytes (S1), and the reads' waiting and throttling."""
+
+from tests.planted import Breakage
+
+BREAKAGES = [
+    Breakage(
+        name="checksums-of-blocks-are-not-compared",
+        file="engine/storage/reads.py",
+        old="if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):",
+        new="if len(data) != last - first:",
+        tests=["tests/engine/admin/test_corruption.py"],
+    ),
+    Breakage(
+        name="what-is-truncated-is-read",
+        file="engine/storage/reads.py",
+        old="    if start < segment.start_offset:\n",
+        new="    if start < 0:\n",
+        tests=[
+            "tests/engine/containers/test_container.py",
+            "tests/engine/containers/test_moved_objects.py",
+            "tests/engine/writer/test_data_flows.py",
+        ],
+    ),
+    Breakage(
+        name="what-moved-is-not-looked-up-again",
+        file="engine/reading/segment_store.py",
+        old="                self._log.refresh()\n                if self.plan(segment, start, end) == pieces:\n",
+        new="                if self.plan(segment, start, end) == pieces:\n",
+        tests=[
+            "tests/engine/containers/test_moved_objects.py",
+            "tests/engine/containers/test_container_model.py",
+        ],
+    ),
+    Breakage(
+        name="a-read-at-the-end-of-a-sealed-segment-waits",
+        file="engine/reading/read_index.py",
+        old="                if found.sealed:\n",
+        new="                if found is None:\n",
+        tests=[
+            "tests/engine/writer/test_data_flows.py",
+            "tests/engine/containers/test_container.py",
+        ],
+    ),
+    Breakage(
+        name="a-backlog-holds-nobody-back",
+        file="engine/logs/throttle.py",
+        old="            if fill <= 1:\n                self.outstanding += size\n            return fill",
+        new="            self.outstanding += size\n            return min(fill, 1.0)",
+        tests=["tests/engine/logs/test_throttle.py"],
+    ),
+    Breakage(
+        name="the-cache-keeps-everything",
+        file="engine/storage/cache.py",
+        old="            while self.used > self.size:\n",
+        new="            while self.used < 0:\n",
+        tests=["tests/engine/storage/test_cache.py"],
+    ),
+]

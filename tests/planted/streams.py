@@ -1,0 +1,231 @@
+"""Breakages of streams: named writers, unknown outcomes, transactions, policies, retention."""
+
+from tests.planted import Breakage
+
+_DOUBT = "tests/streams/test_doubt.py"
+_NAMED = "tests/streams/test_named.py"
+_TRANSACTIONS = "tests/streams/test_transactions.py"
+_SINK = "tests/source/test_sink.py"
+_POLICIES = "tests/streams/test_policies.py"
+
+BREAKAGES = [
+    Breakage(
+        name="unknown-named-write-is-success",
+        file="pravega_spark/streams/stream.py",
+        old="                doubt.again(error)  # with a name",
+        new="                return True  # with a name",
+        tests=[f"{_DOUBT}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
+    ),
+    Breakage(
+        name="unknown-batch-is-success",
+        file="pravega_spark/streams/stream.py",
+        old="                doubt.again(error)  # with a name",
+        new="                return True  # with a name",
+        tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
+    ),
+    Breakage(
+        name="unknown-for-ever",
+        file="pravega_spark/streams/doubt.py",
+        old="elif now - self._since >= TIMEOUTS * self._container.settings.timeout:",
+        new="elif now < self._since:",
+        tests=[f"{_DOUBT}::test_a_named_write_is_not_tried_for_ever"],
+    ),
+    Breakage(
+        name="unknown-once-is-enough",
+        file="pravega_spark/streams/doubt.py",
+        old="            self._since = now\n        elif",
+        new="            self._since = now\n        if",
+        tests=[_DOUBT],
+    ),
+    Breakage(
+        name="unknown-transaction-end-is-success",
+        file="pravega_spark/streams/transactions.py",
+        old="            except OutcomeUnknown as error:\n                doubt.again(error)",
+        new="            except OutcomeUnknown:\n                return",
+        tests=[f"{_DOUBT}::test_a_transaction_whose_end_is_unknown_ends_once"],
+    ),
+    Breakage(
+        name="unknown-part-of-an-upload-is-success",
+        file="pravega_spark/streams/uploads.py",
+        old="""                self.stream.container.commit([submitted])
+                return
+            except OutcomeUnknown as error:
+                doubt.again(error)""",
+        new="""                self.stream.container.commit([submitted])
+                return
+            except OutcomeUnknown:
+                return""",
+        tests=[f"{_DOUBT}::test_an_upload_is_not_tried_for_ever"],
+    ),
+    Breakage(
+        name="unknown-group-state-is-success",
+        file="pravega_spark/client/groups/entry.py",
+        old="            doubt.again(error)\n            return False",
+        new="            return True",
+        tests=[f"{_DOUBT}::test_a_reader_group_goes_on"],
+    ),
+    Breakage(
+        name="expire-takes-any-version",
+        file="pravega_spark/streams/transactions.py",
+        old="            self.stream.container.commit(self._abort(record))",
+        new="            self.abort()",
+        tests=[f"{_TRANSACTIONS}::test_what_is_pinged_or_committed_while_it_is_judged_stays"],
+    ),
+    Breakage(
+        name="transaction-commits-whatever-the-stream-is",
+        file="pravega_spark/streams/transactions.py",
+        old="            *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),",
+        new="            *before,",
+        tests=[f"{_TRANSACTIONS}::test_a_commit_is_routed_again_when_the_stream_is_scaled_meanwhile"],
+    ),
+    Breakage(
+        name="transaction-lives-for-ever",
+        file="pravega_spark/streams/transactions.py",
+        old="        return min(self.changed + self.lease, self.created + self.longest)",
+        new="        return self.changed + self.lease",
+        tests=[f"{_TRANSACTIONS}::test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day"],
+    ),
+    Breakage(
+        name="ping-beyond-the-longest-life",
+        file="pravega_spark/streams/transactions.py",
+        old="            if now + length > record.created + record.longest:",
+        new="            if now > record.created + record.longest:",
+        tests=[f"{_TRANSACTIONS}::test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day"],
+    ),
+    Breakage(
+        name="other-data-told-as-a-replay",
+        file="pravega_spark/streams/named.py",
+        old="        if found == (self.number, self.digest):",
+        new="        if found.number == self.number:",
+        tests=[_NAMED],
+    ),
+    Breakage(
+        name="older-number-told-as-a-replay",
+        file="pravega_spark/streams/named.py",
+        old="        if found == (self.number, self.digest):",
+        new="        if found.number > self.number or found == (self.number, self.digest):",
+        tests=[f"{_NAMED}::test_a_checkpoint_that_was_rolled_back"],
+    ),
+    Breakage(
+        name="other-data-written-without-condition",
+        file="pravega_spark/streams/named.py",
+        old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found)",
+        new="        return self._update(UpdateKind.REPLACE, found)",
+        tests=[f"{_NAMED}::test_what_is_written_all_the_same_is_there_once"],
+    ),
+    Breakage(
+        name="number-kept-without-its-digest",
+        file="pravega_spark/streams/named.py",
+        old="        return [UpdateAttributes(self._segment, tuple(updates))]",
+        new="        return [UpdateAttributes(self._segment, tuple(updates)[:1])]",
+        tests=[_NAMED],
+    ),
+    Breakage(
+        name="number-in-an-append-of-its-own",
+        file="pravega_spark/streams/stream.py",
+        old="        operations = [*remembering, *self.operations(parts)]\n        while True:",
+        new="        operations = self.operations(parts)\n"
+        "        if remembering and self.exists():\n"
+        "            self.container.commit(remembering)\n"
+        "        while True:",
+        tests=[f"{_NAMED}::test_a_crash_at_every_request_of_a_named_write"],
+    ),
+    Breakage(
+        name="rerouted-write-forgotten",
+        file="pravega_spark/streams/stream.py",
+        old="                operations = [*remembering, *self._rerouted(parts, planned)]",
+        new="                operations = self._rerouted(parts, planned)",
+        tests=[f"{_NAMED}::test_what_was_planned_before_a_scale_is_remembered_too"],
+    ),
+    Breakage(
+        name="digest-of-figures-only",
+        file="pravega_spark/streams/digests.py",
+        old="        total += int(hashes.sum())",
+        new="        total += 0 * int(hashes.sum())",
+        tests=[_NAMED],
+    ),
+    Breakage(
+        name="digest-by-order",
+        file="pravega_spark/streams/digests.py",
+        old="        total += int(hashes.sum())",
+        new="        total += int((hashes * np.arange(len(hashes), dtype=np.uint64)).sum())",
+        tests=[f"{_NAMED}::test_a_digest_does_not_depend_on_order_tasks_and_segments"],
+    ),
+    Breakage(
+        name="large-events-without-digest",
+        file="pravega_spark/source/sink.py",
+        old="            self.digest = Digest.total([self.digest, Digest.of_large(extents)])",
+        new="            self.digest = Digest.total([self.digest, Digest(1, len(payload), hash(self._uploads.names[-1]))])",
+        tests=[f"{_SINK}::test_the_same_rows_in_other_tasks_and_another_order_are_a_replay"],
+    ),
+    Breakage(
+        name="one-name-for-all-batches",
+        file="pravega_spark/source/sink.py",
+        old="        if options.txn_app_id is not None:\n            raise ValueError(",
+        new="        if options.txn_version == -1:\n            raise ValueError(",
+        tests=[f"{_SINK}::test_one_batch_cannot_be_named_for_a_whole_query"],
+    ),
+    Breakage(
+        name="changed-replays-always-skipped",
+        file="pravega_spark/source/sink.py",
+        old="        policy = self._options.on_changed_replay",
+        new='        policy: OnChangedReplay = "skip"',
+        tests=[f"{_SINK}::test_what_is_done_with_other_rows_is_an_option"],
+    ),
+    Breakage(
+        name="micro-batch-past-a-scale",
+        file="pravega_spark/source/micro_batch.py",
+        old="        reached = snapshot.up_to_scale(begin, tail)",
+        new="        reached = tail",
+        tests=["tests/source/test_batches.py::test_a_batch_ends_where_the_stream_was_scaled"],
+    ),
+    Breakage(
+        name="target-rate-of-zero",
+        file="pravega_spark/streams/stream_record.py",
+        old="        least, most = (1, _MAX_INT32) if self.kind",
+        new="        least, most = (0, _MAX_INT32) if self.kind",
+        tests=[f"{_POLICIES}::test_scaling_policies_that_make_no_sense"],
+    ),
+    Breakage(
+        name="any-number-of-tags",
+        file="pravega_spark/streams/stream_record.py",
+        old="    if len(tags) > MAX_TAGS:",
+        new="    if len(tags) < 0:",
+        tests=[f"{_POLICIES}::test_tags"],
+    ),
+    Breakage(
+        name="upkeep-stops-a-writer",
+        file="pravega_spark/streams/upkeep.py",
+        old="    except Exception:",
+        new="    except KeyError:",
+        tests=[f"{_POLICIES}::test_what_upkeep_meets_does_not_stop_a_writer"],
+    ),
+    Breakage(
+        name="one-stream-stops-a-job",
+        file="pravega_spark/jobs/work.py",
+        old="    except Exception as error:",
+        new="    except KeyError as error:",
+        tests=[f"{_POLICIES}::test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others"],
+    ),
+    Breakage(
+        name="writer-dies-silently",
+        file="pravega_spark/client/writer.py",
+        old="        except BaseException as error:  # whatever ends this thread",
+        new="        except Exception as error:  # whatever ends this thread",
+        tests=[f"{_POLICIES}::test_whatever_ends_the_thread_of_a_writer_is_told"],
+    ),
+    Breakage(
+        name="retention-needs-a-recorded-cut",
+        file="pravega_spark/streams/retention.py",
+        old="        if slowest is not None and self._by_size:",
+        new="        if slowest is not None and self._by_size and least is not None:",
+        tests=["tests/streams/test_retention.py"],
+    ),
+    Breakage(
+        name="sealed-segment-changes-its-attributes",
+        file="engine/state/changes/attributes.py",
+        old="    if segment.sealed and not all(is_core(update.attribute) for update in op.updates):",
+        new="    if segment.sealed and not op.updates:",
+        tests=["tests/engine/state/test_attributes.py::test_of_a_sealed_segment_only_core_attributes_are_updated"],
+    ),
+]
