@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,14 +161,14 @@ def copy_with_a_kill() -> None:
         time.sleep(0.1)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    say(f"   killed it with SIGKILL when {count_events(COPY)} events were in the second stream; starting it again ...")
+    say(f"   killed it with SIGKILL with {count_events(COPY)} events in the second stream; restarting it ...")
     finish("copy-rest")
 
 
 def main() -> None:
     begun = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
-    say(f"All of this demo lies in {FOLDER}; each run makes it anew.\n")
+    say(f"The demo keeps all its data in {FOLDER} and starts from scratch in each run.\n")
     say("1. Spark runs a few queries with its event log switched on ...")
     finish("queries")
     folder = FOLDER / "eventlog"
@@ -190,16 +190,16 @@ def main() -> None:
         first, second = (read(spark, stream).select("event") for stream in (LOG, COPY))
         copied, differing = second.count(), first.exceptAll(second).count() + second.exceptAll(first).count()
     say(f"   lines in the log: {lines}, events in the first stream: {found}, in the second: {copied}")
-    say(f"   events that are in one stream only: {differing}\n")
+    say(f"   events in one stream only: {differing}\n")
     if not lines == found == copied or differing:
         raise SystemExit("The counts do not agree.")
-    say(f"Every line is there exactly once. It took {time.monotonic() - begun:.0f} s.")
+    say(f"Every line was copied exactly once. It took {time.monotonic() - begun:.0f} s.")
 
 
 if __name__ == "__main__":
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    steps = {
+    steps: dict[str, Callable[[], object]] = {
         "queries": run_queries,
         "copy": lambda: copy(until_done=False),
         "copy-rest": lambda: copy(until_done=True),

@@ -18,7 +18,7 @@ class ScopeNotFound(StreamError):
 
 
 class ScopeNotEmpty(StreamError):
-    """The scope still holds streams or reader groups. groups: the names of the latter."""
+    """The scope still has streams or reader groups. groups: the names of its reader groups."""
 
     def __init__(self, scope: str, groups: Sequence[str] = ()) -> None:
         more = f" and {len(groups) - 10} more" if len(groups) > 10 else ""
@@ -41,7 +41,7 @@ class StreamNotFound(StreamError):
 
 
 class StreamSealed(StreamError):
-    """The stream is sealed: it can be read, but takes no more events."""
+    """The stream is sealed: it can be read, but not written."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"Stream is sealed: {stream}. It can be read and deleted, not written, scaled or truncated.")
@@ -54,12 +54,38 @@ class StreamNotSealed(StreamError):
         super().__init__(f"Stream is not sealed: {stream}. Seal it first, then delete it.")
 
 
+class ReplayChanged(StreamError):
+    """A named writer wrote this number before, with other data. Nothing was written.
+
+    number, given: the rejected write and its digest. remembered, there: the writer's last write and its digest.
+    """
+
+    def __init__(self, stream: str, writer: str, number: int, given: str, remembered: int, there: str) -> None:
+        last = "with" if remembered == number else f"and its last one, write {remembered}, had"
+        super().__init__(
+            f"Stream {stream}: write {number} of {writer!r} was committed before, {last} {there}, and is repeated with "
+            f"{given}. If the query is not deterministic, the committed data counts and nothing is missing. If the "
+            "query's checkpoint was rolled back, or its offsets were deleted while its id was kept, the new data is "
+            "missing in the stream: start the query with a new checkpoint to write it."
+        )
+        self.stream = stream
+        self.writer = writer
+        self.number = number
+        self.given = given
+        self.remembered = remembered
+        self.there = there
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.writer, self.number, self.given, self.remembered, self.there)
+
+
 class TransactionNotFound(StreamError):
-    """There is no such transaction: it never was, or it ended so long ago that it was forgotten."""
+    """The transaction does not exist: it was never begun, or it ended too long ago to be known."""
 
     def __init__(self, stream: str, transaction: uuid.UUID) -> None:
         super().__init__(
-            f"Stream {stream} has no transaction {transaction}: it was never begun, or ended long ago. Begin another."
+            f"Stream {stream} has no transaction {transaction}: it was never begun, or ended too long ago. Begin a new "
+            "one."
         )
         self.stream = stream
         self.transaction = transaction
@@ -69,11 +95,11 @@ class TransactionNotFound(StreamError):
 
 
 class TransactionClosed(StreamError):
-    """The transaction takes nothing more. status: "committed" or "aborted"."""
+    """The transaction has ended. status: "committed" or "aborted"."""
 
     def __init__(self, stream: str, transaction: uuid.UUID, status: str) -> None:
-        why = "" if status == "committed" else ", by its writer or because nobody pinged it in time"
-        super().__init__(f"Transaction {transaction} of stream {stream} was {status}{why}. Begin another one.")
+        why = "" if status == "committed" else ", by its writer or because its lease expired"
+        super().__init__(f"Transaction {transaction} of stream {stream} was {status}{why}. Begin a new one.")
         self.stream = stream
         self.transaction = transaction
         self.status = status
@@ -82,8 +108,25 @@ class TransactionClosed(StreamError):
         return type(self), (self.stream, self.transaction, self.status)
 
 
+class TransactionTooLong(StreamError):
+    """A ping would keep the transaction open for too long. longest, left: seconds in total, and from now."""
+
+    def __init__(self, stream: str, transaction: uuid.UUID, longest: float, left: float) -> None:
+        super().__init__(
+            f"Transaction {transaction} of stream {stream} may be open for {longest:g} seconds in total, and has "
+            f"{left:g} seconds left, less than the lease. Commit it in time, or ping it with a shorter lease."
+        )
+        self.stream = stream
+        self.transaction = transaction
+        self.longest = longest
+        self.left = left
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.transaction, self.longest, self.left)
+
+
 class LargeEventError(StreamError):
-    """Base of what goes wrong with a large event that is being written. `details` are put into the class's problem."""
+    """Base of the errors of writing a large event. `details` fill the class's `problem`."""
 
     problem = "{0}"
 
@@ -97,53 +140,85 @@ class LargeEventError(StreamError):
 
 
 class EventTooLong(LargeEventError, ValueError):
-    """More was written to a large event than one may have: so many bytes, and the limit. It was aborted."""
+    """A large event exceeds its limit, and was aborted. Details: its bytes, the limit."""
 
-    problem = "with {0} bytes it would exceed the limit of {1} bytes. It was aborted: split it"
+    problem = "{0} bytes exceed the limit of {1} bytes. It was aborted: split the event"
 
 
 class EventClosed(LargeEventError, ValueError):
-    """The large event takes nothing more: how it ended."""
+    """The large event has ended. Detail: how, "committed" or "aborted"."""
 
-    problem = "it was {0} before. Begin another one"
+    problem = "it was {0} before. Begin a new one"
 
 
 class EventExists(LargeEventError):
     """An event with this name was committed before."""
 
-    problem = "the event {0!r} is in the stream already and is not written twice. Give another event another name"
+    problem = "the event {0!r} was committed before and is not written twice. Use another name for another event"
 
 
 class EventTaken(LargeEventError):
-    """Another process goes on with the upload of this name, so that this one must not."""
+    """Another process took over the upload of this name, so this one must not continue."""
 
-    problem = "another process has begun or aborted the event {0!r} meanwhile. Nothing of it is written here any more"
+    problem = "another process has taken over or aborted the event {0!r}. This process writes nothing more of it"
 
 
 class EventExpired(LargeEventError):
-    """What was uploaded is deleted, and why."""
+    """The upload was deleted. Detail: why."""
 
-    problem = "{0}, so that what was uploaded is deleted. Begin it again"
+    problem = "{0}, so its upload was deleted. Begin it again"
 
 
 class EventSegmentSealed(LargeEventError):
-    """The segment of the event, which is named, was sealed by a scale. Nothing was committed, and nothing is lost."""
+    """The segment of the event was sealed by scaling. Nothing was committed, nothing is lost. Detail: the segment."""
 
     problem = (
-        "its segment {0} was sealed, as the stream was scaled. Nothing is lost: commit(move=True) lets it into the "
-        "segment that has its key now, without uploading it again; or abort it and begin another one"
+        "its segment {0} was sealed because the stream was scaled. Nothing is lost: commit(move=True) commits it to "
+        "the segment that owns its key now, without a new upload; or abort it and begin a new one"
     )
 
 
 class InvalidStreamCut(StreamError, ValueError):
-    """A stream cut is of another stream, or names segments or offsets that the stream does not have."""
+    """A stream cut belongs to another stream, or names segments or offsets that the stream does not have."""
+
+
+class TooManySegments(StreamError, ValueError):
+    """A stream would have more segments at a time than its root allows."""
+
+    def __init__(self, stream: str, count: int, limit: int) -> None:
+        super().__init__(
+            f"Stream {stream} cannot have {count} segments: the root's limit is {limit} at a time (setting "
+            "'max_segments'). Use fewer; a few per core of all readers and writers are enough."
+        )
+        self.stream = stream
+        self.count = count
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.count, self.limit)
+
+
+class RecordTooLarge(StreamError, ValueError):
+    """The record of a stream (epochs, policies, tags) would be larger than a table entry may be."""
+
+    def __init__(self, stream: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"Stream {stream}: its record would have {size} bytes, more than the limit of {limit}. Use fewer or "
+            "shorter tags, use fewer segments, or truncate the stream, which drops the epochs before its head."
+        )
+        self.stream = stream
+        self.size = size
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.size, self.limit)
 
 
 class InvalidScale(StreamError, ValueError):
-    """The segments of a stream cannot be replaced in this way."""
+    """A scale request does not fit the stream."""
 
     def __init__(self, stream: str, problem: str) -> None:
-        super().__init__(f"Stream {stream} cannot be scaled so: {problem}")
+        super().__init__(f"Invalid scale request for stream {stream}: {problem}")
         self.stream = stream
         self.problem = problem
 
@@ -152,18 +227,17 @@ class InvalidScale(StreamError, ValueError):
 
 
 class TruncatedData(StreamError):
-    """A range that was to be read has been truncated away.
+    """A range that should be read was truncated.
 
-    stream: "scope/stream"; segment_id; [start, end): the offsets that are lost. end is None where it is not known how
-    much there was in a segment that is gone.
+    stream: "scope/stream"; segment_id; [start, end): the lost offsets. end is None if the segment is deleted and its
+    length unknown.
     """
 
     def __init__(self, stream: str, segment_id: int, start: int, end: int | None) -> None:
         lost = f"between offsets {start} and {end}" if end is not None else f"from offset {start} on"
         super().__init__(
-            f"Stream {stream}, segment {segment_id}: the data {lost} has been truncated and "
-            "cannot be read any more. Set option 'fail_on_data_loss' to false to go on at the head of the stream, "
-            "or start from a later stream cut."
+            f"Stream {stream}, segment {segment_id}: the data {lost} has been truncated and cannot be read any more. "
+            "Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start from a later cut."
         )
         self.stream = stream
         self.segment_id = segment_id
@@ -175,12 +249,12 @@ class TruncatedData(StreamError):
 
 
 class NoSuchEvent(StreamError):
-    """The event that a pointer names has been truncated away (Pravega: NoSuchEventException)."""
+    """The event of a pointer was truncated (Pravega: NoSuchEventException)."""
 
     def __init__(self, pointer: str) -> None:
         super().__init__(
-            f"Event {pointer} does not exist any more: it was truncated away, or its segment never was. Read the "
-            "stream from its head to find the events that are there."
+            f"Event {pointer} does not exist: it was truncated, or its segment never existed. Read the stream from its "
+            "head to find the events that are left."
         )
         self.pointer = pointer
 
@@ -189,12 +263,12 @@ class NoSuchEvent(StreamError):
 
 
 class InvalidEventPointer(StreamError, ValueError):
-    """What a pointer names is not the place of an event."""
+    """A pointer does not name the position of an event."""
 
     def __init__(self, pointer: str) -> None:
         super().__init__(
-            f"Pointer {pointer}: no event of this length begins at this offset. Take pointers as readers give them; "
-            "they belong to one stream of one root."
+            f"Pointer {pointer}: no event of this length begins at this offset. Use pointers as readers return them; "
+            "each belongs to one stream of one root."
         )
         self.pointer = pointer
 
@@ -203,12 +277,12 @@ class InvalidEventPointer(StreamError, ValueError):
 
 
 class EventTooLarge(StreamError, ValueError):
-    """An event has more bytes than were asked for (PDP-43: EventTooLargeException). pointer: the text of its place."""
+    """An event is larger than the caller's limit (PDP-43: EventTooLargeException). pointer: its pointer as text."""
 
     def __init__(self, pointer: str, size: int, limit: int) -> None:
         super().__init__(
-            f"Event {pointer} has {size} bytes, more than the limit of {limit}. Read it piece by piece: "
-            "StreamManager.open_event(pointer) gives it as a file."
+            f"Event {pointer} has {size} bytes, more than the limit of {limit}. Read it in parts: "
+            "StreamManager.open_event(pointer) opens it as a file."
         )
         self.pointer = pointer
         self.size = size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.names import segment_epoch, segment_number
-from pravega_spark.streams.timeline import Place, Timeline
+from pravega_spark.streams.timeline import CutPoint, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -57,22 +57,20 @@ def draw_segments(
 ) -> Axes:
     """Draw a stream as it is now.
 
-    Each segment is a rectangle: from the time at which it was made to the time at which it was sealed, over the keys
-    that it has. Its label `3.2` says that it is segment 3 and was made in epoch 2. The right edge is now, by the clock
-    of this machine; a segment that reaches it takes events. Labels and marks that have no room are left out.
-    A cut goes through each segment where the first event behind it was written, or at the segment's end if there is
-    none; where it lies before the head, it is left out. Hatched is what was truncated; epochs of which nothing is left
-    are forgotten, so the picture begins with the first one that is not.
+    Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `3.2` means segment 3,
+    created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open. Labels
+    and marks without room are omitted. A cut crosses each segment at the time of the first event after it, or at the
+    segment's end if there is none; it is omitted where it is before the head. Hatched parts were truncated; the picture
+    starts with the first epoch of which anything is left.
 
-    cuts: more of them, at most MOST_CUTS, by the names that the legend gives them. even: make all epochs equally wide,
-    whatever time they took; for streams that were scaled often in a short time.
-    axes: where to draw; by default in a new figure. Returns it.
+    cuts: additional cuts, at most MOST_CUTS, by their names in the legend. even: make all epochs equally wide, for
+    streams that were scaled often in a short time. axes: where to draw, by default in a new figure; returned.
 
-    Raises StreamNotFound, InvalidStreamCut for what is no cut of the stream, ImportError without matplotlib.
+    Raises StreamNotFound, InvalidStreamCut, ImportError without matplotlib.
     """
     chosen = dict(cuts or {})
     if len(chosen) > MOST_CUTS:
-        raise ValueError(f"cuts: {len(chosen)} cannot be told apart in one picture; give at most {MOST_CUTS}")
+        raise ValueError(f"cuts: {len(chosen)} are too many to distinguish in one picture; give at most {MOST_CUTS}")
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -84,7 +82,7 @@ def draw_segments(
         _, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
     figure = axes.get_figure(root=True)
     if figure is None:
-        raise ValueError("axes: they belong to no figure any more; make new ones with matplotlib.pyplot.subplots()")
+        raise ValueError("axes: they belong to no figure any more; create new ones with matplotlib.pyplot.subplots()")
     _Picture(found, axes, figure, even).draw()
     return axes
 
@@ -111,8 +109,14 @@ class _Picture:
         points = 58 if self._even and self._days > 1 else 46  # below the labels of the x axis
         below = offset_copy(self._axes.transAxes, self._figure, 0, -points, units="points")
         self._axes.legend(
-            handles=self._legend, loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=6,
-            fontsize=_LABEL_POINTS, frameon=False, borderaxespad=0,
+            handles=self._legend,
+            loc="upper left",
+            bbox_to_anchor=(0, 0),
+            bbox_transform=below,
+            ncols=6,
+            fontsize=_LABEL_POINTS,
+            frameon=False,
+            borderaxespad=0,
         )
         self._figure.draw_without_rendering()  # only now it is known how large everything is
         self._ticks()
@@ -138,7 +142,7 @@ class _Picture:
         (first, _), (last, _) = known.epochs[0], known.epochs[-1]
         title = f"{known.stream}: epoch {first}" if first == last else f"{known.stream}: epochs {first} to {last}"
         if first:
-            title += f" (of those before {first} nothing is left)"
+            title += f" (nothing is left of those before {first})"
         return title if known.ended is None else f"{title}, sealed {_moment(known.ended)}"
 
     def _ticks(self) -> None:
@@ -226,7 +230,7 @@ class _Picture:
         for (name, places), (colour, style) in zip(known.cuts.items(), looks, strict=False):
             self._cut(name, places, colour, style, 2.0)
 
-    def _cut(self, name: str, places: Sequence[Place], colour: str, style: object, width: float) -> None:
+    def _cut(self, name: str, places: Sequence[CutPoint], colour: str, style: object, width: float) -> None:
         label = name if places else f"{name} (before the head)"
         points: Corners = []
         for place in places:
@@ -234,8 +238,15 @@ class _Picture:
                 points.append((nan, nan))
             points += [(self._x(place.time), place.low), (self._x(place.time), place.high)]
         self._legend += self._axes.plot(
-            [x for x, _ in points], [y for _, y in points], color=colour, linestyle=style, linewidth=width, label=label,
-            solid_capstyle="butt", dash_capstyle="butt", zorder=3,
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=colour,
+            linestyle=style,
+            linewidth=width,
+            label=label,
+            solid_capstyle="butt",
+            dash_capstyle="butt",
+            zorder=3,
         )
 
     # --- what fits ---------------------------------------------------------------------------------------------
@@ -249,8 +260,14 @@ class _Picture:
             width, height = self._points(right - left, segment.high - segment.low)
             if width > (len(label) * _LETTER + 1.5) * _LABEL_POINTS and height > _LINE * _LABEL_POINTS:
                 text = self._axes.text(
-                    (left + right) / 2, (segment.low + segment.high) / 2, label, ha="center", va="center",
-                    fontsize=_LABEL_POINTS, color="#777777" if state == "gone" else "black", clip_on=True,
+                    (left + right) / 2,
+                    (segment.low + segment.high) / 2,
+                    label,
+                    ha="center",
+                    va="center",
+                    fontsize=_LABEL_POINTS,
+                    color="#777777" if state == "gone" else "black",
+                    clip_on=True,
                 )
                 text.set_in_layout(False)
 
@@ -287,4 +304,3 @@ def _evenly(timeline: Timeline) -> X:
 
 def _moment(milliseconds: int) -> str:
     return f"{datetime.fromtimestamp(milliseconds / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}"
-

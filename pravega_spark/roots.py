@@ -17,13 +17,18 @@ _lock = threading.Lock()
 _open: dict[tuple[int, str], Root] = {}
 
 
-def open_root(url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None) -> Root:
-    """The root at `url`, made if it is new. Do not close it: others in this process use it too."""
+def open_root(
+    url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None, *, create: bool = False
+) -> Root:
+    """The root at `url`. Do not close it: others in this process use it too.
+
+    create: make it if there is none, and the place is empty. Raises RootNotFound, StorageRefused.
+    """
     key = os.getpid(), json.dumps([url, wal, dict(storage_options or {})], sort_keys=True, default=repr)
     with _lock:
         root = _open.get(key)
         if root is None:
-            root = _open[key] = Root.open(url, storage_options, wal=wal)
+            root = _open[key] = Root.open(url, storage_options, wal=wal, create=create, empty=True)
         return root
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.chunks import write_chunk
-from engine.operations import Payload
+from engine.state.operations import Payload
+from engine.storage.chunks import write_chunk
 from pravega_spark.streams.events import HEADER_SIZE, event_header
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
 
 MiB = 1 << 20
 
@@ -29,7 +29,7 @@ def put_small(stream: Stream, *payloads: bytes, segment: int = 0, time: int = 1)
     """Append events together."""
     data = b"".join(event_header(len(payload)) + payload for payload in payloads)
     records = sparse_records(np.array([HEADER_SIZE + len(payload) for payload in payloads]), time)
-    stream.write([Part(segment, Payload(data), records, len(payloads))])
+    stream.write([SegmentAppend(segment, Payload(data), records, len(payloads))])
 
 
 def put_large(stream: Stream, *pieces: bytes, segment: int = 0, time: int = 1, header: bytes | None = None) -> str:
@@ -41,10 +41,10 @@ def put_large(stream: Stream, *pieces: bytes, segment: int = 0, time: int = 1, h
     for group in groups:
         name = f"{stream.key}/{uuid.uuid4()}"
         extents += write_chunk(stream.root.stores.chunks, name, [group])
-    start = stream.snapshot().segment(segment).length
+    start = stream.snapshot().segments.segment(segment).length
     records = sparse_records(np.array([HEADER_SIZE + size]), time)
-    stream.write([Part(segment, tuple(extents), records, 1)])
-    return f"{stream.snapshot().name_of(segment)}:{start}-{HEADER_SIZE + size}"
+    stream.write([SegmentAppend(segment, tuple(extents), records, 1)])
+    return f"{stream.snapshot().segments.name_of(segment)}:{start}-{HEADER_SIZE + size}"
 
 
 def put_many(stream: Stream, folder: str, small: int, large: int, size: int) -> None:
@@ -58,11 +58,11 @@ def put_many(stream: Stream, folder: str, small: int, large: int, size: int) -> 
     framed = (event_header(100) + b"x" * 100) * (small // (large + 1))
     records = sparse_records(np.full(small // (large + 1), HEADER_SIZE + 100), 1)
     for number in range(large + 1):
-        stream.write([Part(0, Payload(framed), records, small // (large + 1))])
+        stream.write([SegmentAppend(0, Payload(framed), records, small // (large + 1))])
         if number < large:
             extents = write_chunk(store, f"{stream.key}/{uuid.uuid4()}", [[event_header(size)]])
             for start in range(0, size, extent.length):
                 name = f"{stream.key}/{uuid.uuid4()}"
                 os.link(f"{folder}/{part}", f"{folder}/{name}")
                 extents.append(extent._replace(source=name, length=min(extent.length, size - start)))
-            stream.write([Part(0, tuple(extents), sparse_records(np.array([HEADER_SIZE + size]), 1), 1)])
+            stream.write([SegmentAppend(0, tuple(extents), sparse_records(np.array([HEADER_SIZE + size]), 1), 1)])

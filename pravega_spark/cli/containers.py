@@ -1,4 +1,4 @@
-"""`container`: what the containers of a root are doing; flushing them, and recovering one whose log is lost."""
+"""`container`: the state of a root's containers; flushing them, and recovering one whose log is lost."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 import click
 
-from engine import backups
-from engine.inspection import ContainerDescription, ContainerStatus, container_status, list_containers
-from pravega_spark.cli.output import moment
-from pravega_spark.cli.session import Refused, Session, pass_session
+from engine.admin.inspection import ContainerDescription, ContainerStatus, container_status, list_containers
+from engine.storage import recovery_points
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.output import moment
+from pravega_spark.console.program import Refused
 
 
 @click.group()
 def container() -> None:
-    """Look at containers, flush them, recover one."""
+    """Inspect, flush and recover containers."""
 
 
 @container.command("list")
 @pass_session
 def list_(session: Session) -> None:
-    """List the containers and whether they are online."""
+    """List the containers, and whether each is online."""
     statuses = list_containers(session.root)
     rows = [_status(status) for status in statuses]
     session.output.document({"containers": rows})
@@ -35,13 +36,13 @@ def list_(session: Session) -> None:
 @click.argument("number", type=click.IntRange(min=0))
 @pass_session
 def describe(session: Session, number: int) -> None:
-    """Tell everything about container NUMBER."""
+    """Show everything about container NUMBER."""
     row = _status(container_status(session.root, number))
     session.output.document({"container": row})
     if not row["online"]:
         session.output.line(f"container {number} is offline: {row['reason']}")
         return
-    session.output.properties({**row, **_cycle_row(row["cycle"])}, _DESCRIBED)
+    session.output.properties({**row, **_cycle_row(row["cycle"]), **_due_row(row["due"])}, _DESCRIBED)
     session.output.table(_TABLE, row["tables"], title="tables")
 
 
@@ -49,9 +50,9 @@ def describe(session: Session, number: int) -> None:
 @click.argument("numbers", metavar="[NUMBER]...", type=click.IntRange(min=0), nargs=-1)
 @pass_session
 def flush(session: Session, numbers: tuple[int, ...]) -> None:
-    """Bring everything that lies only in the log to tier 2: of all containers, or of those that are named.
+    """Flush to LTS everything that is only in the log, for the given containers (default: all).
 
-    After it, tier 2 alone is a backup of the container.
+    Afterwards LTS alone is enough to recover the container.
     """
     root = session.root
     rows = []
@@ -65,33 +66,38 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
 
 @container.command()
 @click.argument("number", type=click.IntRange(min=0))
-@click.option("--yes", is_flag=True, help="Do it.")
-@click.option("--force", is_flag=True, help="Even though the log is there: what only it knows is lost.")
-@click.option("--new-log", is_flag=True, help="The log's own root is lost, and --wal names an empty one.")
+@click.option("--yes", is_flag=True, help="Apply the change. Without --yes, show what would change and exit 1.")
+@click.option("--force", is_flag=True, help="Recover even though the log exists; what is only in the log is lost.")
+@click.option("--new-log", is_flag=True, help="The separate root of the log is lost, and --wal names an empty one.")
 @pass_session
 def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool) -> None:
-    """Begin a new log for container NUMBER, from the backup of its last complete flush cycle.
+    """Start a new log for container NUMBER from the recovery point of its last complete flush cycle.
 
-    Stop all other processes first. What was acknowledged after that cycle began is lost. If the log has a root of its
+    Stop all other processes first. Everything acknowledged after that cycle began is lost. If the log has a root of its
     own, give --new-log with the first container.
     """
     if new_log and not yes:
-        session.output.line("This would begin a new log for the root, and a container's with its last backup.")
+        session.output.line(
+            "This would start a new log for the root, and recover the container from its last recovery point."
+        )
         raise Refused(_NOT_DONE)
     session.new_log = new_log
     root = session.root
     if number >= root.config.containers:
-        raise ValueError(f"container {number}: the root has containers 0 to {root.config.containers - 1}")
+        raise ValueError(
+            f"container {number} does not exist: the root has containers 0 to {root.config.containers - 1}"
+        )
     if not yes:
-        backup = backups.newest(root.stores.chunks, number)
-        if backup is not None:
+        point = recovery_points.newest(root.stores.chunks, number)
+        if point is not None:
+            cycle = point.state.cycle
             session.output.line(
-                f"This would begin a new log for container {number} with what flush cycle {backup.number} found on "
-                f"{moment(backup.state.cycle.time)}, up to operation {backup.state.cycle.sequence}."
+                f"This would start a new log for container {number} from the recovery point of flush cycle "
+                f"{point.number}, begun {moment(cycle.time)}, up to operation {cycle.sequence}."
             )
-            session.output.line("Everything acknowledged after that would be lost. Stop all other processes first.")
+            session.output.line("Everything acknowledged later would be lost. Stop all other processes first.")
         else:
-            session.output.line(f"There is no backup of container {number}: it cannot be recovered.")
+            session.output.line(f"Container {number} has no recovery point, so it cannot be recovered.")
         raise Refused(_NOT_DONE)
     done = root.recover(number, force=force)
     row = {
@@ -107,7 +113,7 @@ def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool
         session.output.line(line)
 
 
-_NOT_DONE = "nothing was done: give --yes to recover the container"
+_NOT_DONE = "nothing was changed: give --yes to recover the container"
 
 _LISTED = {
     "number": "container",
@@ -128,17 +134,18 @@ _DESCRIBED = {
     "head": "head of the log",
     "epoch": "epoch",
     "boundary": "newest checkpoint",
-    "frames_since_checkpoint": "frames since then",
+    "frames_since_checkpoint": "frames since checkpoint",
     "segments": "segments",
     "active": "segments in memory",
-    "unsaved": "segments to be saved",
+    "unsaved": "segments not saved yet",
     "logged_bytes": "bytes only in the log",
     "cycle_text": "last flush cycle",
-    "backup": "backup of cycle",
+    "recovery_point": "recovery point of cycle",
     "garbage": "garbage waiting",
+    "due_text": "upkeep due",
 }
 
-_TABLE = {"name": "table", "entries": "entries", "stored_bytes": "bytes in tier 2", "unflushed": "unflushed entries"}
+_TABLE = {"name": "table", "entries": "entries", "stored_bytes": "bytes in LTS", "unflushed": "unflushed entries"}
 
 
 def _status(status: ContainerStatus) -> dict[str, Any]:
@@ -162,9 +169,12 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
             "time": moment(found.cycle.time),
             "sequence": found.cycle.sequence,
             "complete": found.cycle.complete,
+            "given_up": found.cycle.given_up,
+            "trouble": found.cycle.trouble or None,
         },
-        "backup": found.backup,
+        "recovery_point": found.recovery_point,
         "garbage": found.garbage,
+        "due": [{"upkeep": kind, "overdue": overdue} for kind, overdue in found.due.items()],
         "tables": [
             {"name": name, "entries": entries, "stored_bytes": stored, "unflushed": unflushed}
             for name, entries, stored, unflushed in found.tables
@@ -175,5 +185,11 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
 def _cycle_row(cycle: dict[str, Any]) -> dict[str, str]:
     if not cycle["number"]:
         return {"cycle_text": "none"}
-    end = "" if cycle["complete"] else ", not complete"
+    end = "" if cycle["complete"] else ", given up" if cycle["given_up"] else ", not complete"
+    end += f": {cycle['trouble']}" if cycle["trouble"] else ""
     return {"cycle_text": f"{cycle['number']} at {cycle['time']}{end}"}
+
+
+def _due_row(due: list[dict[str, Any]]) -> dict[str, str]:
+    kinds = [f"{found['upkeep']}, overdue" if found["overdue"] else found["upkeep"] for found in due]
+    return {"due_text": "; ".join(kinds) or "nothing"}

@@ -1,45 +1,50 @@
-"""`defrag`: runs of small chunks become one."""
+"""`defrag`: merge runs of small chunks."""
 
 from __future__ import annotations
 
 import click
 
-from engine.defragmentation import defragment
-from pravega_spark.cli.session import Refused, Session, pass_session
+from engine.writer.defragmentation import defragment
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.program import Refused
 
 
 @click.command()
 @click.argument("prefix", default="")
-@click.option("--target", type=click.IntRange(min=2), default=64 << 20, show_default=True, help="Bytes of a new chunk.")
+@click.option(
+    "--target",
+    type=click.IntRange(min=2),
+    default=64 << 20,
+    show_default=True,
+    help="Target size of a merged chunk in bytes.",
+)
 @pass_session
 def defrag(session: Session, prefix: str, target: int) -> None:
-    """Merge small chunks of the segments whose names begin with PREFIX, of all segments by default.
+    """Merge small chunks of the segments whose names start with PREFIX (default: all segments).
 
-    Other processes may use the root meanwhile. What is only in the log is brought to tier 2 first.
+    What is only in the log is flushed to LTS first. Other processes may use the root meanwhile.
     """
     root = session.root
     if not root.config.garbage_delay_seconds:
-        raise Refused("this root keeps garbage for no time at all, so that chunks cannot be replaced under readers")
+        raise Refused("the root's garbage delay is 0, so chunks cannot be replaced while they may be read")
     rows = []
-    with session.output.progress() as bar:
-        task = bar.add_task("segments", total=None) if bar is not None else None
+    with session.output.progress() as progress:
         for number in range(root.config.containers):
             container = root.container(number)
             container.flush()
             for merged in defragment(container, prefix, target):
                 rows.append(merged._asdict())
-                if bar is not None and task is not None:
-                    bar.update(task, description=merged.segment)
+                progress(merged.segment, 0, 0)
     session.output.document({"defrag": rows})
     session.output.table(_MERGED, rows)
-    session.output.line(f"{sum(row['chunks'] for row in rows)} chunks became {sum(row['merges'] for row in rows)}")
+    session.output.line(f"merged {sum(row['chunks'] for row in rows)} chunks into {sum(row['merges'] for row in rows)}")
 
 
 _MERGED = {
-    "segment": "segment in tier 2",
+    "segment": "segment in LTS",
     "container": "container",
     "merges": "merges",
     "chunks": "chunks merged",
     "bytes": "bytes",
-    "refused": "not made",
+    "refused": "skipped",
 }

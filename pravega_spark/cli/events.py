@@ -1,4 +1,4 @@
-"""What is in streams: `stream write`, `stream read` and `stream tail`. An event is a line."""
+"""The events of streams: `stream write`, `stream read` and `stream tail`. An event is a line."""
 
 from __future__ import annotations
 
@@ -12,56 +12,62 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from pravega_spark.cli.arguments import Place, PlaceType, StreamName, the_stream
-from pravega_spark.cli.session import Refused, Session, pass_session
+from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.streams import stream
+from pravega_spark.console.arguments import SecondsType, StreamName, StreamPosition, StreamPositionType, stream_argument
+from pravega_spark.console.program import Refused
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
 
+__all__ = ["stream"]
+
 MAX_LINE = 8 << 20
 """Bytes of a line, as many as an event may have."""
 
-_TOLD_EVERY = 1000  # lines
+_LINES_PER_UPDATE = 1000  # of the progress bar
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
 @stream.command()
-@the_stream
+@stream_argument
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--key", help="The routing key of all events.")
-@click.option("--key-from", "field", metavar="FIELD", help="Each line is a JSON object; this field is its routing key.")
+@click.option("--key", help="Routing key of all events.")
+@click.option(
+    "--key-from", "field", metavar="FIELD", help="Read each line as a JSON object and use this field as routing key."
+)
 @pass_session
 def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, field: str | None) -> None:
-    """Write each line of FILE, by default of what comes in, as an event, without its line end.
+    """Write each line of FILE (default: stdin) as an event, without its line end.
 
-    Lines are written as they come. If one cannot be an event, those before it were written.
+    Lines are written as they are read: if one cannot be written, those before it have been.
     """
     if key is not None and field is not None:
         raise click.UsageError("Give --key or --key-from, not both.")
     events = size = 0
-    with session.manager.create_writer(*name) as writer, session.output.progress(not file.isatty()) as bar:
-        task = bar.add_task(f"to {name}", total=_size_of(file)) if bar is not None else None
+    with session.manager.create_writer(*name) as writer, session.output.progress(not file.isatty()) as progress:
+        total = _size_of(file)
+        progress(f"to {name}", 0, total)
         for number, line in enumerate(_lines(file), start=1):
             if len(line) > MAX_LINE:
-                limit = f"the {MAX_LINE} bytes that an event may have"
+                limit = f"{MAX_LINE} bytes, the limit of an event"
                 raise Refused(f"line {number} is longer than {limit}; {_before(number)}")
             writer.write_event_bytes(line, key if field is None else _key_of(line, field, number))
             events, size = events + 1, size + len(line)
-            if bar is not None and task is not None and number % _TOLD_EVERY == 0:
-                bar.update(task, completed=size + events)
+            if number % _LINES_PER_UPDATE == 0:
+                progress(f"to {name}", size + events, total)
     session.output.document({"stream": str(name), "written": {"events": events, "bytes": size}})
     session.output.line(f"{events} events with {size} bytes were written to stream {name}")
 
 
-def _size_of(file: BinaryIO) -> int | None:
-    """The bytes of a file, None for a pipe."""
+def _size_of(file: BinaryIO) -> int:
+    """The bytes of a file, 0 for a pipe."""
     try:
-        return os.fstat(file.fileno()).st_size or None
+        return os.fstat(file.fileno()).st_size
     except OSError:
-        return None
+        return 0
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -77,9 +83,7 @@ def _key_of(line: bytes, field: str, number: int) -> str:
         raise Refused(f"line {number} is not JSON; {_before(number)}") from None
     value = found.get(field) if isinstance(found, dict) else None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Refused(
-            f"line {number} has no field {field!r} with a text or a number for a routing key; {_before(number)}"
-        )
+        raise Refused(f"line {number} has no text or number in field {field!r}; {_before(number)}")
     return str(value)
 
 
@@ -91,15 +95,15 @@ def _before(number: int) -> str:
 
 
 @stream.command()
-@the_stream
-@click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to begin.")
-@click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
-@click.option("--count", type=click.IntRange(min=0), help="Events at most.")
+@stream_argument
+@click.option("--from", "begin", type=StreamPositionType(), default="head", show_default=True, help="Where to start.")
+@click.option("--to", "end", type=StreamPositionType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
 @pass_session
-def read(session: Session, name: StreamName, begin: Place, end: Place, count: int | None) -> None:
-    """Print the events between two places, each as a line: segment after segment, in order within each.
+def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
+    """Print the events between two positions, one per line: segment by segment, in order within each.
 
-    A place is head, tail, a time, or a stream cut's text.
+    A position is head, tail, a time, or a stream cut.
     """
     manager = session.manager
     events = manager.read_events(*name, begin.cut(manager, name), end.cut(manager, name))
@@ -111,13 +115,19 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
 
 
 @stream.command()
-@the_stream
-@click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to begin.")
-@click.option("--count", type=click.IntRange(min=0), help="Stop after so many events.")
-@click.option("--poll", type=click.FloatRange(min=0.01), default=0.2, show_default=True, help="Seconds between looks.")
+@stream_argument
+@click.option("--from", "begin", type=StreamPositionType(), default="tail", show_default=True, help="Where to start.")
+@click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")
+@click.option(
+    "--poll",
+    type=SecondsType(0.01),
+    default=0.2,
+    show_default=True,
+    help="Seconds between polls of a stream that has no new events.",
+)
 @pass_session
-def tail(session: Session, name: StreamName, begin: Place, count: int | None, poll: float) -> None:
-    """Print events as they come, until Ctrl-C, or until the stream is sealed. With --json, a document on each line."""
+def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
+    """Print events as they arrive, until Ctrl-C or until the stream is sealed. With --json, one document per line."""
     manager = session.manager
     events = manager.tail(*name, begin.cut(manager, name), poll)
     chosen = islice(events, count)

@@ -1,34 +1,33 @@
-"""`maintain`: all that a root needs from time to time, as the job of that name does it (see `jobs.maintain`)."""
+"""`maintain`: routine maintenance of a root (see `jobs.maintain`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pravega_spark.cli.arguments import ScopeType, StreamNameType, with_yes
-from pravega_spark.cli.session import Refused, Session, pass_session
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
+from pravega_spark.console.program import Refused
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from pravega_spark.jobs.outcome import Outcome
+    from pravega_spark.jobs.outcome import JobOutcome
 
 
 @click.command()
-@click.option("--scope", type=ScopeType(), help="Of streams, only those of this scope.")
-@click.option("--stream", metavar="NAME", help="Of streams, only this one, whose scope has to be named too.")
-@click.option("--period", type=click.FloatRange(min=0), help="Seconds between two recorded cuts.  [default: 1800]")
+@click.option("--scope", type=ScopeType(), help="Only streams of this scope.")
+@click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
+@click.option("--period", type=SecondsType(), help="Seconds between two recorded stream cuts.  [default: 1800]")
 @click.option(
     "--orphan-age",
-    type=click.FloatRange(min=0),
-    help="Seconds for which objects that nothing names are left alone; longer than any job writes.  [default: 86400]",
+    type=SecondsType(),
+    help="Minimum age of an orphan in seconds. Writers slower than this are rejected at commit.  [default: 86400]",
 )
 @click.option("--verify", "check", is_flag=True, help="Verify the root at the end.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
-@with_yes
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+@yes_option
 @pass_session
 def maintain(
     session: Session,
@@ -40,74 +39,70 @@ def maintain(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Take care of streams and their root.
+    """Run routine maintenance on streams and their root.
 
-    Of streams: retention, scaling, and transactions whose lease has run out. Of the root, whatever streams are named:
-    flush, merging of small chunks, garbage, and on request verification; a dry run only looks for garbage. Fails if any
-    of this fails, which does not keep the rest from being done. Other processes may use the root meanwhile.
+    Streams: apply retention and scaling policies, and abort transactions whose lease has expired. Root: flush, merge
+    small chunks, collect garbage and, with --verify, verify; the root is maintained whatever streams are selected. A
+    dry run neither flushes nor merges. A step that fails does not stop the others, but makes the command fail. Other
+    processes may use the root meanwhile.
     """
+    from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.outcome import failures
     from pravega_spark.streams.catalog import Catalog
+    from pravega_spark.streams.retention import PERIOD
 
     if stream is not None and scope is None:
-        raise click.UsageError("Name the scope of the stream too, with --scope.")
+        raise click.UsageError("--stream requires --scope.")
     if stream is not None:
         StreamNameType().convert(f"{scope}/{stream}", None, None)
     if scope is not None and not Catalog(session.root).scope_exists(scope):
         raise ScopeNotFound(scope)
     if scope is not None and stream is not None and not Catalog(session.root).stream(scope, stream).exists():
         raise StreamNotFound(f"{scope}/{stream}")
-    with session.output.progress() as bar:
+    with session.output.progress() as progress:
         outcomes = list(
             job.maintain(
                 session.root,
                 scope,
                 stream,
                 dry_run=dry_run or not yes,
-                period=job.PERIOD if period is None else period,
-                orphan_age=job.AGE if orphan_age is None else orphan_age,
+                period=PERIOD if period is None else period,
+                orphan_age=AGE if orphan_age is None else orphan_age,
                 check=check and (yes or dry_run),
-                told=_teller(bar),
+                progress=progress,
             )
         )
-    session.insist(yes or dry_run, *_lines(outcomes))
+    session.confirm(yes or dry_run, *_lines(outcomes))
     failed = failures(outcomes)
     rows = [_row(outcome) for outcome in outcomes]
     changed = [row for row in rows if row["changed"]]
     counts = {"dry_run": dry_run, "steps": len(rows), "changed": len(changed), "failed": len(failed)}
     session.output.document({"maintain": {**counts, "outcomes": rows}})
-    told = [row for row in rows if row["changed"] or row["error"] is not None]
-    if told:
-        session.output.table(_COLUMNS, told)
+    shown = [row for row in rows if row["changed"] or row["error"] is not None]
+    if shown:
+        session.output.table(_COLUMNS, shown)
     how = "would change" if dry_run else "changed"
-    session.output.line(f"{len(rows)} steps, of which {len(changed)} {how} something and {len(failed)} failed")
+    session.output.line(f"{len(rows)} steps: {len(changed)} {how} something, {len(failed)} failed")
     if failed:
-        raise Refused(f"{len(failed)} of {len(rows)} steps failed, the first: {failed[0].error}")
+        raise Refused(f"{len(failed)} of {len(rows)} steps failed; first error: {failed[0].error}")
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
-    """What is told of an outcome; one of the root has no scope and no stream."""
+def _row(outcome: JobOutcome) -> dict[str, Any]:
+    """An outcome as it is printed; one of the root has no scope and no stream."""
     return {**outcome._asdict(), "scope": outcome.scope or None, "stream": outcome.stream or None}
 
 
-def _lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """What would be done, for who has not said yes. Retention is told by the cuts that are recorded so far."""
-    lines = ["This would flush the root and merge small chunks, record a cut of streams with a retention policy, and:"]
+def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
+    """What would be done with --yes, as far as the stream cuts recorded so far show it."""
+    lines = ["This would flush the root, merge small chunks, record stream cuts for retention, and:"]
     for outcome in outcomes:
         whose = f"stream {outcome.scope}/{outcome.stream}" if outcome.stream else "the root"
         if outcome.error is not None:
             lines.append(f"  {outcome.action} of {whose} would fail: {outcome.error}")
         elif outcome.changed:
             lines.append(f"  {outcome.action} of {whose}, {outcome.bytes} bytes: {outcome.detail}")
-    return lines if len(lines) > 1 else [*lines, "  remove nothing, as far as can be told before that"]
-
-
-def _teller(bar: Progress | None) -> Callable[[str, int, int], None]:
-    if bar is None:
-        return lambda what, done, total: None
-    task = bar.add_task("", total=None)
-    return lambda what, done, total: bar.update(task, description=what, completed=done, total=total or None)
+    return lines if len(lines) > 1 else [*lines, "  delete nothing, as far as is known before the flush"]
 
 
 _COLUMNS = {

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import click
 
-from pravega_spark.cli.arguments import ScopeType, with_yes
-from pravega_spark.cli.session import Refused, Session, pass_session
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import ScopeType, yes_option
+from pravega_spark.console.program import Refused
 from pravega_spark.errors import ScopeNotEmpty
 
 
 @click.group()
 def scope() -> None:
-    """Make, list and delete scopes."""
+    """Create, list and delete scopes."""
 
 
 @scope.command()
 @click.argument("name", type=ScopeType())
-@click.option("--new-root", is_flag=True, help="Make the root too, if there is none yet.")
+@click.option("--new-root", is_flag=True, help="Create the root too, if it does not exist.")
 @pass_session
 def create(session: Session, name: str, new_root: bool) -> None:
-    """Make scope NAME; nothing happens if it exists."""
+    """Create scope NAME. Does nothing if it exists."""
     session.new_root = new_root
     created = session.manager.create_scope(name)
     session.output.document({"scope": name, "created": created})
@@ -29,7 +30,7 @@ def create(session: Session, name: str, new_root: bool) -> None:
 @scope.command("list")
 @pass_session
 def list_(session: Session) -> None:
-    """List the scopes, and how many streams each has."""
+    """List the scopes with the number of streams in each."""
     manager = session.manager
     rows = [{"scope": name, "streams": len(manager.list_stream(name))} for name in manager.list_scope()]
     session.output.document({"scopes": rows})
@@ -38,16 +39,16 @@ def list_(session: Session) -> None:
 
 @scope.command()
 @click.argument("name", type=ScopeType())
-@with_yes
+@yes_option
 @pass_session
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete scope NAME, which must have no streams."""
+    """Delete scope NAME, which must be empty."""
     manager = session.manager
     if name not in manager.list_scope():
         raise Refused(f"scope {name} does not exist")
     if manager.list_stream(name):
         raise ScopeNotEmpty(name)
-    session.insist(yes, f"This would delete scope {name}, which has no streams.")
+    session.confirm(yes, f"This would delete scope {name}, which has no streams.")
     deleted = manager.delete_scope(name)
     session.output.document({"scope": name, "deleted": deleted})
-    session.output.line(f"scope {name} was deleted" if deleted else f"scope {name} was deleted by somebody else")
+    session.output.line(f"scope {name} was deleted" if deleted else f"scope {name} was deleted by another process")

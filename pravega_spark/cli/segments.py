@@ -1,4 +1,4 @@
-"""`segment`: segments of any kind, and where their bytes lie."""
+"""`segment`: segments of any kind, and where their bytes are stored."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-from engine.container import Container
+from engine.admin.inspection import describe_segment, list_segments, open_for_reading, segment_chunks
+from engine.containers.container import Container
 from engine.errors import SegmentNotFound
-from engine.inspection import describe_segment, list_segments, open_for_reading, segment_chunks
 from engine.root import Root
-from pravega_spark.cli.output import moment
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.output import moment
 from pravega_spark.streams.names import owner_of
 
 T = TypeVar("T")
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @click.group()
 def segment() -> None:
-    """Look at segments."""
+    """Inspect segments."""
 
 
 @segment.command("list")
 @click.argument("prefix", default="")
 @pass_session
 def list_(session: Session, prefix: str) -> None:
-    """List the segments whose names begin with PREFIX, of all containers."""
+    """List the segments of all containers whose names start with PREFIX."""
     rows = []
     for number in range(session.root.config.containers):
         with open_for_reading(session.root, number) as container:
@@ -43,8 +43,8 @@ def list_(session: Session, prefix: str) -> None:
 @click.argument("name")
 @pass_session
 def describe(session: Session, name: str) -> None:
-    """Tell all properties of segment NAME, such as scope/stream/0.#epoch.0."""
-    number, found = _first(session.root, name, lambda container: describe_segment(container, name))
+    """Show all properties of segment NAME, such as scope/stream/0.#epoch.0."""
+    number, found = _find(session.root, name, lambda container: describe_segment(container, name))
     row: dict[str, Any] = {**found._asdict(), "container": number}
     row |= {"last_modified": moment(found.last_modified), "attributes": dict(found.attributes)}
     session.output.document({"segment": row})
@@ -57,22 +57,22 @@ def describe(session: Session, name: str) -> None:
 @click.argument("name")
 @pass_session
 def chunks(session: Session, name: str) -> None:
-    """Tell where the bytes of segment NAME lie: its chunks, then what is only in the log."""
-    number, parts = _first(session.root, name, lambda container: list(segment_chunks(container, name)))
+    """Show where the bytes of segment NAME are stored: its chunks, then what is only in the log."""
+    number, parts = _find(session.root, name, lambda container: list(segment_chunks(container, name)))
     rows = [part._asdict() for part in parts]
     session.output.document({"segment": name, "container": number, "parts": rows})
     session.output.table(_PARTS, rows)
 
 
-def _first(root: Root, name: str, look: Callable[[Container], T]) -> tuple[int, T]:
-    """What `look` finds in the container that has the segment, and its number. Raises SegmentNotFound.
+def _find(root: Root, name: str, inspect: Callable[[Container], T]) -> tuple[int, T]:
+    """What `inspect` returns for the container that has the segment, and its number. Raises SegmentNotFound.
 
     The container where the segments of a stream lie is asked first.
     """
     likely = owner_of(name, root.config.containers)
     for number in sorted(range(root.config.containers), key=lambda number: number != likely):
         with open_for_reading(root, number) as container, suppress(SegmentNotFound):
-            return number, look(container)
+            return number, inspect(container)
     raise SegmentNotFound(name)
 
 
@@ -90,7 +90,7 @@ _DESCRIBED = {
     "transient_of": "transient segment of",
     "deleted": "deleted",
     "active": "in memory",
-    "storage": "called in tier 2",
+    "storage": "name in LTS",
 }
 
 _PARTS = {"start": "start", "length": "length", "place": "place", "object": "object", "position": "from"}

@@ -1,4 +1,4 @@
-"""`stream`: the streams of a root, their cuts, and their ends. What is in them: see `events`."""
+"""`stream`: the life of streams, their policies and cuts. Their events: see `events`."""
 
 from __future__ import annotations
 
@@ -6,43 +6,54 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pravega_spark.cli.arguments import (
-    MomentType,
-    Place,
-    PlaceType,
-    ScopeType,
-    StreamName,
-    the_stream,
-    with_yes,
-)
-from pravega_spark.cli.output import moment
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import (
+    MomentType,
+    ScopeType,
+    SecondsType,
+    StreamName,
+    StreamPosition,
+    StreamPositionType,
+    stream_argument,
+    yes_option,
+)
+from pravega_spark.console.output import moment
 from pravega_spark.errors import ScopeNotFound, StreamNotSealed, StreamSealed
 from pravega_spark.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
-    from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy, StreamRecord
     from pravega_spark.streams.stream import Stream
+    from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
 
 
 @click.group()
 def stream() -> None:
-    """Make, look at, write, read, cut off and delete streams."""
+    """Create, inspect, write, read, truncate, scale and delete streams."""
 
 
 # --- their life ---------------------------------------------------------------------------------------------------
 
 
 @stream.command()
-@the_stream
-@click.option("--segments", type=click.IntRange(min=1), default=1, show_default=True, help="Segments at the beginning.")
-@click.option("--scale-kib", type=click.IntRange(min=1), help="KiB per second above which a segment is split.")
-@click.option("--scale-events", type=click.IntRange(min=1), help="Events per second above which a segment is split.")
-@click.option("--scale-factor", type=click.IntRange(min=2), default=2, show_default=True, help="Into how many.")
-@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least so many bytes.")
-@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep at least the last so many milliseconds.")
-@click.option("--tag", "tags", multiple=True, help="A tag. May be given several times.")
+@stream_argument
+@click.option(
+    "--segments", type=click.IntRange(min=1), default=1, show_default=True, help="Initial number of segments."
+)
+@click.option("--scale-kib", type=click.IntRange(min=1), help="Split a segment above this rate, in KiB per second.")
+@click.option(
+    "--scale-events", type=click.IntRange(min=1), help="Split a segment above this rate, in events per second."
+)
+@click.option(
+    "--scale-factor",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="Number of segments that a split makes.",
+)
+@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least this many bytes.")
+@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep events for at least this many milliseconds.")
+@click.option("--tag", "tags", multiple=True, help="Tag of the stream. Repeatable.")
 @pass_session
 def create(
     session: Session,
@@ -55,7 +66,7 @@ def create(
     retain_ms: int | None,
     tags: tuple[str, ...],
 ) -> None:
-    """Make a stream in a scope that exists; nothing happens if the stream exists, whatever its policies are."""
+    """Create a stream in an existing scope. Does nothing if the stream exists, even with other policies."""
     scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
     retention = _retention(retain_bytes, retain_ms)
     manager = session.manager
@@ -65,7 +76,7 @@ def create(
 
 
 def _scaling(segments: int, kib: int | None, events: int | None, factor: int) -> ScalingPolicy:
-    from pravega_spark.streams.records import ScalingPolicy
+    from pravega_spark.streams.stream_record import ScalingPolicy
 
     if kib is not None and events is not None:
         raise click.UsageError("Give --scale-kib or --scale-events, not both.")
@@ -77,7 +88,7 @@ def _scaling(segments: int, kib: int | None, events: int | None, factor: int) ->
 
 
 def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | None:
-    from pravega_spark.streams.records import RetentionPolicy
+    from pravega_spark.streams.stream_record import RetentionPolicy
 
     if size is not None and milliseconds is not None:
         raise click.UsageError("Give --retain-bytes or --retain-ms, not both.")
@@ -112,10 +123,10 @@ def _row(name: StreamName, info: StreamInfo) -> dict[str, Any]:
 
 
 @stream.command()
-@the_stream
+@stream_argument
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Tell everything about a stream."""
+    """Show everything about a stream."""
     manager = session.manager
     info, record = manager.stream_info(*name), _the(session, name).snapshot().record
     row = _row(name, info) | {
@@ -141,7 +152,7 @@ def describe(session: Session, name: StreamName) -> None:
     }
     session.output.properties(flat, _DESCRIBED)
     places = [{**each, "tail": info.tail.positions.get(each["id"])} for each in row["current"]]
-    session.output.table(_SEGMENTS, places, title="segments that take events")
+    session.output.table(_SEGMENTS, places, title="open segments")
 
 
 def _the(session: Session, name: StreamName) -> Stream:
@@ -171,18 +182,18 @@ def _cut_row(cut: StreamCut) -> dict[str, Any]:
 
 
 @stream.command()
-@the_stream
-@with_yes
+@stream_argument
+@yes_option
 @pass_session
 def seal(session: Session, name: StreamName, yes: bool) -> None:
-    """Let a stream take no more events, for ever."""
+    """Seal a stream: it can be read and deleted, but never written again."""
     manager = session.manager
     info = manager.stream_info(*name)
     if not info.sealed:
-        session.insist(
+        session.confirm(
             yes,
-            f"This would seal stream {name} with its {info.events} events, for ever: it can be read and deleted then, "
-            "not written, scaled or truncated.",
+            f"This would seal stream {name} ({info.events} events) permanently: it could still be read and deleted, "
+            "but not written, scaled or truncated.",
         )
         manager.seal_stream(*name)
     session.output.document({"stream": str(name), "sealed": True, "before": info.sealed})
@@ -190,27 +201,27 @@ def seal(session: Session, name: StreamName, yes: bool) -> None:
 
 
 @stream.command()
-@the_stream
-@with_yes
-@click.option("--seal", "seal_first", is_flag=True, help="Seal it first, if it is not.")
+@stream_argument
+@yes_option
+@click.option("--seal", "seal_first", is_flag=True, help="Seal the stream first, if it is not sealed.")
 @pass_session
 def delete(session: Session, name: StreamName, yes: bool, seal_first: bool) -> None:
-    """Delete a sealed stream with all that is in it."""
+    """Delete a sealed stream with all its data."""
     manager = session.manager
     info = manager.stream_info(*name)
     if not (info.sealed or seal_first):
         raise StreamNotSealed(str(name))
     segments = _the(session, name).snapshot().record.segment_ids()
     gone = {"events": info.events, "bytes": info.size, "segments": len(segments)}
-    session.insist(yes, f"This would delete stream {name}: {_told(gone)}.")
+    session.confirm(yes, f"This would delete stream {name}: {_counted(gone)}.")
     if not info.sealed:
         manager.seal_stream(*name)
     manager.delete_stream(*name)
     session.output.document({"stream": str(name), "deleted": gone})
-    session.output.line(f"stream {name} was deleted: {_told(gone)}")
+    session.output.line(f"stream {name} was deleted: {_counted(gone)}")
 
 
-def _told(gone: dict[str, int]) -> str:
+def _counted(gone: dict[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in gone.items())
 
 
@@ -218,19 +229,25 @@ def _told(gone: dict[str, int]) -> str:
 
 
 @stream.command()
-@the_stream
-@click.option("--at", "place", type=PlaceType(), required=True, help="Where it begins then: see `cuts`.")
-@with_yes
+@stream_argument
+@click.option(
+    "--at",
+    "place",
+    type=StreamPositionType(),
+    required=True,
+    help="The new head: head, tail, a time, or a stream cut; see `stream cuts`.",
+)
+@yes_option
 @pass_session
-def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> None:
-    """Remove what lies before a place: a time, a stream cut's text, head, or tail."""
+def truncate(session: Session, name: StreamName, place: StreamPosition, yes: bool) -> None:
+    """Delete the events before a position: a time, a stream cut, head, or tail."""
     manager = session.manager
     cut = place.cut(manager, name)
-    gone = _the(session, name).look(lambda snapshot: _between(snapshot, cut))
-    session.insist(yes, f"This would remove from stream {name}: {_told(gone)}.")
+    gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
+    session.confirm(yes, f"This would delete from stream {name}: {_counted(gone)}.")
     manager.truncate_stream(*name, cut)
     session.output.document({"stream": str(name), "truncated": gone, "head": _cut_row(cut)})
-    session.output.line(f"stream {name} was truncated: {_told(gone)}")
+    session.output.line(f"stream {name} was truncated: {_counted(gone)}")
 
 
 def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
@@ -240,21 +257,21 @@ def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
     gone = {"events": 0, "bytes": 0}
     for number, (start, end) in snapshot.ranges(snapshot.head_cut(), cut).items():
         gone["bytes"] += end - start
-        gone["events"] += snapshot.count_before(number, end) - snapshot.count_before(number, start)
+        gone["events"] += snapshot.segments.count_before(number, end) - snapshot.segments.count_before(number, start)
     return gone
 
 
 @stream.command()
-@the_stream
-@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
-@click.option("--period", type=click.FloatRange(min=0), help="Seconds between two recorded cuts.  [default: 1800]")
-@with_yes
+@stream_argument
+@click.option("--dry-run", is_flag=True, help="Show what would be truncated; change nothing.")
+@click.option("--period", type=SecondsType(), help="Seconds between two recorded stream cuts.  [default: 1800]")
+@yes_option
 @pass_session
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
-    """Let the retention policy truncate the stream, if its last cut was recorded a period ago."""
+    """Apply the retention policy of a stream now, if its last stream cut was recorded a period ago."""
     manager = session.manager
     if not dry_run:
-        session.insist(yes, f"This would remove from stream {name} what its retention policy does not keep.")
+        session.confirm(yes, f"This would truncate stream {name} to what its retention policy keeps.")
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -263,23 +280,27 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     }
     session.output.document({"stream": str(name), "dry_run": dry_run, "retained": row})
     if done.truncated is None:
-        session.output.line(f"stream {name}: nothing is to be truncated")
+        session.output.line(f"stream {name}: nothing to truncate")
     else:
         how = "would be" if dry_run else "were"
         session.output.line(f"stream {name}: {done.bytes} bytes {how} truncated, up to {done.truncated}")
 
 
 @stream.command()
-@the_stream
-@click.option("--segments", type=click.IntRange(min=1), help="Divide the whole stream evenly into so many.")
-@click.option("--seal", "sealed", type=click.IntRange(min=0), multiple=True, metavar="ID", help="A segment to replace.")
+@stream_argument
+@click.option(
+    "--segments", type=click.IntRange(min=1), help="Replace all segments by this many, with equal key ranges."
+)
+@click.option(
+    "--seal", "sealed", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Segment to replace. Repeatable."
+)
 @click.option(
     "--range",
     "ranges",
     type=(click.FloatRange(0, 1), click.FloatRange(0, 1)),
     multiple=True,
     metavar="LOW HIGH",
-    help="Range of keys (0 to 1) of a new segment.",
+    help="Key range (0 to 1) of a new segment. Repeatable.",
 )
 @pass_session
 def scale(
@@ -289,32 +310,41 @@ def scale(
     sealed: tuple[int, ...],
     ranges: tuple[tuple[float, float], ...],
 ) -> None:
-    """Replace segments by others, which own the same ranges of keys together.
+    """Replace segments by others that cover the same key ranges.
 
-    Either all, with --segments; or those that --seal names, by those that --range describes.
+    Replace all of them with --segments, or those given by --seal with those described by --range.
     """
     from pravega_spark.streams.routing import even_ranges
+    from pravega_spark.streams.stream_record import check_segments
 
     if (segments is None) == (not (sealed and ranges)) or (segments is not None and (sealed or ranges)):
-        raise click.UsageError("Give --segments; or else --seal and --range, each as often as need be.")
+        raise click.UsageError("Give either --segments, or --seal and --range, each once or more.")
     manager = session.manager
     before = manager.stream_info(*name)
     old = [segment.id for segment in before.segments] if segments is not None else list(sealed)
+    check_segments(str(name), segments or len(ranges), session.root.config.max_segments)
     new = even_ranges(segments) if segments is not None else list(ranges)
     manager.scale_stream(*name, old, new)
     now = manager.stream_info(*name)
     rows = [{"id": segment.id, "low": segment.low, "high": segment.high} for segment in now.segments]
     session.output.document({"stream": str(name), "sealed": old, "epoch": now.epochs[-1].epoch, "current": rows})
-    session.output.line(f"stream {name} was scaled: {len(before.segments)} segments became {len(now.segments)}")
+    session.output.line(f"stream {name} was scaled from {len(before.segments)} to {len(now.segments)} segments")
     session.output.table({"id": "segment", "low": "above key", "high": "up to key"}, rows)
 
 
 @stream.command()
-@the_stream
-@click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="May be given several times.")
+@stream_argument
+@click.option(
+    "--at",
+    "moments",
+    type=MomentType(),
+    multiple=True,
+    metavar="TIME",
+    help="List the cut before the first event written at this time or later. Repeatable.",
+)
 @pass_session
 def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
-    """List the stream cuts of head and tail, and those before what was written at given times."""
+    """List the stream cuts of the head and the tail, and of given times."""
     manager = session.manager
     info = manager.stream_info(*name)
     found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]

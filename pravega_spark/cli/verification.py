@@ -1,68 +1,59 @@
-"""`verify`: whether everything in a root is there and agrees with itself."""
+"""`verify`: whether a root is complete and consistent."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from engine import verify as verification
-from engine.verify import Finding, Report
-from pravega_spark.cli.session import Refused, Session, pass_session
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from engine.admin import verify as verification
+from engine.admin.verify import Finding, Report
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.program import Refused
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Read all data too, against its checksums, and walk all events.")
+@click.option("--deep", is_flag=True, help="Also read all data, compare it with its checksums, and walk all events.")
 @pass_session
 def verify(session: Session, deep: bool) -> None:
-    """Look at everything in the root: logs, checkpoints, tables, chunks, backups, indices.
+    """Check everything in the root: logs, checkpoints, tables, chunks, recovery points, indexes.
 
-    Other processes may use the root meanwhile, and nothing is written. Fails if it finds an error.
+    Nothing is written, and other processes may use the root meanwhile. Fails if it finds an error.
     """
-    from pravega_spark.streams.verification import check_events  # takes longer to load than all other commands need
+    from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS  # take longer to load than all other commands need
 
-    with session.output.progress() as bar:
-        report = verification.verify(session.root, _teller(bar), deep, [check_events])
+    with session.output.progress() as progress:
+        report = verification.verify(session.root, progress, deep, CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
     if session.output.as_json:
         _print_json(report)
     else:
         _print(session, report)
     if report.errors:
-        raise Refused(f"{report.errors} errors and {report.warnings} warnings were found")
-
-
-def _teller(bar: Progress | None) -> Callable[[str, int, int], None] | None:
-    if bar is None:
-        return None
-    task = bar.add_task("", total=None)
-    return lambda what, done, total: bar.update(task, description=what, completed=done, total=total or None)
+        raise Refused(f"found {report.errors} errors and {report.warnings} warnings")
 
 
 def _print(session: Session, report: Report) -> None:
     output = session.output
-    output.table(_COUNTS, [_counts(report, place) for place in range(len(report.containers))], title="looked at")
+    output.table(_COUNTS, [_counts(report, place) for place in range(len(report.containers))], title="checked")
     output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="bytes")
     orphans = report.orphans
     if orphans is None:
-        output.line("Not every container could be looked at whole, so that orphans and bytes cannot be told.")
+        output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:
         output.line(
-            f"{orphans.number} objects with {orphans.bytes} bytes belong to nothing, {orphans.recent} of them younger "
-            "than a day, so that a task may be about to attach them:"
+            f"{orphans.number} unreferenced objects ({orphans.bytes} bytes), {orphans.recent} of them younger than a "
+            "day and possibly about to be attached by a task:"
         )
         for name in orphans.names:
             output.line(f"  {name}")
     for finding in report.findings:
         row = _finding(finding)
         where = "root" if finding.container is None else f"container {finding.container}"
-        output.line(f"{row['severity']}: {where}: {finding.object}: {finding.problem}. To do: {finding.remedy}.")
-    what = "looked healthy" if not len(report.findings) else f"{report.errors} errors, {report.warnings} warnings"
-    output.line(f"{what}; data was {'read and compared with its checksums' if report.deep else 'not read'}.")
+        output.line(f"{row['severity']}: {where}: {finding.object}: {finding.problem}. Remedy: {finding.remedy}.")
+    healthy = not report.errors + report.warnings
+    what = "healthy" if healthy else f"{report.errors} errors, {report.warnings} warnings"
+    output.line(f"{what}; data was {'compared with its checksums' if report.deep else 'not read'}.")
 
 
 def _print_json(report: Report) -> None:
@@ -102,7 +93,7 @@ def _counts(report: Report, place: int) -> dict[str, int]:
         "chunks": survey.chunks,
         "tables": survey.tables,
         "entries": survey.entries,
-        "backup": survey.cycle,
+        "recovery_point": survey.cycle,
     }
 
 
@@ -115,7 +106,7 @@ _COUNTS = {
     "chunks": "chunks",
     "tables": "tables",
     "entries": "entries",
-    "backup": "backup",
+    "recovery_point": "recovery point",
 }
 
 _BALANCE = {
@@ -124,7 +115,7 @@ _BALANCE = {
     "truncated": "truncated",
     "tables": "tables",
     "garbage": "garbage",
-    "backups": "backups",
+    "recovery_points": "recovery points",
     "surplus": "surplus",
     "total": "total",
     "log": "log",

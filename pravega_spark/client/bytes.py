@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import BadOffset, EngineError, SegmentNotFound, SegmentSealed, SegmentTruncated, Throttled
-from engine.operations import Append, Payload
-from engine.pending import Receipt
-from engine.segments import EVENT_COUNT, Segment
+from engine.logs.pending import Receipt
+from engine.ownership import Owner
+from engine.state.operations import Append, Payload
+from engine.state.segments import EVENT_COUNT, Segment
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.stream import Snapshot, Stream
@@ -38,25 +39,26 @@ T = TypeVar("T")
 
 
 class ByteStreamError(StreamError, OSError):
-    """A byte stream cannot do what was asked. It is an OSError too, as those of `pravega_client` are."""
+    """An operation on a byte stream failed. It is also an OSError, as in `pravega_client`."""
 
 
 class ByteStream(io.RawIOBase):
     """The bytes of a stream. Made by `StreamManager.create_byte_stream`; use it in a with statement, or close it.
 
     It is a raw file: what `io.BufferedReader`, `io.BufferedWriter` and `shutil.copyfileobj` need. Offsets count from
-    where the stream once began, whatever was truncated since. Reading begins at the head, ends at the tail, and goes on
-    when there is more; writing appends, wherever the reading position is. One thread at a time; any number of objects
-    and processes may read, one may write.
+    the original start of the stream, whatever has been truncated. Reading starts at the head and ends at the tail, and
+    continues once more is written; writing always appends. One thread at a time; any number of objects and processes
+    may read, one may write.
 
     Raises ByteStreamError, ValueError when it is closed, and StorageError when the storage fails.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self._owner = Owner(f"byte stream {stream.key}", "create another ByteStream to write")
         self._waiting: deque[Future[Receipt]] = deque()
         self._failure: Exception | None = None
-        self._segment, self._name, known = stream.look(_the_segment)
+        self._segment, self._name, known = stream.query(_the_segment)
         self._position = known.start_offset
         self._known = known.length  # bytes that are durable, as far as is known
         self._end = known.length  # where the next write goes
@@ -71,16 +73,17 @@ class ByteStream(io.RawIOBase):
     # --- writing -----------------------------------------------------------------------------------------------
 
     def writable(self) -> bool:
-        """True, though a sealed stream takes nothing."""
+        """True, even if the stream is sealed."""
         return True
 
     def write(self, byte_array: ReadableBuffer) -> int:
         """Append up to 8 MiB at once; how many bytes were taken. They are durable after `flush`.
 
-        After a failure nothing more is taken: somebody else has written, the stream was sealed or deleted, or it is not
-        known whether something was appended. Then make another ByteStream and compare `current_tail_offset`.
+        After a failure every write fails: another writer has appended, the stream was sealed or deleted, or it is
+        unknown whether something was appended. Create a new ByteStream then, and compare `current_tail_offset`.
         """
         self._check_open()
+        self._owner.check()
         self._check()
         data = bytes(memoryview(byte_array).cast("B")[:MAX_WRITE])
         if not data:
@@ -95,13 +98,14 @@ class ByteStream(io.RawIOBase):
         try:
             return self._stream.container.submit([Append(self._name, Payload(data), self._end)])
         except Throttled as error:
-            raise self._told(error) from error  # it may be tried again
+            raise self._byte_stream_error(error) from error  # it may be tried again
         except EngineError as error:
             raise self._failed(error) from error
 
     def flush(self) -> None:
         """Wait until all that was written is durable."""
         self._check_open()
+        self._owner.check()
         while self._waiting:
             self._settle(self._waiting.popleft())
         self._check()
@@ -115,22 +119,22 @@ class ByteStream(io.RawIOBase):
 
     def _failed(self, error: Exception) -> Exception:
         """What is raised, now and by each later call that writes."""
-        self._failure = self._told(error)
+        self._failure = self._byte_stream_error(error)
         return self._failure
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    def _told(self, error: Exception) -> Exception:
+    def _byte_stream_error(self, error: Exception) -> Exception:
         key = self._stream.key
         if isinstance(error, BadOffset):
             return ByteStreamError(
-                f"byte stream {key}: somebody else has written to it: {error}. What was written here after the last "
-                "flush may be lost; only one may write at a time"
+                f"byte stream {key}: another writer has appended to it: {error}. Bytes written here since the last "
+                "flush may be lost; only one writer may write at a time"
             )
         if isinstance(error, SegmentSealed):
-            return ByteStreamError(f"byte stream {key} is sealed: it can be read, but takes no more bytes")
+            return ByteStreamError(f"byte stream {key} is sealed: it can be read, but not written")
         if isinstance(error, SegmentNotFound):
             return ByteStreamError(f"byte stream {key} was deleted")
         if isinstance(error, EngineError):
@@ -138,12 +142,17 @@ class ByteStream(io.RawIOBase):
         return error
 
     def close(self) -> None:
-        """Flush, and take nothing more. Raises a failure that no other call has raised."""
-        told = self._failure
+        """Flush and close. Raises an error that no other call has raised.
+
+        In a fork of the process that made it nothing is flushed: what waits is the other process's.
+        """
+        if not self._owner.here:
+            return
+        known = self._failure
         try:
             super().close()  # which flushes
         except Exception as error:
-            if error is not told:
+            if error is not known:
                 raise
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -153,9 +162,9 @@ class ByteStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer with what follows; how many bytes there were, 0 at the tail. Reads what is durable only.
+        """Fill the buffer from the reading position; returns how many, 0 at the tail. Reads durable bytes only.
 
-        Raises ByteStreamError when what follows was truncated: seek to `current_head_offset()` then.
+        Raises ByteStreamError if the reading position was truncated: seek to `current_head_offset()` then.
         """
         self._check_open()
         room = memoryview(buffer).cast("B")[:MAX_READ]
@@ -174,40 +183,40 @@ class ByteStream(io.RawIOBase):
         return True
 
     def seek(self, position: int, whence: int | None = io.SEEK_SET) -> int:
-        """Where to read next, from offset 0 (whence 0, or None), from here (1), or from the tail (2); the new offset.
+        """Set the reading position, relative to offset 0 (whence 0 or None), itself (1) or the tail (2); returns it.
 
-        It may lie in front of the head or behind the tail. Raises ValueError for one below 0.
+        It may be before the head or after the tail. Raises ValueError if it is negative.
         """
         self._check_open()
         whence = io.SEEK_SET if whence is None else whence  # as the original takes it
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
-            raise ValueError(f"whence is 0 (offset), 1 (from here) or 2 (from the tail), not {whence!r}")
+            raise ValueError(f"whence must be 0 (start), 1 (current position) or 2 (tail), not {whence!r}")
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
         target = position + (self.current_tail_offset() if base is None else base)
         if target < 0:
-            raise ValueError(f"byte stream {self._stream.key}: cannot seek to offset {target}: give one from 0 on")
+            raise ValueError(f"byte stream {self._stream.key}: cannot seek to {target}: the offset must be 0 or more")
         self._position = target
         return target
 
     def tell(self) -> int:
-        """The offset that is read next."""
+        """The reading position."""
         self._check_open()
         return self._position
 
     # --- head and tail -----------------------------------------------------------------------------------------
 
     def current_head_offset(self) -> int:
-        """The offset of the first byte that can be read."""
+        """The offset of the first readable byte."""
         return self._now().start_offset
 
     def current_tail_offset(self) -> int:
-        """The offset behind the last byte that is durable."""
+        """The offset after the last durable byte."""
         return self._now().length
 
     def truncate(self, offset: int) -> None:  # type: ignore[override]  # as in the original: at the head, not the tail
-        """Forget all bytes in front of `offset`; nothing happens if they are gone already.
+        """Delete all bytes before `offset`. Does nothing if they are deleted already.
 
-        Raises ByteStreamError for an offset behind the tail, and for a sealed stream.
+        Raises ByteStreamError for an offset after the tail, and for a sealed stream.
         """
         self.flush()
         now = self._now()
@@ -235,15 +244,15 @@ class ByteStream(io.RawIOBase):
             return look()
         except SegmentTruncated as error:
             raise ByteStreamError(
-                f"byte stream {self._stream.key}: offset {error.offset} was truncated away; the first that can be read "
-                f"is {error.start_offset}: seek to current_head_offset()"
+                f"byte stream {self._stream.key}: offset {error.offset} was truncated; the head is "
+                f"{error.start_offset}: seek to current_head_offset()"
             ) from error
         except EngineError as error:
-            raise self._told(error) from error
+            raise self._byte_stream_error(error) from error
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"byte stream {self._stream.key}: this object is closed; make a new one")
+            raise ValueError(f"byte stream {self._stream.key}: this object is closed; create a new one")
 
 
 def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:
@@ -251,10 +260,12 @@ def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:
     key, numbers = snapshot.stream.key, snapshot.record.segment_ids()
     if len(numbers) != 1:
         raise ByteStreamError(
-            f"stream {key} has {len(numbers)} segments: a byte stream has one, for ever; make it with a fixed scaling "
-            "policy and one segment"
+            f"stream {key} has {len(numbers)} segments, but a byte stream has one: create it with a fixed scaling "
+            "policy of one segment"
         )
-    segment = snapshot.segment(numbers[0])
+    segment = snapshot.segments.segment(numbers[0])
     if segment.attributes.get(EVENT_COUNT, 0):
-        raise ByteStreamError(f"stream {key} has events: read and write it as such, or make another stream for bytes")
+        raise ByteStreamError(
+            f"stream {key} has events: read and write them as events, or create another stream for bytes"
+        )
     return numbers[0], segment.name, segment

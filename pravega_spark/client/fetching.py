@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from engine.root import Root
-from pravega_spark.client.event_file import EventFile, Payload
+from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.roots import open_root
 from pravega_spark.streams.pointers import EventPointer
 
@@ -38,10 +38,10 @@ def fetch_event(
     wal: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bytes `[start, end)` of an event's payload; by default all of it. What lies behind its end is not there.
+    """The bytes `[start, end)` of an event's payload, by default all of it; fewer if the payload ends before.
 
-    root, wal, storage_options: as the stream's readers have them. Raises NoSuchEvent when it was truncated,
-    InvalidEventPointer when no event lies there, ValueError for a range that is none, StorageError.
+    root, wal, storage_options: as for StreamManager. Raises NoSuchEvent if the event was truncated, InvalidEventPointer
+    if the pointer is not the position of an event, ValueError for an invalid range, StorageError.
     """
     _check(start, end)
     return _read(_open(root, wal, storage_options), pointer, start, end)
@@ -57,8 +57,8 @@ def fetch_event_to_file(
 ) -> int:
     """Copy an event's payload to a local file, with little memory. Returns its size in bytes.
 
-    The file is there when it is complete, and then it takes the place of one of that name. Raises as `fetch_event`, and
-    OSError when the file cannot be written.
+    The file appears when it is complete, and replaces an existing one. Raises the errors of `fetch_event`, and OSError
+    if the file cannot be written.
     """
     target = os.fspath(path)
     part = f"{target}.{uuid.uuid4().hex}.part"
@@ -83,10 +83,10 @@ def fetch_events(
     wal: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Array | pd.Series:
-    """The same as `fetch_event` for a column of pointers, as an Arrow or pandas UDF gets it; null for a null.
+    """`fetch_event` for a column of pointers, as an Arrow or pandas UDF gets it; null for a null.
 
-    Returns a column of the same kind, of binary values: an Arrow array for one of Arrow's, else a Series with the same
-    index. All of the values are in memory: give it few rows at a time, or a range.
+    Returns a binary column of the same kind: an Arrow array for an Arrow array, else a Series with the same index. All
+    values are in memory: use it for few rows at a time, or for a range.
     """
     _check(start, end)
     opened = _open(root, wal, storage_options)
@@ -110,14 +110,16 @@ def _each(root: Root, texts: list[str | None], start: int, end: int | None) -> I
 
 
 def _read(root: Root, pointer: EventPointer | str, start: int, end: int | None) -> bytes:
-    payload = Payload.at(root, pointer)
+    payload = EventPayload.at(root, pointer)
     stop = payload.size if end is None else min(end, payload.size)
     return bytes(payload.read(start, stop)) if start < stop else b""
 
 
 def _check(start: int, end: int | None) -> None:
     if start < 0 or (end is not None and end < start):
-        raise ValueError(f"a range of an event goes from 0 or more to its start or more, not from {start} to {end}")
+        raise ValueError(
+            f"the range of an event must start at 0 or more and end at its start or later, not from {start} to {end}"
+        )
 
 
 def _open(root: str | os.PathLike[str], wal: str | None, storage_options: Mapping[str, Any] | None) -> Root:

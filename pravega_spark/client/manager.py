@@ -1,4 +1,4 @@
-"""The entrance to the client: scopes and streams of a root, writers, and reading.
+"""The entry point of the client: scopes and streams of a root, writers and readers.
 
 The methods that the PyPI package `pravega` has are called and behave as there, so that a program moves by changing its
 import and its URI. Nothing is kept here about streams: every call looks at the root.
@@ -13,12 +13,16 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine.admin import copies
+from engine.admin.copies import RootCopy
+from engine.admin.progress import Progress, no_progress
+from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
-from pravega_spark.client.event_file import EventFile
-from pravega_spark.client.group import StreamReaderGroup
-from pravega_spark.client.group_config import StreamCuts, StreamReaderGroupConfig
-from pravega_spark.client.large import LargeEvent
+from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
+from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.large_events.event_file import EventFile
+from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
@@ -26,13 +30,13 @@ from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import EpochRecord, SegmentRecord
+from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.names import segment_epoch, segment_number
+from pravega_spark.streams.names import segment_epoch, segment_number, validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.timeline import Timeline, timeline
 
 logger = logging.getLogger(__name__)
@@ -43,9 +47,8 @@ _CELL = 8  # positions of a cut in one cell of a table
 class StreamInfo(NamedTuple):
     """A stream at one moment.
 
-    head, tail: the cuts before the first and behind the last event. size: bytes that can be read, with the events'
-    headers. events: how many can be read. segments: those that take events now. epochs: the
-    generations of segments since the head.
+    head, tail: the cuts before the first and after the last event. size: readable bytes, event headers included.
+    events: number of readable events. segments: the open segments. epochs: the generations of segments since the head.
     """
 
     scope: str
@@ -54,7 +57,7 @@ class StreamInfo(NamedTuple):
     tail: StreamCut
     size: int
     events: int
-    segments: tuple[SegmentRecord, ...]
+    segments: tuple[StreamSegmentRecord, ...]
     epochs: tuple[EpochRecord, ...]
     sealed: bool
 
@@ -69,23 +72,26 @@ class StreamInfo(NamedTuple):
             "tail": _in_short(self.tail),
         }
         segments = [(f"{segment_number(s.id)}.{segment_epoch(s.id)}", *s) for s in self.segments]
-        taking = "newest segments, all sealed" if self.sealed else "segments that take events"
+        taking = "newest segments, all sealed" if self.sealed else "open segments"
         return html_table(f"stream {name}", ("", "now"), facts.items()) + html_table(
             f"{taking}: {len(segments)}", ("segment", "segment id", "keys above", "keys up to"), segments
         )
 
 
 class StreamManager:
-    """Streams below a root. Close it, or use it in a with statement: that flushes writers and takes readers offline.
+    """Scopes and streams below a root. Close it, or use it in a with statement: it flushes writers and takes readers
+    offline.
 
     Args:
-        root: a folder or any URL that fsspec knows; made if it is new. `controller_uri` is the original's name for it.
-        wal: another root for the write-ahead log. storage_options: for fsspec.
-        auth_enabled, tls_enabled, disable_cert_verification: as in the original, for a broker, which is not there. They
-            change nothing: who may do what, and how it travels, is up to the storage.
+        root: a folder or any fsspec URL. `controller_uri` is the name of this argument in `pravega_client`.
+        create: True creates the root now if it does not exist, even beside other objects. False never creates it. By
+            default `create_scope` creates it if its place is empty; everything else raises RootNotFound until then.
+        wal: root of the write-ahead log, if it is not inside the root. storage_options: for the fsspec filesystem.
+        auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
+            there is no broker: access and encryption are up to the storage.
 
-    Every method that names a stream raises StreamNotFound when there is none, and ValueError for names that no scope or
-    stream can have. All of them raise StorageError when the storage fails.
+    Every method with a stream name raises StreamNotFound if the stream does not exist, and ValueError for invalid
+    names. All methods raise StorageError if the storage fails.
     """
 
     def __init__(
@@ -97,37 +103,64 @@ class StreamManager:
         *,
         controller_uri: str = "",
         wal: str | None = None,
+        create: bool | None = None,
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
         if not place or (root and controller_uri):
-            raise TypeError("StreamManager takes one root of the streams: a folder, or a URL such as s3://bucket/streams")
+            raise TypeError(
+                "StreamManager needs one root of the streams: a folder, or a URL such as s3://bucket/streams"
+            )
         if auth_enabled or tls_enabled or disable_cert_verification:
-            logger.warning("auth_enabled, tls_enabled and disable_cert_verification change nothing: see StreamManager")
-        self._begin(Root.open(place, storage_options, wal=wal))
+            logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
+        self._begin(None, lambda **how: Root.open(place, storage_options, wal=wal, **how))  # its repr shows no option
+        try:
+            self._opened(create=bool(create))
+        except RootNotFound as missing:
+            if create is not None:
+                raise
+            self._missing = missing.root
 
     @classmethod
     def over(cls, root: Root) -> StreamManager:
-        """A manager of a root that is open. Closing it closes the root."""
+        """A manager of an open root. Closing it closes the root."""
         manager = cls.__new__(cls)
-        manager._begin(root)
+        manager._begin(root, lambda **how: root)
         return manager
 
-    def _begin(self, root: Root) -> None:
-        self._root = root
-        self._catalog = Catalog(root)
+    def _begin(self, root: Root | None, opener: Callable[..., Root]) -> None:
+        self._lock = threading.Lock()
+        self._open_root, self._opener = root, opener
+        self._missing = ""
         self._writers: weakref.WeakSet[EventWriter | LargeEvent | ByteStream | StreamReaderGroup | EventFile]
         self._writers = weakref.WeakSet()
 
+    def _opened(self, *, create: bool, empty: bool = False) -> Root:
+        """The root, opened if it was not there before. Raises RootNotFound, StorageRefused."""
+        if self._open_root is None:
+            with self._lock:
+                if self._open_root is None:
+                    self._open_root = self._opener(create=create, empty=empty)
+        return self._open_root
+
+    @property
+    def _root(self) -> Root:
+        return self._opened(create=False)
+
+    @property
+    def _catalog(self) -> Catalog:
+        return Catalog(self._root)
+
     def close(self) -> None:
-        """Close the writers and readers that were made here, then the root. Raises the first failure of one of them."""
+        """Close the writers and readers that this manager created, then the root. Raises the first of their errors."""
         failures = []
         for writer in list(self._writers):
             try:
                 writer.close()
             except Exception as error:
                 failures.append(error)
-        self._root.close()
+        if self._open_root is not None:
+            self._open_root.close()
         if failures:
             raise failures[0]
 
@@ -138,28 +171,64 @@ class StreamManager:
         self.close()
 
     def __repr__(self) -> str:
-        return f"StreamManager({self._root!r})"
+        return f"StreamManager({self.to_str()})"
 
     def to_str(self) -> str:
-        """The root as text for people, without credentials."""
-        return repr(self._root)
+        """The root as text, without credentials."""
+        return repr(self._open_root) if self._open_root is not None else f"Root({self._missing!r})"
+
+    # --- backups -----------------------------------------------------------------------------------------------
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        progress: Progress = no_progress,
+    ) -> RootCopy:
+        """Copy the root to `target`: an empty folder or bucket, or an earlier backup of this root, which is updated.
+
+        Streams can be written meanwhile; each container is copied as of one of its flush cycles. storage_options: for
+        the target's fsspec filesystem. Raises StorageRefused if the target holds anything else, DataCorruption for
+        what fails its checksums.
+        """
+        return copies.back_up(self._root, os.fspath(target), storage_options, progress=progress)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str],
+        root: str | os.PathLike[str],
+        *,
+        backup_options: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: Progress = no_progress,
+    ) -> RootCopy:
+        """Create the root `root`, which must not exist, from a backup. Repeat the call if it was interrupted.
+
+        backup_options, storage_options: for the fsspec filesystems of the backup and of the root. Raises
+        StorageRefused if `root` holds anything or `backup` is no backup, DataCorruption for what fails its checksums.
+        """
+        source, target = os.fspath(backup), os.fspath(root)
+        return copies.restore(
+            source, target, source_options=backup_options, target_options=storage_options, progress=progress
+        )
 
     # --- scopes ------------------------------------------------------------------------------------------------
 
     def create_scope(self, scope_name: str) -> bool:
-        """Make a scope. False when it exists already."""
-        return self._catalog.create_scope(scope_name)
+        """Create a scope. False if it exists. Creates the root too, if it does not exist and its place is empty."""
+        validate_scope_name(scope_name)
+        return Catalog(self._opened(create=True, empty=True)).create_scope(scope_name)
 
     def delete_scope(self, scope_name: str) -> bool:
-        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
-        the original does (Pravega: PravegaTablesScope.deleteScope)."""
+        """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
+        Pravega does (PravegaTablesScope.deleteScope)."""
         groups = StreamReaderGroup.names(self._root, scope_name)
         if groups:
             raise ScopeNotEmpty(scope_name, groups)
         return self._catalog.delete_scope(scope_name)
 
     def list_reader_groups(self, scope_name: str) -> list[str]:
-        """The names of a scope's reader groups, sorted; none when there is no such scope."""
+        """The names of a scope's reader groups, sorted; empty if the scope does not exist."""
         return StreamReaderGroup.names(self._root, scope_name)
 
     def list_scope(self) -> list[str]:
@@ -169,7 +238,7 @@ class StreamManager:
     # --- streams -----------------------------------------------------------------------------------------------
 
     def create_stream(self, scope_name: str, stream_name: str, initial_segments: int = 1) -> bool:
-        """Make a stream with a fixed number of segments. False when it exists already. Raises ScopeNotFound."""
+        """Create a stream with a fixed number of segments. False if it exists. Raises ScopeNotFound."""
         return self.create_stream_with_policy(
             scope_name, stream_name, ScalingPolicy.fixed_scaling_policy(initial_segments)
         )
@@ -182,8 +251,9 @@ class StreamManager:
         retention_policy: RetentionPolicy | None = None,
         tags: Sequence[str] | None = None,
     ) -> bool:
-        """Make a stream; by default with one segment, without retention. False when it exists already, whatever its
-        policies are. Raises ScopeNotFound.
+        """Create a stream; by default with one segment and without retention. Raises ScopeNotFound.
+
+        Returns False if it exists, even with other policies.
         """
         return self._catalog.create_stream(scope_name, stream_name, scaling_policy, retention_policy, tuple(tags or ()))
 
@@ -195,9 +265,9 @@ class StreamManager:
         retention_policy: RetentionPolicy | None = None,
         tags: Sequence[str] | None = None,
     ) -> bool:
-        """Give a stream these policies and tags instead of those that it has; what is left out is as for a new stream.
+        """Replace a stream's policies and tags; what is omitted gets the default of a new stream. Returns True.
 
-        True. Its segments stay as they are. Raises StreamSealed.
+        Its segments stay as they are. Raises StreamSealed.
         """
         self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tuple(tags or ()))
         return True
@@ -209,9 +279,10 @@ class StreamManager:
         segments_to_seal: Sequence[int],
         new_key_ranges: Sequence[tuple[float, float]],
     ) -> bool:
-        """Seal open segments, by their ids, and make new ones with these ranges (low, high] of the same keys.
+        """Replace open segments, given by their ids, by new ones with these key ranges (low, high]. Returns True.
 
-        True. Readers and writers go on, and the events of each key keep their order. Raises InvalidScale, StreamSealed.
+        Together the new ranges must cover exactly those of the sealed segments. Readers and writers continue, and the
+        events of each key keep their order. Raises InvalidScale, StreamSealed.
         """
         self._catalog.stream(scope_name, stream_name).scale(segments_to_seal, new_key_ranges)
         return True
@@ -221,11 +292,11 @@ class StreamManager:
         return list(self._catalog.stream(scope_name, stream_name).snapshot().record.tags)
 
     def list_stream(self, scope_name: str) -> list[str]:
-        """The names of a scope's streams, sorted; none when there is no such scope."""
+        """The names of a scope's streams, sorted; empty if the scope does not exist."""
         return sorted(self._catalog.streams(scope_name))
 
     def seal_stream(self, scope_name: str, stream_name: str) -> bool:
-        """Let the stream take no more events. True, also when it was sealed before."""
+        """Seal the stream: it can be read and deleted, but not written. True, also if it was sealed before."""
         self._catalog.stream(scope_name, stream_name).seal()
         return True
 
@@ -235,30 +306,29 @@ class StreamManager:
         return True
 
     def stream_info(self, scope_name: str, stream_name: str) -> StreamInfo:
-        """What there is to know about a stream now."""
-        return self._catalog.stream(scope_name, stream_name).look(_described)
+        """Describe a stream as it is now."""
+        return self._catalog.stream(scope_name, stream_name).query(_described)
 
     def stream_infos(self, scope_name: str) -> Iterator[StreamInfo]:
-        """The same of each stream of a scope, in the order of their names, looked at together."""
-        return self._catalog.look(scope_name, _described)
+        """Describe each stream of a scope, in the order of their names."""
+        return self._catalog.query(scope_name, _described)
 
     def stream_timeline(
         self, scope_name: str, stream_name: str, cuts: Mapping[str, StreamCut] | None = None
     ) -> Timeline:
-        """When the stream's segments began and ended, and where its head, its tail and `cuts`, by any names, lie among
-        them: what `draw_segments` draws. Raises InvalidStreamCut.
+        """When the segments of a stream were created and sealed, and where head, tail and `cuts` (by any names) lie
+        among them; `draw_segments` draws it. Raises InvalidStreamCut.
         """
-        return self._catalog.stream(scope_name, stream_name).look(lambda snapshot: timeline(snapshot, cuts or {}))
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: timeline(snapshot, cuts or {}))
 
     def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
-        """Make `cut` the head of the stream; what lies before it is gone. Raises InvalidStreamCut, StreamSealed."""
+        """Delete the events before `cut`, which becomes the head. Raises InvalidStreamCut, StreamSealed."""
         self._catalog.stream(scope_name, stream_name).truncate(cut)
 
-    def retain(
-        self, scope_name: str, stream_name: str, period: float | None = None, dry_run: bool = False
-    ) -> Retained:
-        """Let the stream's retention policy truncate it, if its last cut was recorded `period` seconds (by default half
-        an hour) ago. dry_run: only tell what would go.
+    def retain(self, scope_name: str, stream_name: str, period: float | None = None, dry_run: bool = False) -> Retained:
+        """Apply the stream's retention policy, if its last recorded cut is `period` seconds (default 1800) old.
+
+        dry_run: only return what would be truncated.
         """
         stream = self._catalog.stream(scope_name, stream_name)
         return retention.retain(stream, period=retention.PERIOD if period is None else period, dry_run=dry_run)
@@ -266,27 +336,27 @@ class StreamManager:
     # --- stream cuts -------------------------------------------------------------------------------------------
 
     def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: int) -> StreamCut:
-        """A cut about `approx_bytes` behind `cut`, or the tail. It may lie some 16 KiB further in each segment.
+        """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
 
-        Raises InvalidStreamCut, and TruncatedData when the stream begins behind `cut`.
+        Raises InvalidStreamCut, and TruncatedData if the head is after `cut`.
         """
         if approx_bytes <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
-        return self._catalog.stream(scope_name, stream_name).look(
+        return self._catalog.stream(scope_name, stream_name).query(
             lambda snapshot: _next_cut(snapshot, cut, approx_bytes)
         )
 
     def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: int) -> StreamCut:
-        """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
+        """The cut before the first event written at `timestamp` (ms since the epoch) or later.
 
-        Some events that were written shortly before may lie behind it too.
+        Some events written shortly before may follow it too.
         """
-        return self._catalog.stream(scope_name, stream_name).look(lambda snapshot: snapshot.cut_at(timestamp))
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(timestamp))
 
     # --- events ------------------------------------------------------------------------------------------------
 
     def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
-        """A writer of events to a stream. `max_inflight_events` has no meaning here. Raises StreamSealed."""
+        """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed."""
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer
@@ -294,12 +364,11 @@ class StreamManager:
     def begin_event(
         self, scope_name: str, stream_name: str, routing_key: str | None = None, *, name: str | None = None
     ) -> LargeEvent:
-        """Begin an event of up to 1 GiB, which is written like a file and is in the stream when it is committed.
+        """Begin an event of up to 1 GiB, which is written like a file and appears in the stream when it is committed.
 
-        name: under it an upload that was cut off can be gone on with by any process, from `tell` on, until nothing was
-        written to it for the root's `transient_idle_seconds`; the process that wrote it before hears EventTaken. A
-        name that was committed is refused for ever. Raises EventExists, StreamSealed; ValueError for another routing
-        key than the upload was begun with.
+        name: lets any process continue an interrupted upload, from `tell` on, until it has been idle for the root's
+        `transient_idle_seconds`; the process that wrote it before gets EventTaken. A committed name is never accepted
+        again. Raises EventExists, StreamSealed; ValueError for another routing key than the upload was begun with.
         """
         event = LargeEvent(uploads.begin(self._catalog.stream(scope_name, stream_name), routing_key, name))
         self._writers.add(event)
@@ -308,11 +377,11 @@ class StreamManager:
     def create_transaction_writer(
         self, scope_name: str, stream_name: str, writer_id: int = 0
     ) -> StreamTransactionWriter:
-        """What begins transactions on a stream. `writer_id` has no meaning here."""
+        """A writer that begins transactions on a stream. `writer_id` is accepted and ignored."""
         return StreamTransactionWriter(self._catalog.stream(scope_name, stream_name))
 
     def create_byte_stream(self, scope_name: str, stream_name: str) -> ByteStream:
-        """The bytes of a stream that has one segment and no events. Raises ByteStreamError for others."""
+        """A stream with one segment and no events, as bytes. Raises ByteStreamError for other streams."""
         opened = ByteStream(self._catalog.stream(scope_name, stream_name))
         self._writers.add(opened)
         return opened
@@ -327,9 +396,9 @@ class StreamManager:
         read_from_tail: bool = False,
         stream_cut: StreamCut | StreamCuts | None = None,
     ) -> StreamReaderGroup:
-        """A reader group for a stream, from its head, its tail or a cut. One that exists goes on where it is.
+        """A reader group for a stream, from its head, its tail or a cut. An existing group keeps its positions.
 
-        Raises ScopeNotFound, InvalidStreamCut, StreamError for a group of that name that reads another stream.
+        Raises ScopeNotFound, InvalidStreamCut; StreamError if the group exists with another configuration.
         """
         cut = stream_cut.stream_cut if isinstance(stream_cut, StreamCuts) else stream_cut
         start = [cut] if cut is not None else []
@@ -339,7 +408,7 @@ class StreamManager:
     def create_reader_group_with_config(
         self, reader_group_name: str, scope_name: str, rg_config: StreamReaderGroupConfig
     ) -> StreamReaderGroup:
-        """The same for the streams of a configuration, which may lie in another scope than the group."""
+        """A reader group for the streams of a configuration, which may be in another scope than the group."""
         if not self._catalog.scope_exists(scope_name):
             raise ScopeNotFound(scope_name)
         group = StreamReaderGroup.create(self._root, scope_name, reader_group_name, rg_config)
@@ -347,7 +416,7 @@ class StreamManager:
         return group
 
     def delete_reader_group(self, reader_group_name: str, scope_name: str) -> None:
-        """Delete a reader group; its readers are offline then. Raises GroupNotFound."""
+        """Delete a reader group and take its readers offline. Raises GroupNotFound."""
         StreamReaderGroup.delete(self._root, scope_name, reader_group_name)
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -355,10 +424,10 @@ class StreamManager:
     def read_events(
         self, scope_name: str, stream_name: str, start: StreamCut | None = None, end: StreamCut | None = None
     ) -> Iterator[Event]:
-        """The events between two cuts, by default all there are now: segment after segment, in order within each.
+        """The events between two cuts, by default all that exist now: segment by segment, in order within each.
 
-        A segment comes after all of those that it succeeds, so the events of each key come in their order. The range is
-        looked up at once. Raises InvalidStreamCut, TruncatedData (while reading too).
+        A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
+        the call, not by the iteration. Raises InvalidStreamCut, TruncatedData (also while iterating).
         """
         return read_events(self._catalog.stream(scope_name, stream_name), start, end)
 
@@ -370,19 +439,19 @@ class StreamManager:
         poll_interval: float = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
-        """Follow a stream from `start`, by default from its tail at this moment.
+        """Follow a stream from `start`, by default from its current tail.
 
-        poll_interval: seconds between two looks at a stream that has nothing new; such a look reads one object once.
-        stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when
-        the stream is sealed and everything was read. Raises as `read_events`.
+        poll_interval: seconds between polls of a stream without new events; a poll reads one object. stop: ends the
+        iteration at the next poll once it is set or returns true. Without it, the iteration ends when the stream is
+        sealed and everything was read. Raises the errors of `read_events`.
         """
         return tail_events(self._catalog.stream(scope_name, stream_name), start, poll_interval, stop)
 
     def open_event(self, pointer: EventPointer | str) -> EventFile:
-        """The payload of an event as a binary file that is read piece by piece; see EventFile. For events of any size.
+        """Open the payload of an event of any size as a binary file; see EventFile.
 
-        pointer: as readers, writers and the Spark source give it, or its text. Raises NoSuchEvent when the event was
-        truncated, InvalidEventPointer when no event lies there, ValueError for a text that is no pointer.
+        pointer: as readers, writers and the Spark source return it, or its text. Raises NoSuchEvent if the event was
+        truncated, InvalidEventPointer if it is not the position of an event, ValueError for malformed text.
         """
         opened = EventFile.open(self._root, pointer)
         self._writers.add(opened)

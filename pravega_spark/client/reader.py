@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pravega_spark.client.event_file import EventFile, check_limit
+from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
+from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -37,7 +37,7 @@ class _Fields(NamedTuple):
 
 
 class Event(_Fields):
-    """An event: its payload, the segment it lies in, and the offset of its header there."""
+    """An event: its payload, its segment, and the offset of its header in the segment."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class Event(_Fields):
 
     @property
     def pointer(self) -> EventPointer:
-        """The place of the event, by which it can be found again."""
+        """The pointer by which the event can be read again."""
         return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + self.size)
 
     @property
@@ -83,7 +83,7 @@ def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut |
 
     The range is looked up at once. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
     """
-    return _events(stream, stream.look(lambda snapshot: _planned(snapshot, start, end)))
+    return _events(stream, stream.query(lambda snapshot: _planned(snapshot, start, end)))
 
 
 def tail_events(
@@ -111,7 +111,7 @@ def _follow(
     stopped = stop.is_set if isinstance(stop, threading.Event) else stop
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
-        tail, sealed, slices = stream.look(partial(_news, position))
+        tail, sealed, slices = stream.query(partial(_news, position))
         if slices:
             yield from _events(stream, slices)
             position = tail
@@ -121,20 +121,20 @@ def _follow(
             pause(poll_interval)
 
 
-def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[Slice]]:
+def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
     """The tail, whether it is the end, and what there is to read up to it."""
     tail = snapshot.tail_cut()
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
 
-def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None) -> list[Slice]:
+def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None) -> list[ScanSlice]:
     begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
     finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
     ranges, _ = snapshot.available(snapshot.ranges(begin, finish))
     return plan_slices(snapshot, ranges, SLICE_BYTES)
 
 
-def _events(stream: Stream, slices: Sequence[Slice]) -> Iterator[Event]:
+def _events(stream: Stream, slices: Sequence[ScanSlice]) -> Iterator[Event]:
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
         data = events.data
         if events.large:

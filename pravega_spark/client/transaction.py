@@ -16,13 +16,22 @@ from random import random
 
 import numpy as np
 
-from engine.pending import Receipt
-from pravega_spark.client.columns import IN_TRANSACTION, Column, Keys, checked_events, checked_keys, cut, framed_event
+from engine.logs.pending import Receipt
+from engine.ownership import Owner
+from pravega_spark.client.checked_events import (
+    IN_TRANSACTION,
+    Column,
+    Keys,
+    checked_events,
+    checked_keys,
+    cut,
+    framed_event,
+)
 from pravega_spark.errors import TransactionClosed, TransactionNotFound
 from pravega_spark.streams import transactions
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
-from pravega_spark.streams.stream import Part, Stream, parts_of
+from pravega_spark.streams.stream import SegmentAppend, Stream, parts_of
 from pravega_spark.streams.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
 
 BATCH_BYTES = 4 << 20
@@ -33,15 +42,16 @@ MAX_WAITING = 64
 
 
 class StreamTransaction:
-    """Events that come into a stream together. Made by `StreamTransactionWriter`. For one thread.
+    """Events that are committed to a stream together. Made by `StreamTransactionWriter`. For one thread.
 
-    In a with statement it is committed at the end, or aborted by an exception, unless it was before. Events of one
-    routing key keep their order. Raises TransactionClosed once it was committed, aborted or has expired, also if that
-    is to happen again through this object, as the original does; StreamSealed; StorageError.
+    A with statement commits it at the end, or aborts it on an exception, unless it has ended before. Events of one
+    routing key keep their order. Methods raise TransactionClosed once it was committed, aborted or has expired, also
+    for a second commit or abort through this object, as `pravega_client` does; StreamSealed; StorageError.
     """
 
     def __init__(self, transaction: Transaction, record: transactions.TransactionRecord) -> None:
         self._transaction = transaction
+        self._owner = Owner(f"this object of transaction {transaction.key}", "get the transaction by its id there")
         self._segments = record.routing.segments
         self._bounds = [segment.high for segment in self._segments]
         self._places = KeyPlaces()
@@ -58,11 +68,11 @@ class StreamTransaction:
         return self._transaction.key
 
     def get_txn_id(self) -> int:
-        """Its id, by which another process can get it."""
+        """Its id; another process can open it by `get_txn`."""
         return self._transaction.id.int
 
     def is_open(self) -> bool:
-        """Whether it can still be written to and committed."""
+        """Whether it can still be written and committed."""
         try:
             return self._transaction.record().status == OPEN
         except TransactionNotFound:
@@ -76,6 +86,7 @@ class StreamTransaction:
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
+        self._owner.check()
         content = framed_event(event, IN_TRANSACTION)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
         self._submit(parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0))
@@ -86,6 +97,7 @@ class StreamTransaction:
         routing_keys: Keys | None = None,
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
+        self._owner.check()
         if len(events) == 0:
             return
         column, keys = checked_events(events, IN_TRANSACTION), checked_keys(routing_keys, len(events))
@@ -95,7 +107,7 @@ class StreamTransaction:
             framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
             self._submit(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
 
-    def _submit(self, parts: Sequence[Part]) -> None:
+    def _submit(self, parts: Sequence[SegmentAppend]) -> None:
         self._check()
         while len(self._waiting) >= MAX_WAITING:
             self._settle()
@@ -115,6 +127,7 @@ class StreamTransaction:
             raise self._failure  # some of what was written is missing: it must not be committed
 
     def _check_open(self) -> None:
+        self._owner.check()
         if self._ended:
             raise TransactionClosed(self._transaction.stream.key, self._transaction.id, self._ended)
 
@@ -126,20 +139,21 @@ class StreamTransaction:
 
     def ping(self, lease: float | None = None) -> None:
         """Keep it open for another `lease` seconds, by default for as long as the last time."""
+        self._owner.check()
         self._transaction.ping(lease)
 
     def commit(self) -> None:
-        """Let all events into the stream, together. After a failure it may be tried again, also by another process."""
+        """Commit all events together. Can be repeated after a failure, also by another process."""
         self.flush()
         self._transaction.commit()
         self._ended = COMMITTED
 
     def commit_timestamp(self, timestamp: int) -> None:
-        """The same. `timestamp` is not kept: events have the time of the commit."""
+        """Commit. `timestamp` is ignored: events get the time of the commit."""
         self.commit()
 
     def abort(self) -> None:
-        """Forget all events. After a failure it may be tried again, also by another process."""
+        """Discard all events. Can be repeated after a failure, also by another process."""
         self._check_open()
         self._waiting.clear()
         self._transaction.abort()
@@ -149,7 +163,7 @@ class StreamTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._ended:
+        if self._ended or not self._owner.here:  # what a fork leaves by it is the other process's to end
             return
         if kind is None:
             self.commit()
@@ -172,7 +186,7 @@ class StreamTransactionWriter:
         return self._stream.key
 
     def begin_txn(self, lease: float = LEASE) -> StreamTransaction:
-        """Begin a transaction, which is aborted when nobody pings it for `lease` seconds. Raises StreamSealed."""
+        """Begin a transaction, which is aborted if it is not pinged for `lease` seconds. Raises StreamSealed."""
         return StreamTransaction(*transactions.begin(self._stream, lease))
 
     def get_txn(self, txn_id: int) -> StreamTransaction:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from engine.root import Root
-from pravega_spark.client.event_file import EventFile, Payload
+from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
@@ -41,7 +41,7 @@ class Unread:
 
     def whole(self) -> bytes:
         """All of the payload."""
-        return Payload.at(self.root, self.pointer).whole()
+        return EventPayload.at(self.root, self.pointer).whole()
 
 
 Content: TypeAlias = "bytes | Unread"

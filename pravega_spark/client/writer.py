@@ -29,15 +29,16 @@ import numpy as np
 import pyarrow as pa
 
 from engine.errors import SegmentNotFound, SegmentSealed
-from engine.layout import MAX_PAYLOAD
-from pravega_spark.client.columns import Column, Keys, checked_events, checked_keys, cut, framed_event
-from pravega_spark.client.large import LargeEvent
+from engine.logs.payload import MAX_PAYLOAD
+from engine.ownership import Owner
+from pravega_spark.client.checked_events import Column, Keys, checked_events, checked_keys, cut, framed_event
+from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
 from pravega_spark.streams import uploads
 from pravega_spark.streams.events import Framed, frame_column
-from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, hash_key, hash_keys, segment_for
-from pravega_spark.streams.stream import Part, Stream, parts_of
+from pravega_spark.streams.stream import SegmentAppend, Stream, parts_of
+from pravega_spark.streams.stream_record import Routing
 from pravega_spark.streams.upkeep import after_commit
 
 logger = logging.getLogger(__name__)
@@ -55,13 +56,13 @@ _place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again an
 
 
 class WriteFailed(StreamError):
-    """An append of an event writer failed; `__cause__` tells why. unconfirmed: events not known to be in the stream."""
+    """An append of an event writer failed; `__cause__` says why. unconfirmed: events that may be missing."""
 
     def __init__(self, stream: str, unconfirmed: int, cause: str) -> None:
         super().__init__(
             f"Writing to stream {stream} failed: {cause}. The last {unconfirmed} events given to the writer are not "
-            "confirmed, though some may be there; all before them are durable. See where the stream ends, then write "
-            "the rest again with a new writer."
+            "confirmed, though some may have been written; all before them are durable. Check the tail of the stream, "
+            "then write the rest with a new writer."
         )
         self.stream = stream
         self.unconfirmed = unconfirmed
@@ -132,7 +133,7 @@ class _Column:
         return self._framed.contents()
 
 
-def _parts(batch: _Batch | _Column) -> list[Part]:
+def _parts(batch: _Batch | _Column) -> list[SegmentAppend]:
     """A batch as a stream takes it."""
     return parts_of(batch.contents(), batch.routes.routing.segments, int(time.time() * 1000))
 
@@ -162,9 +163,9 @@ def _rerouted(batch: _Batch | _Column, routes: _Routes) -> _Batch:
 class EventWriter:
     """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
 
-    Writing returns at once, or waits while too much is queued; `flush` waits until all is durable. Events of one
-    routing key, and all events that lie in one segment, keep their order. After a failure the writer takes nothing
-    more: every later call raises it. Thread-safe; belongs to the process that made it.
+    Writes return immediately, or wait while too much is queued; `flush` waits until everything is durable. Events of
+    one routing key, and all events of one segment, keep their order. After a failure every later call raises the same
+    error. Thread-safe; must be used in the process that created it.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -172,6 +173,7 @@ class EventWriter:
         if record.sealed:
             raise StreamSealed(stream.key)
         self._stream = stream
+        self._owner = Owner(f"this writer of stream {stream.key}", "create a new one")
         self._routes = _routes(record.routing)
         self._places = KeyPlaces()
         self._lock = threading.Lock()
@@ -181,7 +183,7 @@ class EventWriter:
         self._queued = 0
         self._written = 0
         self._durable = 0
-        self._cause: Exception | None = None
+        self._cause: BaseException | None = None
         self._reported = False
         self._closed = False
         self._awaited: deque[tuple[int, asyncio.Future[None]]] = deque()  # what is done with so many durable events
@@ -191,7 +193,7 @@ class EventWriter:
 
     @property
     def durable_events(self) -> int:
-        """How many events are durable: the first so many that were written."""
+        """Number of durable events, which are the first that were written."""
         return self._durable
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -203,26 +205,25 @@ class EventWriter:
         self.write_event_bytes(event.encode(), routing_key)
 
     def write_event_async(self, event: str, routing_key: str | None = None) -> asyncio.Future[None]:
-        """Write a text as UTF-8; what is returned is done when the event is durable, or has failed.
+        """Write a str as UTF-8; the returned future is done when the event is durable, or has failed.
 
-        For use in an asyncio event loop. It is written whether that is awaited or not, in the order of the calls; like
-        the other methods, the call waits while too much is queued. Raises as `write_event_bytes`.
+        For asyncio event loops. The event is written whether the future is awaited or not, in the order of the calls;
+        like the other methods, the call waits while too much is queued. Raises the errors of `write_event_bytes`.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event(event, routing_key)
         with self._lock:
-            if not self._thread.is_alive() and self._cause is None:
-                self._wait()  # refuses, as nobody would tell
             self._awaited.append((self._written, done))
             self._tell_awaited()
         return done
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
-        """Write an event, to the segment of its routing key; without one, to any segment.
+        """Write an event to the segment of its routing key; without a key, to any segment.
 
-        Raises ValueError for an event of more than 8 MiB (see `begin_event`) and when the writer is closed;
-        WriteFailed, StreamSealed or StreamNotFound when an append has failed before.
+        Raises ValueError for an event of more than 8 MiB (see `begin_event`) and if the writer is closed; WriteFailed,
+        StreamSealed or StreamNotFound if an earlier append failed.
         """
+        self._owner.check()
         framed = framed_event(event)
         size = len(framed)
         routes = self._routes
@@ -243,11 +244,13 @@ class EventWriter:
         events: Column,
         routing_keys: Keys | None = None,
     ) -> None:
-        """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object for each event.
+        """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object per event.
 
-        All is checked before anything is written: ValueError for a null event, for one of more than 8 MiB, and for
-        another number of keys than events; TypeError for a column of another type. See also `write_event_bytes`.
+        Everything is checked before anything is written. Raises ValueError for a null event, an event of more than 8
+        MiB, or if there are not as many keys as events; TypeError for another column type; the errors of
+        `write_event_bytes`.
         """
+        self._owner.check()
         if len(events) == 0:
             return
         column, keys, routes = checked_events(events), checked_keys(routing_keys, len(events)), self._routes
@@ -266,9 +269,9 @@ class EventWriter:
     def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
         """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
 
-        When it is committed, all that was written here before is made durable first: it comes before the event, and
-        what is written after the commit comes behind it.
+        Its commit first flushes this writer: earlier events precede it, and later ones follow it.
         """
+        self._owner.check()
         return LargeEvent(uploads.begin(self._stream, routing_key, name), self.flush)
 
     def _put(self, framed: Framed, routes: _Routes, places: _Place) -> None:
@@ -301,31 +304,35 @@ class EventWriter:
 
     def _wait_for_room(self) -> None:
         while self._queued > MAX_QUEUED and self._cause is None:
-            self._wait()
+            self._done.wait()
         self._check()
         if self._closed:
-            raise ValueError(f"this writer of stream {self._stream.key} is closed: make a new one")
+            raise ValueError(f"this writer of stream {self._stream.key} is closed: create a new one")
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until all that was written before is durable. Raises WriteFailed, StreamSealed or StreamNotFound."""
+        """Wait until everything written before is durable. Raises WriteFailed, StreamSealed or StreamNotFound."""
+        self._owner.check()
         with self._lock:
             target = self._written
             while self._durable < target and self._cause is None:
-                self._wait()
+                self._done.wait()
             self._check()
 
     def close(self) -> None:
-        """Flush, then take nothing more. Raises a failure that no other call has raised."""
+        """Flush and close. Raises an error that no other call has raised.
+
+        In a fork of the process that made it nothing happens: what is not durable yet is the other process's to write.
+        """
+        if not self._owner.here:
+            return
         with self._lock:
             self._closed = True
             self._work.notify()
         self._thread.join()
         _unclosed.discard(self)
         with self._lock:
-            if self._cause is None and self._durable < self._written:
-                self._wait()  # refuses: the thread that should have written the rest is of another process
             if not self._reported:
                 self._check()
 
@@ -341,13 +348,6 @@ class EventWriter:
     def to_str(self) -> str:
         """Its stream as text for people."""
         return self._stream.key
-
-    def _wait(self) -> None:
-        if not self._thread.is_alive():
-            raise RuntimeError(
-                f"this writer of stream {self._stream.key} was made before the process forked: make a new one"
-            )
-        self._done.wait()
 
     def _tell_awaited(self) -> None:
         """Let those know who await events that are durable by now, or never will be."""
@@ -378,22 +378,21 @@ class EventWriter:
     # --- the thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            try:
+        try:
+            while (batch := self._next()) is not None:
                 self._write(batch)
-            except Exception as error:  # whatever it is, the next caller hears of it
                 with self._lock:
-                    self._cause = error
-                    self._batches.clear()
+                    self._queued -= batch.size
+                    self._durable += batch.events
                     self._tell_awaited()
                     self._done.notify_all()
-                return
+                after_commit(self._stream)
+        except BaseException as error:  # whatever ends this thread, the next caller hears of it
             with self._lock:
-                self._queued -= batch.size
-                self._durable += batch.events
+                self._cause = error
+                self._batches.clear()
                 self._tell_awaited()
                 self._done.notify_all()
-            after_commit(self._stream)
 
     def _write(self, batch: _Batch | _Column) -> None:
         """Append a batch, as soon as its events are routed to segments that are open."""
@@ -440,7 +439,7 @@ _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()
 def _warn_of_loss() -> None:
     for writer in list(_unclosed):
         lost = writer._written - writer._durable
-        if lost and not writer._reported:
+        if lost and not writer._reported and writer._owner.here:
             logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)
 
 
@@ -452,7 +451,7 @@ def _routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | No
     """The index of the segment that an event goes to, and by what its place can be told later."""
     if len(bounds) == 1:
         if key is not None and not isinstance(key, str):
-            raise TypeError(f"a routing key is a str, not {type(key).__name__}")
+            raise TypeError(f"a routing key must be a str, not {type(key).__name__}")
         return 0, key
     if key is None:
         drawn = random.random()

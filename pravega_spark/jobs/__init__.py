@@ -1,4 +1,4 @@
-"""Jobs that take care of streams: run by `python -m`, by `spark-submit`, or as functions in a notebook.
+"""Maintenance jobs: run by `python -m`, by `spark-submit`, or as functions in a notebook.
 
-All of them may run twice, and at the same time as everything else.
+All of them may be repeated, and run at the same time as everything else.
 """

@@ -1,4 +1,4 @@
-"""The command line of jobs: what all of them take, and how they end: 0 = done, 1 = something failed, 2 = usage."""
+"""Jobs as programs: their common options, their output, and how they exit: 0 = done, 1 = failed, 2 = usage error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from pravega_spark.cli.output import Output
-from pravega_spark.cli.session import Commands, Refused, storage_option
-from pravega_spark.jobs.outcome import Outcome, failures
+from pravega_spark.console.arguments import storage_option
+from pravega_spark.console.output import Output
+from pravega_spark.console.program import Commands, Refused
+from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 
 _COLUMNS = {
@@ -24,10 +25,10 @@ _COLUMNS = {
 }
 
 
-def job(name: str) -> Callable[[Callable[..., Sequence[Outcome]]], click.Command]:
-    """Make a function of a target, `dry_run`, and options of its own, a program."""
+def job(name: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
+    """Make a program of a function of a target, `dry_run` and options of its own."""
 
-    def decorated(function: Callable[..., Sequence[Outcome]]) -> click.Command:
+    def decorated(function: Callable[..., Sequence[JobOutcome]]) -> click.Command:
         @functools.wraps(function)
         def run(
             url: str,
@@ -52,25 +53,23 @@ def job(name: str) -> Callable[[Callable[..., Sequence[Outcome]]], click.Command
 
 
 class Program(Commands):
-    """A job as a program: it has no commands, but fails as they do."""
+    """A job as a program: it has no subcommands, but fails as they do."""
 
     def __init__(self, job: click.Command) -> None:
-        super().__init__(
-            job.name, params=job.params, help=job.help, callback=job.callback, invoke_without_command=True
-        )
+        super().__init__(job.name, params=job.params, help=job.help, callback=job.callback, invoke_without_command=True)
 
 
-def show(output: Output, outcomes: Sequence[Outcome]) -> None:
+def show(output: Output, outcomes: Sequence[JobOutcome]) -> None:
     """Print what was done. Raises Refused if anything failed."""
     rows = [outcome._asdict() for outcome in outcomes]
     output.document({"outcomes": rows})
-    told = [row for row in rows if row["changed"] or row["error"] is not None]
-    if told:
-        output.table(_COLUMNS, told)
-    output.line(f"{len(rows)} looked at, {sum(row['changed'] for row in rows)} changed")
+    shown = [row for row in rows if row["changed"] or row["error"] is not None]
+    if shown:
+        output.table(_COLUMNS, shown)
+    output.line(f"{len(rows)} checked, {sum(row['changed'] for row in rows)} changed")
     failed = failures(outcomes)
     if failed:
-        raise Refused(f"{len(failed)} of {len(rows)} failed, the first: {failed[0].error}")
+        raise Refused(f"{len(failed)} of {len(rows)} failed; first error: {failed[0].error}")
 
 
 def _session(name: str) -> Any:
@@ -80,12 +79,19 @@ def _session(name: str) -> Any:
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--root", "url", metavar="URI", envvar="PRAVEGA_CONTROLLER_URI", required=True, help="Root."),
-    click.option("--scope", help="Only the streams of this scope."),
-    click.option("--stream", help="Only this stream, whose scope has to be named too."),
-    click.option("--wal", metavar="URI", help="Where the write-ahead log is, if not where the root says."),
+    click.option(
+        "--root",
+        "url",
+        metavar="URI",
+        envvar="PRAVEGA_CONTROLLER_URI",
+        required=True,
+        help="Root of the streams: a folder or an fsspec URL.",
+    ),
+    click.option("--scope", help="Only streams of this scope."),
+    click.option("--stream", help="Only this stream; requires --scope."),
+    click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names."),
     storage_option("--storage", "the root's"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
-    click.option("--spark", "on_cluster", is_flag=True, help="Spread many streams over the cluster of Spark."),
-    click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing."),
+    click.option("--spark", "on_cluster", is_flag=True, help="Distribute many streams over a Spark cluster."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),
 )

@@ -1,67 +1,51 @@
-"""Merging small chunks on many machines: the bytes are copied by Spark's tasks, the metadata changes at the driver.
+"""Merging small chunks on many machines: Spark's tasks copy the bytes, and the driver plans and swaps.
 
-Copying needs the storage only, so it can be done anywhere; planning and swapping need the owner of the segments
-(`chunkstore.optimiser`). A task that is repeated completes what the first one began.
+A task needs the storage only. It does what `defrag` does by itself, with the same checks; a task that is repeated makes
+the same chunk again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from chunkstore.optimiser import Merge, OptimiserReport, StorageOptimiser
+from chunkstore import StorageError, open_store
+from chunkstore.chunks import ChunkStorage
+from chunkstore.collection.optimiser import Copies, Merge, copy
+from pravega_spark.jobs.spread import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def optimise_on_spark(
-    spark: SparkSession,
-    optimiser: StorageOptimiser,
-    segments: Iterable[str],
-    root: str,
-    storage_options: Mapping[str, Any] | None = None,
-) -> OptimiserReport:
-    """Plan the merges of `segments` here, copy on the executors, one task for each merge, and swap here.
+def copies_on(spark: SparkSession, target: Target) -> Copies:
+    """Copies merges on the executors, which must reach the root: one task for each merge.
 
-    `root` and `storage_options` are those of the store in which the chunks are; executors must reach it. Merges whose
-    chunks have changed meanwhile are refused, and counted. Raises what planning and swapping raise, and Spark's error
-    if a copy failed.
+    What is returned raises the first error of a copy when all are done.
     """
-    report = OptimiserReport()
-    merges = [merge for segment in segments for merge in optimiser.plan(segment)]
-    for merge in _copied(spark, merges, root, dict(storage_options or {})):
-        if optimiser.swap(merge):
-            report.merges += 1
-            report.chunks += len(merge.parts)
-            report.bytes += merge.length
-        else:
-            report.refused += 1
-    report.refused += len(merges) - report.merges - report.refused
-    return report
+
+    def copies(merges: Sequence[Merge]) -> list[bytes | None]:
+        if not merges:
+            return []
+        results: list[Any] = spark.sparkContext.parallelize(merges, len(merges)).map(partial(_copy, target)).collect()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
+
+    return copies
 
 
-def _copied(
-    spark: SparkSession, merges: Sequence[Merge], root: str, storage_options: dict[str, Any]
-) -> Iterator[Merge]:
-    """The merges whose chunks were there to be copied."""
-    if not merges:
-        return
-
-    def copy_one(merge: Merge) -> bool:
-        from chunkstore import open_store
-        from chunkstore.chunks import ChunkStorage
-        from chunkstore.errors import ChunkNotFound
-        from chunkstore.optimiser import copy
-
-        store = open_store(root, storage_options)
-        try:
-            copy(merge, ChunkStorage(store))
-            return True
-        except ChunkNotFound:
-            return False  # the segment has changed since, so there is nothing to swap
-        finally:
-            store.close()
-
-    done = spark.sparkContext.parallelize(merges, len(merges)).map(copy_one).collect()
-    yield from (merge for merge, copied in zip(merges, done, strict=True) if copied)
+def _copy(target: Target, merge: Merge) -> bytes | StorageError | None:
+    """A task. Errors are returned: raised, they would reach the driver as text within one of Spark's."""
+    try:
+        store = open_store(target.root, target.storage)
+    except StorageError as error:
+        return error
+    try:
+        return copy(merge, ChunkStorage(store))
+    except StorageError as error:
+        return error
+    finally:
+        store.close()

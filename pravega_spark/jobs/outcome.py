@@ -1,17 +1,26 @@
-"""What a job did, stream by stream."""
+"""What a job did, stream by stream. What fails for one of them, whatever it is, keeps it from no other."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from chunkstore import StorageError
+from engine.errors import EngineError
+from pravega_spark.errors import StreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger(__name__)
+
+_EXPECTED = (StreamError, EngineError, StorageError, ValueError)
+
 SCHEMA = "scope string, stream string, action string, changed boolean, bytes bigint, detail string, error string"
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """What one action did to one stream, or to the whole root, which has no scope and no stream.
 
     changed: whether something was done, or would be done. bytes: how many went. error: why it failed.
@@ -25,12 +34,20 @@ class Outcome(NamedTuple):
     detail: str = ""
     error: str | None = None
 
+    @classmethod
+    def failed(cls, scope: str, stream: str, action: str, error: Exception) -> JobOutcome:
+        """That of an action that failed. What nobody expected is logged with its traceback."""
+        if isinstance(error, _EXPECTED):
+            return cls(scope, stream, action, error=str(error))
+        logger.error("%s of %s/%s failed unexpectedly", action, scope, stream, exc_info=error)
+        return cls(scope, stream, action, error=repr(error))
 
-def as_frame(spark: SparkSession, outcomes: Iterable[Outcome]) -> DataFrame:
+
+def as_frame(spark: SparkSession, outcomes: Iterable[JobOutcome]) -> DataFrame:
     """The outcomes as a DataFrame."""
     return spark.createDataFrame([tuple(outcome) for outcome in outcomes], SCHEMA)
 
 
-def failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def failures(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     """Those that failed."""
     return [outcome for outcome in outcomes if outcome.error is not None]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pravega_spark.console.arguments import SecondsType
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
-from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 from pravega_spark.streams.retention import PERIOD
 
@@ -19,17 +20,23 @@ if TYPE_CHECKING:
 
 def run(
     target: Target, *, dry_run: bool = False, period: float = PERIOD, spark: SparkSession | None = None
-) -> list[Outcome]:
-    """Let the retention policies of streams truncate them.
+) -> list[JobOutcome]:
+    """Truncate streams by their retention policies.
 
-    A cut of a stream is recorded, and its policy applied, when the last one is `period` seconds old.
+    A stream cut is recorded, and the policy applied, when the last recorded cut is `period` seconds old.
     """
     return over_streams(target, partial(work.retain, dry_run=dry_run, period=period), spark)
 
 
 main = job("retention")(run)
 main.params.append(
-    click.Option(["--period"], type=click.FloatRange(min=0), default=PERIOD, show_default=True, help="Seconds.")
+    click.Option(
+        ["--period"],
+        type=SecondsType(),
+        default=PERIOD,
+        show_default=True,
+        help="Seconds between two recorded stream cuts.",
+    )
 )
 
 if __name__ == "__main__":

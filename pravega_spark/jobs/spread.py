@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chunkstore import StorageError
-from engine.errors import EngineError
+from chunkstore.urls import redact
+from engine.admin.progress import Progress, no_progress
 from engine.root import Root
-from pravega_spark.errors import StreamError, StreamNotFound
-from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.errors import StreamNotFound
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import container_of
@@ -30,18 +30,11 @@ SPREAD = 32
 AT_ONCE = 16
 """Streams that are worked on at the same time, so that what is committed for them leaves together."""
 
-Work = Callable[[Stream], Iterator[Outcome]]
-
-Told = Callable[[str, int, int], None]
-"""Hears what is being done, how many of these are done, and of how many (0: nobody knows)."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Nobody hears."""
+Work = Callable[[Stream], Iterator[JobOutcome]]
 
 
 class Target(NamedTuple):
-    """The streams that a job is about: all of a root, of a scope, or one. Storage options are not to be shown."""
+    """The streams that a job works on: all of a root, of a scope, or one. Never show the storage options."""
 
     root: str
     scope: str | None = None
@@ -50,13 +43,13 @@ class Target(NamedTuple):
     storage: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
-        return f"Target({self.root!r}, {self.scope!r}, {self.stream!r})"
+        return f"Target({redact(self.root)!r}, {self.scope!r}, {self.stream!r})"
 
 
 def check(target: Target) -> None:
     """Raise ValueError for a stream without a scope."""
     if target.stream is not None and target.scope is None:
-        raise ValueError(f"stream {target.stream!r} is named without a scope: name its scope too")
+        raise ValueError(f"stream {target.stream!r} is given without its scope: give scope too")
 
 
 def names(root: Root, scope: str | None = None, stream: str | None = None) -> list[tuple[str, str]]:
@@ -68,7 +61,7 @@ def names(root: Root, scope: str | None = None, stream: str | None = None) -> li
     return [(each, name) for each in scopes for name in catalog.streams(each)]
 
 
-def over_streams(target: Target, work: Work, spark: SparkSession | None = None) -> list[Outcome]:
+def over_streams(target: Target, work: Work, spark: SparkSession | None = None) -> list[JobOutcome]:
     """Do something to each stream. What fails for one of them does not keep the others from it.
 
     With `spark`, many streams are spread over its cluster. Raises ValueError, StorageError if none can be found.
@@ -82,18 +75,18 @@ def over_streams(target: Target, work: Work, spark: SparkSession | None = None) 
     for scope, name in found:
         groups[container_of(f"{scope}/{name}", root.config.containers)].append((scope, name))
     tasks = spark.sparkContext.parallelize(list(groups.values()), len(groups))
-    return [Outcome(*outcome) for outcome in tasks.mapPartitions(partial(_done, target, work)).collect()]
+    return [JobOutcome(*outcome) for outcome in tasks.mapPartitions(partial(_done, target, work)).collect()]
 
 
-def _done(target: Target, work: Work, groups: Iterable[list[tuple[str, str]]]) -> Iterator[Outcome]:
+def _done(target: Target, work: Work, groups: Iterable[list[tuple[str, str]]]) -> Iterator[JobOutcome]:
     root = open_root(target.root, target.storage, target.wal)
     for group in groups:
         yield from over_named(root, group, work)
 
 
 def over_named(
-    root: Root, found: Sequence[tuple[str, str]], work: Work, *, missing: bool = False, told: Told = silent
-) -> Iterator[Outcome]:
+    root: Root, found: Sequence[tuple[str, str]], work: Work, *, missing: bool = False, progress: Progress = no_progress
+) -> Iterator[JobOutcome]:
     """The same for streams of a root that is open, by scope and name.
 
     Each container is looked at once, before; `work` need not look again to find that there is nothing to do. It is done
@@ -106,7 +99,7 @@ def over_named(
     with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "streams") as threads:
         outcomes = threads.map(one, found)
         for done, (scope, name) in enumerate(found):
-            told(f"stream {scope}/{name}", done, len(found))
+            progress(f"stream {scope}/{name}", done, len(found))
             yield from next(outcomes)
 
 
@@ -114,14 +107,14 @@ def _failure(root: Root, number: int) -> Exception | None:
     """Look at a container; why that is not possible."""
     try:
         root.container(number).refresh()
-    except (EngineError, StorageError) as error:
+    except Exception as error:
         return error
     return None
 
 
 def _worked_on(
     catalog: Catalog, failures: Mapping[int, Exception | None], work: Work, missing: bool, named: tuple[str, str]
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     try:
         stream = catalog.stream(*named)
         failure = failures[stream.number]
@@ -129,6 +122,6 @@ def _worked_on(
             raise failure
         return list(work(stream))
     except StreamNotFound as error:
-        return [Outcome(*named, "find", error=str(error))] if missing else []
-    except (StreamError, EngineError, StorageError, ValueError) as error:
-        return [Outcome(*named, "find", error=str(error))]
+        return [JobOutcome(*named, "find", error=str(error))] if missing else []
+    except Exception as error:
+        return [JobOutcome.failed(*named, "find", error)]

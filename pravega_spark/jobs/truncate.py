@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pravega_spark.cli.arguments import parse_moment
+from pravega_spark.console.arguments import parse_moment
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
-from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ def run(
     before: str | None = None,
     dry_run: bool = False,
     spark: SparkSession | None = None,
-) -> list[Outcome]:
-    """Truncate streams: one at a stream cut's text, or all of them before a time (ISO 8601, or ms since the epoch).
+) -> list[JobOutcome]:
+    """Truncate one stream at a stream cut, or all streams before a time (ISO 8601, or ms since the epoch).
 
-    Some events that were written shortly before that time may stay. What is truncated is gone.
+    Some events written shortly before that time may remain. Truncated events cannot be restored.
     """
     if (cut is None) is (before is None):
-        raise ValueError("give either cut, a stream cut's text, or before, a time")
+        raise ValueError("give either 'cut', a stream cut, or 'before', a time")
     if cut is not None and target.stream is None:
-        raise ValueError("a stream cut is of one stream: name it, and its scope")
+        raise ValueError("a stream cut belongs to one stream: give scope and stream")
     moment = parse_moment(before) if before is not None else None
     if before is not None and moment is None:
         raise ValueError(f"before: {before!r} is neither ISO 8601, as 2026-01-31T12:00:00Z, nor ms since the epoch")
@@ -41,8 +41,12 @@ def run(
 
 main = job("truncate")(run)
 main.params += [
-    click.Option(["--cut"], metavar="TEXT", help="Truncate the stream at this cut."),
-    click.Option(["--before"], metavar="TIME", help="Truncate what was written before: ISO 8601, or epoch ms."),
+    click.Option(["--cut"], metavar="TEXT", help="Truncate the stream at this stream cut."),
+    click.Option(
+        ["--before"],
+        metavar="TIME",
+        help="Truncate what was written before this time: ISO 8601, or ms since the epoch.",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -2,80 +2,76 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
-from chunkstore import StorageError
-from engine.errors import EngineError
-from pravega_spark.errors import StreamError
-from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.streams import retention, scaling, transactions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.stream import Stream
 
 
-def guarded(stream: Stream, action: str, done: Callable[[], Outcome]) -> Outcome:
+def guarded(stream: Stream, action: str, done: Callable[[], JobOutcome]) -> JobOutcome:
     """An outcome, whatever happens."""
     try:
         return done()
-    except (StreamError, EngineError, StorageError, ValueError) as error:
-        return Outcome(stream.scope, stream.name, action, error=str(error))
+    except Exception as error:
+        return JobOutcome.failed(stream.scope, stream.name, action, error)
 
 
-def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[Outcome]:
+def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]:
     """Let its retention policy truncate it."""
 
-    def done() -> Outcome:
+    def done() -> JobOutcome:
         found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
         detail = f"truncated at {found.truncated}" if found.truncated is not None else ""
         if found.recorded is not None and not detail:
             detail = f"recorded {found.recorded}"
         changed = found.truncated is not None
-        return Outcome(stream.scope, stream.name, "retention", changed, found.bytes, detail)
+        return JobOutcome(stream.scope, stream.name, "retention", changed, found.bytes, detail)
 
     yield guarded(stream, "retention", done)
 
 
-def scale(stream: Stream, dry_run: bool) -> Iterator[Outcome]:
+def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
     """Let its scaling policy scale it."""
 
-    def done() -> Outcome:
+    def done() -> JobOutcome:
         found = scaling.planned(stream) if dry_run else scaling.scale(stream)
-        detail = f"segments {list(found.sealed)} become {list(found.ranges)}" if found is not None else ""
-        return Outcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
+        detail = f"segments {list(found.sealed)} replaced by {list(found.ranges)}" if found is not None else ""
+        return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)
 
 
-def expire(stream: Stream, dry_run: bool) -> Iterator[Outcome]:
+def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
     """Abort transactions that nobody pinged."""
 
-    def done() -> Outcome:
+    def done() -> JobOutcome:
         if dry_run:
-            now = int(time.time() * 1000)
+            now = int(stream.container.storage_clock.now() * 1000)
             found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
         else:
             found = transactions.expire(stream)
         detail = ", ".join(str(one.id) for one in found)
-        return Outcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
+        return JobOutcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
 
     yield guarded(stream, "transactions", done)
 
 
-def truncate(stream: Stream, dry_run: bool, cut: str | None, before: int | None) -> Iterator[Outcome]:
+def truncate(stream: Stream, dry_run: bool, cut: str | None, before: int | None) -> Iterator[JobOutcome]:
     """Truncate it at a cut, or before a time (ms since the epoch)."""
 
-    def done() -> Outcome:
+    def done() -> JobOutcome:
         snapshot = stream.snapshot()
         wanted = StreamCut.from_text(cut) if cut is not None else snapshot.cut_at(before or 0)
         snapshot.check(wanted)
         head, history = snapshot.head_cut(), snapshot.record.history
         if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
-            return Outcome(stream.scope, stream.name, "truncation", detail="is truncated there already")
-        size = history.size(head.positions, wanted.positions, snapshot.length)
+            return JobOutcome(stream.scope, stream.name, "truncation", detail="already truncated there")
+        size = history.size(head.positions, wanted.positions, snapshot.segments.length)
         if not dry_run:
             stream.truncate(wanted)
-        return Outcome(stream.scope, stream.name, "truncation", True, size, f"truncated at {wanted}")
+        return JobOutcome(stream.scope, stream.name, "truncation", True, size, f"truncated at {wanted}")
 
     yield guarded(stream, "truncation", done)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pravega_spark.source.opening import look, resolve_cut
+from pravega_spark.source.opening import current_snapshot, resolve_cut
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 
@@ -23,7 +23,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        snapshot = look(self._options)
+        snapshot = current_snapshot(self._options, "read")
         start, end = self._options.batch_cuts()
         head, tail = snapshot.head_cut(), snapshot.tail_cut()
         if self._options.starting_timestamp is not None:

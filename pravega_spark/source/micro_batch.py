@@ -51,7 +51,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stream(self) -> Stream:
         if self._opened is None:
-            self._opened = open_stream(self._options)
+            self._opened = open_stream(self._options, "follow")
         return self._opened
 
     def initialOffset(self) -> str:  # type: ignore[override]
@@ -78,7 +78,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
-        return self._stream().look(lambda snapshot: self._latest(snapshot, start, limit))
+        return self._stream().query(lambda snapshot: self._latest(snapshot, start, limit))
 
     def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> str:
         self._newest = tail = self._pinned or snapshot.tail_cut()

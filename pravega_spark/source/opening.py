@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from engine.root import Root
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
@@ -10,26 +13,43 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
+Access = Literal["read", "follow", "write"]
+"""What a stream is opened for: a batch read, a streaming read, a write."""
 
-def open_stream(options: SourceOptions) -> Stream:
-    """The stream that the options name, made if need be and allowed, as readers and writers do."""
-    root = open_root(options.root, options.storage, options.wal)
-    return Catalog(root).ensure_stream(
+
+def open_root_of(options: SourceOptions, access: Access) -> Root:
+    """The root that the options name. Raises RootNotFound.
+
+    A write creates it if it does not exist and its place is empty; a read does so only if both options that allow
+    creation are given.
+    """
+    asked = options.asked_to_create_scope and options.asked_to_create_stream
+    allowed = options.allow_create_scope and options.allow_create_stream
+    return open_root(options.root, options.storage, options.wal, create=allowed if access == "write" else asked)
+
+
+def open_stream(options: SourceOptions, access: Access) -> Stream:
+    """The stream that the options name, created if allowed; by a batch read only on request.
+
+    Raises RootNotFound, ScopeNotFound, StreamNotFound.
+    """
+    explicit = access == "read"
+    return Catalog(open_root_of(options, access)).ensure_stream(
         options.scope,
         options.stream,
-        create_scope=options.allow_create_scope,
-        create_stream=options.allow_create_stream,
+        create_scope=options.asked_to_create_scope if explicit else options.allow_create_scope,
+        create_stream=options.asked_to_create_stream if explicit else options.allow_create_stream,
         scaling=options.scaling,
         retention=options.retention,
     )
 
 
-def look(options: SourceOptions) -> Snapshot:
-    """The stream as it is now, made if need be and allowed."""
+def current_snapshot(options: SourceOptions, access: Access) -> Snapshot:
+    """The stream as it is now, created if allowed."""
     try:
-        return open_stream(options).snapshot()
+        return open_stream(options, access).snapshot()
     except StreamNotFound:
-        return open_stream(options).snapshot()  # it was deleted since this process last looked, which is known by now
+        return open_stream(options, access).snapshot()  # deleted since this process last looked, which is known by now
 
 
 def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCut:

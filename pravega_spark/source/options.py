@@ -1,54 +1,35 @@
-"""What a user may ask of the Spark data source: every option's name, default and check.
+"""The options of one read or write of the Spark data source, checked. `option_table.py` describes each of them.
 
-Option names come in any case, with or without underscores. Names, defaults, the order of checks and the wording of
-the original connector's errors are kept; where it had no message of its own, ours says what was wrong and what to do.
-No error, repr or log holds the value of a `storage.` option.
+Names, defaults, the order of checks and the wording of the original connector's errors are kept; where it had no
+message of its own, ours says what is wrong and what to do.
+
+No error, repr or log shows the value of a `storage.` option.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 import logging
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
+from chunkstore import StorageRefused
+from chunkstore.urls import check_url
+from pravega_spark.source.given import GivenOptions
+from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
+from pravega_spark.streams.named import OnChangedReplay
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
+
+__all__ = ["METADATA_TABLES", "OPTIONS", "SourceOptions", "table_options"]
 
 log = logging.getLogger(__name__)
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
-MiB = 1024 * 1024
 
-CUT_KEYWORDS = ("earliest", "latest", "unbounded")
-METADATA_TABLES = ("Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers")
 OF_ROOTS = METADATA_TABLES[3:]
 """Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
-
-_MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
-_STORAGE = "storage."
-_NAMES = (
-    "controller", "path", "scope", "stream", "wal", "start_stream_cut", "end_stream_cut", "starting_timestamp",
-    "ending_timestamp", "approx_bytes_per_trigger", "max_bytes_per_trigger", "max_events_per_trigger",
-    "fail_on_data_loss", "min_partitions", "max_bytes_per_partition", "large_events", "max_event_bytes",
-    "exactly_once", "txn_app_id", "txn_version", "metadata", "include_metadata", "allow_create_scope",
-    "allow_create_stream", "default_num_segments", "default_scale_factor",
-    "default_segment_target_rate_bytes_per_sec", "default_segment_target_rate_events_per_sec",
-    "default_retention_duration_milliseconds", "default_retention_size_bytes", "read_after_write_consistency",
-    "transaction_timeout_ms", "transaction_status_poll_interval_ms",
-)
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
-
-
-_KNOWN = {_plain(name): name for name in _NAMES}
 
 LargeEvents = Literal["error", "reference", "inline"]
 
@@ -59,8 +40,9 @@ class SourceOptions:
 
     `storage` goes to fsspec; a value that parses as JSON is what it parses to (quote it, '"0123"', to keep a text).
     `scope` and `stream` are empty where a metadata table is about all of them.
-    Some defaults of the original differ between batch and streaming: ask `batch_cuts`, `streaming_cuts` and
-    `transaction_timeout` for those. Times are milliseconds since the epoch, sizes bytes.
+    `asked_to_create_…`: the option was given as true; a batch read creates nothing otherwise.
+    `on_changed_replay` is about a batch whose number is there already, with other data (X3).
+    Times are milliseconds since the epoch, sizes bytes.
     """
 
     root: str
@@ -82,10 +64,13 @@ class SourceOptions:
     exactly_once: bool
     txn_app_id: str | None
     txn_version: int | None
+    on_changed_replay: OnChangedReplay
     metadata: str | None
     include_metadata: bool
     allow_create_scope: bool
     allow_create_stream: bool
+    asked_to_create_scope: bool
+    asked_to_create_stream: bool
     scaling: ScalingPolicy | None
     retention: RetentionPolicy | None
     read_after_write_consistency: bool
@@ -95,18 +80,18 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SourceOptions:
         """Checks what Spark handed us. `environment` stands for os.environ. Raises ValueError for the first fault."""
-        given = _Given(options)
+        given = GivenOptions(options)
         scope, stream = _names(given)
         scaling, retention = _policies(given)
         max_bytes = _max_bytes_per_trigger(given)
         root = _root(given, os.environ if environment is None else environment)
         wal = given.text("wal")
         start, end = _stream_cut(given, "start_stream_cut"), _stream_cut(given, "end_stream_cut")
-        starting, ending = _timestamp(given, "starting_timestamp"), _timestamp(given, "ending_timestamp")
+        starting, ending = given.time("starting_timestamp"), given.time("ending_timestamp")
         _refuse_both(given, "start_stream_cut", "starting_timestamp")
         _refuse_both(given, "end_stream_cut", "ending_timestamp")
         if starting is not None and ending is not None and ending < starting:
-            raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them or drop one.")
+            raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
         txn_app_id, txn_version = _transaction_key(given)
         parsed = cls(
             root=root,
@@ -119,180 +104,78 @@ class SourceOptions:
             starting_timestamp=starting,
             ending_timestamp=ending,
             max_bytes_per_trigger=max_bytes,
-            max_events_per_trigger=given.number("max_events_per_trigger", least=1),
-            fail_on_data_loss=given.flag("fail_on_data_loss", default=True),
-            min_partitions=given.number("min_partitions", least=1, most=_MAX_INT32),
-            max_bytes_per_partition=given.number_or("max_bytes_per_partition", 128 * MiB, least=1),
-            large_events=cast(LargeEvents, given.choice("large_events", ("error", "reference", "inline"))),
-            max_event_bytes=given.number_or("max_event_bytes", 128 * MiB, least=1),
-            exactly_once=given.flag("exactly_once", default=True),
+            max_events_per_trigger=given.number("max_events_per_trigger"),
+            fail_on_data_loss=given.flag("fail_on_data_loss"),
+            min_partitions=given.number("min_partitions"),
+            max_bytes_per_partition=given.size("max_bytes_per_partition"),
+            large_events=cast("LargeEvents", given.choice("large_events")),
+            max_event_bytes=given.size("max_event_bytes"),
+            exactly_once=given.flag("exactly_once"),
             txn_app_id=txn_app_id,
             txn_version=txn_version,
+            on_changed_replay=cast("OnChangedReplay", given.choice("on_changed_replay")),
             metadata=_metadata(given),
-            include_metadata=given.flag("include_metadata", default=False),
-            allow_create_scope=given.flag("allow_create_scope", default=True),
-            allow_create_stream=given.flag("allow_create_stream", default=True),
+            include_metadata=given.flag("include_metadata"),
+            allow_create_scope=given.flag("allow_create_scope", "batch write"),
+            allow_create_stream=given.flag("allow_create_stream", "batch write"),
+            asked_to_create_scope=given.flag("allow_create_scope", "batch read"),
+            asked_to_create_stream=given.flag("allow_create_stream", "batch read"),
             scaling=scaling,
             retention=retention,
-            read_after_write_consistency=given.flag("read_after_write_consistency", default=True),
-            transaction_timeout_ms=_transaction_timeout(given),
-            transaction_status_poll_interval_ms=given.number_or("transaction_status_poll_interval_ms", 50, least=0),
+            read_after_write_consistency=given.flag("read_after_write_consistency"),
+            transaction_timeout_ms=given.number("transaction_timeout_ms"),
+            transaction_status_poll_interval_ms=given.size("transaction_status_poll_interval_ms"),
         )
         given.warn_of_misspellings()
         return parsed
 
     def batch_cuts(self) -> tuple[str, str]:
         """Start and end of a batch read: keywords or texts. ValueError for a pair that cannot hold anything."""
-        start, end = self.start_stream_cut or "earliest", self.end_stream_cut or "latest"
+        start, end = self._cuts("batch read")
         if start == "latest":
             raise ValueError("Option 'start_stream_cut' cannot be 'latest' in a batch read: nothing would be read.")
-        return start, _checked_end(end)
+        return start, end
 
     def streaming_cuts(self) -> tuple[str, str]:
         """Start and end of a new streaming query: keywords or texts. ValueError for the end `earliest`."""
-        return self.start_stream_cut or "latest", _checked_end(self.end_stream_cut or "unbounded")
+        return self._cuts("stream read")
 
-    def transaction_timeout(self, *, streaming: bool) -> int:
-        """How long a transaction may stay open, in milliseconds."""
-        if self.transaction_timeout_ms is not None:
-            return self.transaction_timeout_ms
-        return 30_000 if streaming else 120_000
+    def _cuts(self, use: Use) -> tuple[str, str]:
+        start = self.start_stream_cut or BY_NAME["start_stream_cut"].default_for(use)
+        end = self.end_stream_cut or BY_NAME["end_stream_cut"].default_for(use)
+        assert start is not None
+        assert end is not None
+        if end == "earliest":
+            raise ValueError("Option 'end_stream_cut' cannot be 'earliest': nothing would be read.")
+        return start, end
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str]:
     """Those of a table's options that are ours and hold no credentials."""
-    return {key: value for key, value in options.items() if _plain(key) in _KNOWN}
+    return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
-class _Given:
-    """The options as they came: looked up by name, whatever their spelling, and converted to a type."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.storage: dict[str, Any] = {}
-        self._values: dict[str, str] = {}
-        self._unknown: list[str] = []
-        for key, value in options.items():
-            # Spark lower-cases all keys on their way here, so the case of a storage option's name cannot matter.
-            if key.lower().startswith(_STORAGE):
-                self._keep_storage_option(key.lower().removeprefix(_STORAGE), value)
-            elif key.lower().startswith("option."):
-                pass  # a table's options come twice, once with this prefix
-            elif (name := _KNOWN.get(_plain(key))) is None:
-                self._unknown.append(key)
-            elif self._values.setdefault(name, value) != value:
-                raise ValueError(f"Option {name!r} is given in two spellings with different values: keep one of them.")
-        if "paths" in self._unknown:
-            raise ValueError("Several paths were given, but streams have one root: give one path.")
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name)
-
-    def has(self, name: str) -> bool:
-        return name in self._values
-
-    def required(self, name: str) -> str:
-        value = self.text(name)
-        if not value:
-            raise ValueError(f"Missing required option '{name}'")
-        return value
-
-    def number(self, name: str, *, least: int, most: int = _MAX_INT64, message: str = "") -> int | None:
-        """A decimal number in [least, most]; `message` replaces the usual one."""
-        text = self.text(name)
-        if text is None:
-            return None
-        if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and least <= (value := int(text)) <= most:
-            return value
-        raise ValueError(message or f"Option {name!r} must be a number from {least} to {most}, not {text!r}.")
-
-    def number_or(self, name: str, default: int, *, least: int) -> int:
-        value = self.number(name, least=least)
-        return default if value is None else value
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.lower() not in ("true", "false"):
-            raise ValueError(f"Option {name!r} must be true or false, not {text!r}.")
-        return text.lower() == "true"
-
-    def choice(self, name: str, values: tuple[str, ...]) -> str:
-        """One of `values` in any case; the first is the default."""
-        text = self._values.get(name, values[0])
-        if text.lower() not in values:
-            raise ValueError(f"Option {name!r} must be one of {', '.join(values)}, not {text!r}.")
-        return text.lower()
-
-    def warn_of_misspellings(self) -> None:
-        """Unknown options are ignored, as Spark's own travel with ours; one that is nearly ours is likely a slip."""
-        for key in self._unknown:
-            for match in difflib.get_close_matches(_plain(key), _KNOWN, n=1, cutoff=0.85):
-                log.warning("Option %r is not known and is ignored. Did you mean %r?", key, _KNOWN[match])
-
-    def _keep_storage_option(self, name: str, text: str) -> None:
-        if not name:
-            raise ValueError("Option 'storage.' needs a name after the dot, as in storage.endpoint_url.")
-        value = _json_or_text(text)
-        if name in self.storage and self.storage[name] != value:
-            raise ValueError(f"Option 'storage.{name}' is given twice with different values: keep one of them.")
-        self.storage[name] = value
-
-
-def _json_or_text(text: str) -> Any:
-    def refuse(_: str) -> None:
-        raise ValueError  # NaN and Infinity are Python's addition to JSON
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _names(given: _Given) -> tuple[str, str]:
+def _names(given: GivenOptions) -> tuple[str, str]:
     """Scope and stream."""
     if given.text("metadata") not in OF_ROOTS:
         return given.required("scope"), given.required("stream")
     scope, stream = (given.required(name) if given.has(name) else "" for name in ("scope", "stream"))
     if stream and not scope:
-        raise ValueError("Option 'stream' names a stream of a scope: give option 'scope' too.")
+        raise ValueError("Option 'stream' requires option 'scope': give both.")
     return scope, stream
 
 
-def _policies(given: _Given) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
+def _policies(given: GivenOptions) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
     """Both policies of a new stream; their checks are interleaved in the original, and so they are here."""
     byte_rate, event_rate = "default_segment_target_rate_bytes_per_sec", "default_segment_target_rate_events_per_sec"
     size, duration = "default_retention_size_bytes", "default_retention_duration_milliseconds"
     if given.has(byte_rate) and given.has(event_rate):
-        raise ValueError("Cannot set multiple options for scaling")
+        raise ValueError("Cannot set multiple options for scaling")  # the original's words, as below
     if given.has(size) and given.has(duration):
         raise ValueError("Cannot have multiple retention policy options")
-    segments = given.number(
-        "default_num_segments",
-        least=1,
-        most=_MAX_INT32,
-        message="Number of segments needs to be integer and should be at least one",
-    )
-    factor = given.number(
-        "default_scale_factor",
-        least=2,
-        most=_MAX_INT32,
-        message="Scale factor needs to be an integer greater than 1",
-    )
-    bytes_per_second = given.number(
-        byte_rate, least=1024, message="Target rate should an integer and should at least be 1024 bytes"
-    )
-    events_per_second = given.number(
-        event_rate,
-        least=1,
-        message="Target rate should be an integer amd should be at least one event per second",
-    )
-    bytes_kept = given.number(
-        size, least=0, message="Retention size should be an integer more than or equal to zero bytes"
-    )
-    milliseconds_kept = given.number(
-        duration, least=0, message="Retention time should be an integer morethan or equal to zero milliseconds"
-    )
+    segments, factor = given.number("default_num_segments"), given.number("default_scale_factor")
+    bytes_per_second, events_per_second = given.number(byte_rate), given.number(event_rate)
+    bytes_kept, milliseconds_kept = given.number(size), given.number(duration)
     retention: RetentionPolicy | None = None
     if bytes_kept is not None:
         retention = RetentionPolicy("size", bytes_kept)
@@ -308,8 +191,8 @@ def _scaling(
     complete = segments is not None and factor is not None and rated
     if not complete and (factor is not None or rated):
         log.warning(
-            "The stream will not scale by itself: that takes 'default_num_segments', 'default_scale_factor' and one of "
-            "the two target rates together."
+            "The stream will not scale automatically: that requires 'default_num_segments', 'default_scale_factor' and "
+            "one of the two target rates."
         )
     if segments is None:
         return None
@@ -320,21 +203,16 @@ def _scaling(
     return ScalingPolicy("fixed", segments)
 
 
-def _max_bytes_per_trigger(given: _Given) -> int | None:
-    original = given.number(
-        "approx_bytes_per_trigger",
-        least=1,
-        message="Max offset should be of type long more than or equal to one",
-    )
-    ours = given.number("max_bytes_per_trigger", least=1)
+def _max_bytes_per_trigger(given: GivenOptions) -> int | None:
+    original, ours = given.number("approx_bytes_per_trigger"), given.number("max_bytes_per_trigger")
     if original is not None and ours is not None and original != ours:
         raise ValueError(
-            "Options 'approx_bytes_per_trigger' and 'max_bytes_per_trigger' are one option with two names: give one."
+            "Options 'approx_bytes_per_trigger' and 'max_bytes_per_trigger' are two names of one option: give one."
         )
     return ours if original is None else original
 
 
-def _root(given: _Given, environment: Mapping[str, str]) -> str:
+def _root(given: GivenOptions, environment: Mapping[str, str]) -> str:
     """The root of the streams. Path and option must agree; the environment counts where neither is given."""
     found = {name: _folder(name, text) for name in ("path", "controller") if (text := given.text(name))}
     if len(set(found.values())) > 1:
@@ -356,19 +234,21 @@ def _folder(name: str, text: str) -> str:
         r"[\w.\-]+:[0-9]+", text
     ):
         raise ValueError(
-            f"{name!r} names a Pravega controller, but there is no broker here: give the folder or bucket the streams "
-            "live in, as in /data/streams or s3://bucket/streams."
+            f"{name!r} names a Pravega controller, but there is no broker: give the folder or bucket of the streams, "
+            "such as /data/streams or s3://bucket/streams."
         )
     if not text.strip() or "\0" in text:
-        raise ValueError(f"{name!r} is empty or holds a NUL character: give a folder or an fsspec URL.")
-    if separator and re.match(r"[^/@]*:[^/@]*@", rest):
-        raise ValueError(f"{name!r} holds a password: give credentials as storage.<name> options, never in the URL.")
+        raise ValueError(f"{name!r} is empty or contains a NUL character: give a folder or an fsspec URL.")
+    try:
+        check_url(text, repr(name))
+    except StorageRefused as error:
+        raise ValueError(f"{error}.") from None
     if separator:
         return text.rstrip("/") if rest.strip("/") else text
     return os.path.abspath(re.sub(r"^file:(?=/)", "", text))
 
 
-def _stream_cut(given: _Given, name: str) -> str | None:
+def _stream_cut(given: GivenOptions, name: str) -> str | None:
     text = given.text(name)
     if text is None:
         return None
@@ -378,69 +258,24 @@ def _stream_cut(given: _Given, name: str) -> str | None:
     return text.lower() if text.lower() in CUT_KEYWORDS else text
 
 
-def _checked_end(end: str) -> str:
-    if end == "earliest":
-        raise ValueError("Option 'end_stream_cut' cannot be 'earliest': nothing would be read.")
-    return end
-
-
-_ISO_8601 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)"
-    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:Z|([+-])([01]\d|2[0-3])(?::?([0-5]\d))?)?)?",
-    re.ASCII | re.IGNORECASE,
-)
-
-
-def _timestamp(given: _Given, name: str) -> int | None:
-    """ISO 8601 (UTC where it names no zone) or milliseconds since the epoch. Finer parts are cut off."""
-    text = given.text(name)
-    if text is None:
-        return None
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    try:
-        return _milliseconds(_ISO_8601.fullmatch(text.strip()))
-    except ValueError as error:
-        raise ValueError(
-            f"Option {name!r} must be ISO 8601, as in 2026-01-31T12:00:00Z (UTC unless it names another zone), or "
-            f"milliseconds since the epoch, not {text!r}."
-        ) from error
-
-
-def _milliseconds(match: re.Match[str] | None) -> int:
-    if match is None:
-        raise ValueError("not ISO 8601")
-    *calendar, fraction, sign, zone_hours, zone_minutes = match.groups(default="0")
-    year, month, day, hour, minute, second = map(int, calendar)
-    since = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
-    east = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
-    since += east if sign == "-" else -east
-    return since // timedelta(milliseconds=1) + int(fraction.ljust(3, "0")[:3])
-
-
-def _refuse_both(given: _Given, one: str, other: str) -> None:
+def _refuse_both(given: GivenOptions, one: str, other: str) -> None:
     if given.has(one) and given.has(other):
-        raise ValueError(f"Options {one!r} and {other!r} both say where to begin or end: give one of them.")
+        raise ValueError(f"Options {one!r} and {other!r} exclude each other: give one of them.")
 
 
-def _transaction_key(given: _Given) -> tuple[str | None, int | None]:
-    app_id, version = given.text("txn_app_id"), given.number("txn_version", least=0)
+def _transaction_key(given: GivenOptions) -> tuple[str | None, int | None]:
+    app_id, version = given.text("txn_app_id"), given.number("txn_version")
     if (app_id is None) != (version is None):
-        raise ValueError("Options 'txn_app_id' and 'txn_version' make one key: give both or neither.")
+        raise ValueError("Options 'txn_app_id' and 'txn_version' form one key: give both or neither.")
     if app_id == "":
-        raise ValueError("Option 'txn_app_id' is empty: give the name under which this job's batches are remembered.")
+        raise ValueError("Option 'txn_app_id' is empty: give a name that identifies this job.")
     return app_id, version
 
 
-def _metadata(given: _Given) -> str | None:
+def _metadata(given: GivenOptions) -> str | None:
     text = given.text("metadata")
     if text is not None and text not in METADATA_TABLES:
-        raise ValueError(f"Option 'metadata' must be one of {', '.join(METADATA_TABLES)} (case counts), not {text!r}.")
+        raise ValueError(
+            f"Option 'metadata' must be one of {', '.join(METADATA_TABLES)} (case-sensitive), not {text!r}."
+        )
     return text
-
-
-def _transaction_timeout(given: _Given) -> int | None:
-    timeout = given.number("transaction_timeout_ms", least=-_MAX_INT64)
-    if timeout is not None and timeout < 10_000:
-        raise ValueError("Transaction time must be at least 10 seconds.")
-    return timeout

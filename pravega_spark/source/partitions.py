@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.columns import Columns
+from pravega_spark.source.event_columns import EventColumns
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
-from pravega_spark.streams.scan import Slice, SliceReader, plan_slices
+from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LEAST_BYTES = 4 << 20
 class SlicePartition(InputPartition):
     """Slices that one task reads, one after the other."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[ScanSlice]) -> None:
         super().__init__(None)
         self.slices = tuple(slices)
 
@@ -43,11 +43,11 @@ def plan_partitions(
     """The partitions that cover what lies between two cuts. Raises TruncatedData, InvalidStreamCut."""
     ranges, losses = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
     for loss in losses:
-        logger.warning("fail_on_data_loss is false, so this is only logged: %s", loss)
+        logger.warning("data loss ignored, because fail_on_data_loss is false: %s", loss)
     left_out = {}
     if options.large_events == "reference":
         for number, (low, high) in ranges.items():
-            left_out[number] = find_left_out(snapshot, number, low, high, options.max_event_bytes)
+            left_out[number] = find_left_out(snapshot.segments, number, low, high, options.max_event_bytes)
     total = sum(left_out.get(number, NONE_LEFT_OUT).size(*bounds) for number, bounds in ranges.items())
     wanted = options.min_partitions or 2 * (os.cpu_count() or 1)
     least = 1 if options.min_partitions else LEAST_BYTES
@@ -55,9 +55,9 @@ def plan_partitions(
     return _packed(plan_slices(snapshot, ranges, target, left_out, options.include_metadata), target, left_out)
 
 
-def _packed(slices: Sequence[Slice], target: int, left_out: Mapping[int, LeftOut]) -> list[SlicePartition]:
+def _packed(slices: Sequence[ScanSlice], target: int, left_out: Mapping[int, LeftOut]) -> list[SlicePartition]:
     """Put small slices together until a partition has about `target` bytes."""
-    packed: list[list[Slice]] = []
+    packed: list[list[ScanSlice]] = []
     size = 0
     for part in slices:
         taken = left_out.get(part.segment_id, NONE_LEFT_OUT).size(part.start, part.end)
@@ -76,6 +76,6 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     root = open_root(options.root, options.storage, options.wal)
     wanted = None if options.large_events == "inline" else options.max_event_bytes
     reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss, wanted)
-    columns = Columns(options)
+    columns = EventColumns(options)
     for events in reader.read(partition.slices):
         yield from columns.batches(events)

@@ -48,7 +48,7 @@ class PravegaDataSource(DataSource):
     def _to_write(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
         options = self._options(kept)
         if options.metadata is not None:
-            raise ValueError("Option 'metadata' is for batch reads: write without it.")
+            raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
         return options
 
     def schema(self) -> str | StructType:
@@ -74,7 +74,7 @@ class PravegaDataSource(DataSource):
 
         options = self._options(self._of_table(schema))
         if options.metadata is not None:
-            raise ValueError("Option 'metadata' is for batch reads: use spark.read, not spark.readStream.")
+            raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
         return MicroBatchReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

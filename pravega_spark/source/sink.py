@@ -2,17 +2,16 @@
 
 Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). A streaming
 query's batch is remembered in the same append under the query's id and the batch's number, so a replay of it is a
-no-op (X3); `txn_app_id` and `txn_version` do the same for batch jobs and `foreachBatch`. A stream that is scaled while
-a job runs takes its data all the same (`Stream.write`): as what the tasks wrote does not tell the keys, it goes into
-segments like those that they were planned for, which costs the stream two epochs if a segment was split.
+no-op, and told (X3); a digest of the rows, which each task makes, tells whether it is one. `txn_app_id` and
+`txn_version` do the same for batch jobs and `foreachBatch`. A stream that is scaled while a job runs takes its data all
+the same (`Stream.write`): as what the tasks wrote does not tell the keys, it goes into segments like those that they
+were planned for, which costs the stream two epochs if a segment was split.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,20 +19,21 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from engine.chunks import chunk_name, write_chunk
-from engine.horizon import made_at
-from engine.operations import Payload
-from engine.segments import Extent
+from engine.state.horizon import creation_time
+from engine.state.operations import Payload
+from engine.state.segments import Extent
 from pravega_spark.roots import open_root
-from pravega_spark.source.opening import look, open_stream
+from pravega_spark.source.opening import current_snapshot, open_stream
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.epochs import SegmentRecord
+from pravega_spark.streams.chunk_uploads import ChunkUploads
+from pravega_spark.streams.digests import Digest
+from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.names import segment_name
-from pravega_spark.streams.records import Routing
 from pravega_spark.streams.routing import KeyPlaces, segment_for
-from pravega_spark.streams.stream import Part
+from pravega_spark.streams.stream import SegmentAppend
+from pravega_spark.streams.stream_record import Routing
 from pravega_spark.streams.upkeep import after_commit
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ COLLECTED_CHUNKS = 2
 """How many chunks are collected at a time where there are so many segments."""
 
 OWN_CHUNK_BYTES = 2 << 20
-"""With this much a segment gets a chunk of its own; what shares a chunk is copied by the next flush."""
+"""With this much a segment gets a chunk of its own; what outputs a chunk is copied by the next flush."""
 
 BYTES_AHEAD = 32 << 20
 """How much is being written while the next chunk is collected."""
@@ -60,7 +60,7 @@ LARGE_PART_BYTES = 32 << 20
 """A large event is written in chunks of this size: some storages copy what they are given."""
 
 
-class Share(NamedTuple):
+class TaskOutput(NamedTuple):
     """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
 
     segment_id: int
@@ -83,29 +83,40 @@ class _Group(NamedTuple):
 
 
 class TaskMessage(WriterCommitMessage):
-    """What a task hands to the driver: its shares in the order of its rows, the query that it belongs to, and by what
+    """What a task hands to the driver: its outputs in the order of its rows, the query that it belongs to, and by what
     its rows were routed: the driver commits in a process that did not plan the job.
 
-    made: when its first chunk was begun, None if it wrote none: it may be longer ago than clean-ups leave chunks alone
-    (see `engine.horizon`).
+    created_at: when its first chunk was made by the storage's clock, None if it wrote none: it may be longer ago than
+    clean-ups leave chunks alone (see `engine.state.horizon`). digest: of its rows, None where nobody will ask for it.
     """
 
-    def __init__(self, shares: Sequence[Share], query_id: str | None, planned: Routing, made: int | None) -> None:
-        self.shares = tuple(shares)
+    def __init__(
+        self,
+        outputs: Sequence[TaskOutput],
+        query_id: str | None,
+        planned: Routing,
+        created_at: int | None,
+        digest: Digest | None = None,
+    ) -> None:
+        self.outputs = tuple(outputs)
         self.query_id = query_id
         self.planned = planned
-        self.made = made
+        self.created_at = created_at
+        self.digest = digest
 
     def chunks(self) -> list[str]:
         """The chunks that the task has written."""
-        extents = (share.content for share in self.shares if isinstance(share.content, tuple))
+        extents = (output.content for output in self.outputs if isinstance(output.content, tuple))
         return sorted({str(extent.source) for some in extents for extent in some})
 
 
 class Collector:
-    """Collects a task's rows by segment, and writes chunks when there is much of it."""
+    """Collects a task's rows by segment, and writes chunks when there is much of it.
 
-    def __init__(self, options: SourceOptions, segments: Sequence[SegmentRecord]) -> None:
+    digested: whether a digest of the rows is wanted.
+    """
+
+    def __init__(self, options: SourceOptions, segments: Sequence[StreamSegmentRecord], digested: bool = False) -> None:
         self._store = open_root(options.root, options.storage, options.wal).stores.chunks
         self._scope, self._stream = options.scope, options.stream
         self._segments = segments
@@ -114,14 +125,13 @@ class Collector:
         self._places = KeyPlaces()
         self._framed: list[Framed] = []
         self._size = 0
-        self._shares: list[Share] = []
-        self._names: list[str] = []
-        self.made: int | None = None
+        self._outputs: list[TaskOutput] = []
+        self.digest = Digest() if digested else None
+        self.created_at: int | None = None
         chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
         self._collected_bytes = chunk_bytes * min(len(segments), COLLECTED_CHUNKS)
         self._ahead = BYTES_AHEAD // chunk_bytes
-        self._pool = ThreadPoolExecutor(self._ahead, "chunks")
-        self._writing: deque[tuple[list[_Group], Future[list[Extent]]]] = deque()
+        self._uploads = ChunkUploads[list[_Group] | None](self._store, self._ahead, "chunks")
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Route and frame the rows of a batch."""
@@ -141,8 +151,11 @@ class Collector:
         if first == end:
             return
         own = None if segments is None else segments[first:end]
-        self._framed.append(frame_column(events.slice(first, end - first), own, len(self._segments)))
-        self._size += self._framed[-1].data.size
+        framed = frame_column(events.slice(first, end - first), own, len(self._segments))
+        if self.digest is not None:
+            self.digest = Digest.total([self.digest, Digest.of_framed(framed)])
+        self._framed.append(framed)
+        self._size += framed.data.size
         if self._size >= self._collected_bytes:
             self._write_chunks()
 
@@ -151,17 +164,18 @@ class Collector:
             return self._places.find(batch.column("routing_key"))
         return np.full(batch.num_rows, np.nan)
 
-    def finish(self) -> list[Share]:
-        """The shares of all rows, durable unless they are inline."""
-        if self._names or self._size > INLINE_BYTES:
+    def finish(self) -> list[TaskOutput]:
+        """The outputs of all rows, durable unless they are inline."""
+        if self._uploads.names or self._size > INLINE_BYTES:
             self._write_chunks()
         else:
             for group in self._by_segment():
-                self._shares.append(Share(group.segment_id, b"".join(group.buffers), group.records, group.events))
-        while self._writing:
-            self._land()
-        self._pool.shutdown()
-        return self._shares
+                self._outputs.append(TaskOutput(group.segment_id, b"".join(group.buffers), group.records, group.events))
+        self._take_written(0)
+        self._uploads.close()
+        if self._uploads.names:
+            self.created_at = creation_time(self._store.stat(self._uploads.names[0]).modified)
+        return self._outputs
 
     def _by_segment(self) -> list[_Group]:
         groups = []
@@ -184,18 +198,11 @@ class Collector:
         large = [group for group in groups if group.size() >= OWN_CHUNK_BYTES]
         small = [group for group in groups if group.size() < OWN_CHUNK_BYTES]
         for together in [*([group] for group in large), *([small] if small else [])]:
-            name = self._new_name(together[0].segment_id)
-            buffers = [group.buffers for group in together]
-            self._writing.append((together, self._pool.submit(write_chunk, self._store, name, buffers)))
-            if len(self._writing) > self._ahead:
-                self._land()
+            self._uploads.send(together, self._name_of(together[0].segment_id), [group.buffers for group in together])
+            self._take_written(self._ahead)
 
-    def _new_name(self, segment: int) -> str:
-        """A name for a chunk that is begun now: by it the clean-up knows what a task has left that died."""
-        if self.made is None:
-            self.made = made_at(time.time())
-        self._names.append(chunk_name(segment_name(self._scope, self._stream, segment), 0, 0))
-        return self._names[-1]
+    def _name_of(self, segment: int) -> str:
+        return segment_name(self._scope, self._stream, segment)
 
     def _write_large(self, index: int, payload: memoryview) -> None:
         """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
@@ -204,26 +211,29 @@ class Collector:
         header = event_header(len(payload))
         parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
         parts[0].insert(0, memoryview(header))
-        names = [self._new_name(self._segments[index].id) for _ in parts]
-        writing = [
-            self._pool.submit(write_chunk, self._store, name, [part]) for name, part in zip(names, parts, strict=True)
-        ]
-        while self._writing:
-            self._land()
-        extents = tuple(extent for future in writing for extent in future.result())
+        for part in parts:
+            self._uploads.send(None, self._name_of(self._segments[index].id), [part])
+        extents = self._take_written(0)
+        if self.digest is not None:
+            self.digest = Digest.total([self.digest, Digest.of_large(extents)])
         records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
-        self._shares.append(Share(self._segments[index].id, extents, records, 1))
+        self._outputs.append(TaskOutput(self._segments[index].id, extents, records, 1))
 
-    def _land(self) -> None:
-        """Wait until the oldest chunk under way is written."""
-        groups, extents = self._writing.popleft()
-        for group, extent in zip(groups, extents.result(), strict=True):
-            self._shares.append(Share(group.segment_id, (extent,), group.records, group.events))
+    def _take_written(self, most: int) -> tuple[Extent, ...]:
+        """Wait until no more than `most` chunks are under way. Returns the extents of those that hold a large event."""
+        large: list[Extent] = []
+        for groups, extents in self._uploads.written(most):
+            if groups is None:
+                large += extents
+                continue
+            for group, extent in zip(groups, extents, strict=True):
+                self._outputs.append(TaskOutput(group.segment_id, (extent,), group.records, group.events))
+        return tuple(large)
 
     def drop(self) -> None:
         """Delete the chunks of a task that failed."""
-        self._pool.shutdown(cancel_futures=True)
-        self._store.delete(self._names)
+        self._uploads.close()
+        self._store.delete(self._uploads.names)
 
 
 class _Writer:
@@ -237,19 +247,24 @@ class _Writer:
         _check_schema(schema)
         self._options = options
         self._only_events = only_events
-        self._planned = look(options).record.routing  # the tasks need not look at the log
+        self._planned = current_snapshot(options, "write").record.routing  # the tasks need not look at the log
+
+    def _remembered(self) -> bool:
+        """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""
+        return self._options.txn_app_id is not None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        collector = Collector(self._options, self._planned.segments)
+        collector = Collector(self._options, self._planned.segments, self._remembered())
         try:
             for batch in iterator:
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
-            return TaskMessage(collector.finish(), query_id, self._planned, collector.made)
+            outputs = collector.finish()
+            return TaskMessage(outputs, query_id, self._planned, collector.created_at, collector.digest)
         except BaseException:
             collector.drop()
             raise
@@ -259,15 +274,17 @@ class _Writer:
         parts = merged(tasks)
         if not parts:
             return
-        stream = open_stream(self._options)
-        if not stream.write(parts, writer, tasks[0].planned):
+        stream = open_stream(self._options, "follow")  # the root was there when the write was planned
+        digest = Digest.total(task.digest for task in tasks if task.digest is not None) if writer is not None else None
+        policy = self._options.on_changed_replay
+        if not stream.write(parts, writer, tasks[0].planned, digest=digest, on_changed_replay=policy):
             self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
         after_commit(stream)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         chunks = [name for message in messages if isinstance(message, TaskMessage) for name in message.chunks()]
         if chunks:
-            open_stream(self._options).discard(chunks)
+            open_stream(self._options, "follow").discard(chunks)
 
     def _named(self) -> tuple[str, int] | None:
         """The writer that the options name."""
@@ -287,10 +304,25 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`df.writeStream`: each micro-batch in one append, exactly once."""
+    """`df.writeStream`: each micro-batch in one append, exactly once.
+
+    Its batches have the query's name and their own numbers. Options that name one batch are refused: all batches but
+    the first would be taken for replays of it.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.txn_app_id is not None:
+            raise ValueError(
+                "Options 'txn_app_id' and 'txn_version' identify one batch, and a streaming write has many: omit them; "
+                "the query id and the batch number are used instead. They are for df.write, also in foreachBatch."
+            )
+        super().__init__(options, schema)
+
+    def _remembered(self) -> bool:
+        return self._options.exactly_once
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._commit(messages, self._named() or self._of_query(messages, batchId))
+        self._commit(messages, self._of_query(messages, batchId))
 
     def _of_query(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> tuple[str, int] | None:
         queries = {message.query_id for message in messages if isinstance(message, TaskMessage)}
@@ -299,8 +331,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         (query,) = queries
         if query is None:
             raise RuntimeError(
-                "Spark did not tell the id of the streaming query, by which a replayed batch is known. Set options "
-                "'txn_app_id' and 'txn_version', or 'exactly_once' to false."
+                "Spark did not provide the id of the streaming query, which identifies a replayed batch. Write from "
+                "foreachBatch with df.write and the options 'txn_app_id' (a name of your own) and 'txn_version' (the "
+                "batch number); or set option 'exactly_once' to false, and a replayed batch is written twice."
             )
         return f"query:{query}", batch
 
@@ -308,45 +341,47 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
-def merged(tasks: Sequence[TaskMessage]) -> list[Part]:
+def merged(tasks: Sequence[TaskMessage]) -> list[SegmentAppend]:
     """One part for each segment and kind of content, in the order of the tasks."""
-    parts: list[Part] = []
-    made = min((task.made for task in tasks if task.made is not None), default=0)
-    by_segment: dict[int, list[Share]] = {}
+    parts: list[SegmentAppend] = []
+    created_at = min((task.created_at for task in tasks if task.created_at is not None), default=0)
+    by_segment: dict[int, list[TaskOutput]] = {}
     for task in tasks:
-        for share in task.shares:
-            by_segment.setdefault(share.segment_id, []).append(share)
+        for output in task.outputs:
+            by_segment.setdefault(output.segment_id, []).append(output)
     now = int(time.time() * 1000)
-    for segment, shares in sorted(by_segment.items()):
-        run: list[Share] = []
-        for share in shares:
-            if run and isinstance(run[-1].content, bytes) is not isinstance(share.content, bytes):
-                parts.append(_part(segment, run, now, made))
+    for segment, outputs in sorted(by_segment.items()):
+        run: list[TaskOutput] = []
+        for output in outputs:
+            if run and isinstance(run[-1].content, bytes) is not isinstance(output.content, bytes):
+                parts.append(_part(segment, run, now, created_at))
                 run = []
-            run.append(share)
-        parts.append(_part(segment, run, now, made))
+            run.append(output)
+        parts.append(_part(segment, run, now, created_at))
     return parts
 
 
-def _part(segment: int, shares: Sequence[Share], now: int, made: int) -> Part:
-    """Shares of one kind as one append; their index records count on from one to the next."""
+def _part(segment: int, outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
+    """Outputs of one kind as one append; their index records count on from one to the next."""
     records, offset, count = [], 0, 0
-    for share in shares:
-        moved = share.records + np.array([offset, count, 0])
+    for output in outputs:
+        moved = output.records + np.array([offset, count, 0])
         moved[:, 2] = now
         records.append(moved)
         offset, count = int(moved[-1, 0]), int(moved[-1, 1])
-    if isinstance(shares[0].content, bytes):
-        content: Payload | tuple[Extent, ...] = Payload(b"".join(share.content for share in shares))  # type: ignore[misc]
+    if isinstance(outputs[0].content, bytes):
+        content: Payload | tuple[Extent, ...] = Payload(b"".join(output.content for output in outputs))  # type: ignore[misc]
     else:
-        content = tuple(extent for share in shares for extent in share.content)  # type: ignore[misc]
-    return Part(segment, content, np.concatenate(records), sum(share.events for share in shares), made)
+        content = tuple(extent for output in outputs for extent in output.content)  # type: ignore[misc]
+    return SegmentAppend(
+        segment, content, np.concatenate(records), sum(output.events for output in outputs), created_at
+    )
 
 
 def _check_schema(schema: StructType) -> None:
     fields = {field.name: field.dataType for field in schema.fields}
     if "event" not in fields:
-        raise ValueError("Required attribute 'event' not found")
+        raise ValueError("Required attribute 'event' not found")  # the original connector's words, as below
     if not isinstance(fields["event"], StringType | BinaryType):
         raise ValueError(
             "event attribute type must be a string or binary; received unsupported type "
@@ -354,15 +389,13 @@ def _check_schema(schema: StructType) -> None:
         )
     key = fields.get("routing_key")
     if key is not None and not isinstance(key, StringType):
-        raise ValueError(
-            f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}"
-        )
+        raise ValueError(f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}")
 
 
 def _check_only_events(batch: pa.RecordBatch) -> None:
     for name in batch.schema.names:
         if name != "event" and batch.column(name).null_count < batch.num_rows:
             raise ValueError(
-                f"INSERT INTO: column {name!r} has values, but where an event lies is decided when it is written. "
-                "Insert events only, as in INSERT INTO a_table (event) SELECT …"
+                f"INSERT INTO: column {name!r} has values, but it is set when an event is written. Insert events only, "
+                "as in INSERT INTO a_table (event) SELECT …"
             )

@@ -1,4 +1,4 @@
-"""The metadata tables of option `metadata`: what is known of streams, as DataFrames of one partition.
+"""The metadata tables of option `metadata`: streams and their root as DataFrames of one partition.
 
 Each is computed when it is read, of what the containers know: nothing is requested for a stream of which their states
 tell all.
@@ -24,13 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from engine.container import Container
+from engine.admin.inspection import all_chunks, describe_container
+from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
-from engine.inspection import all_chunks, describe_container
 from engine.root import Root
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
-from pravega_spark.roots import open_root
-from pravega_spark.source.opening import look
+from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.changes import STREAMS
@@ -53,66 +52,70 @@ _STREAM = _column("stream_name", StringType, "Name of the stream")
 _COLUMNS: dict[str, list[StructField]] = {
     "Streams": [_SCOPE, _STREAM],
     "StreamInfo": [
-        _column("head_stream_cut", StringType, "Before the first event that can be read"),
-        _column("tail_stream_cut", StringType, "Behind the last event"),
+        _column("head_stream_cut", StringType, "Stream cut before the first readable event"),
+        _column("tail_stream_cut", StringType, "Stream cut after the last event"),
     ],
     "Segments": [
-        _column("segment_id", LongType, "Number and epoch of the segment, as in the rows of a read"),
-        _column("epoch", IntegerType, "Epoch in which it was made"),
-        _column("key_start", DoubleType, "Its keys lie above this (0 to 1)"),
-        _column("key_end", DoubleType, "and up to this"),
-        _column("start_offset", LongType, "Offset of its head: what is before was truncated"),
+        _column("segment_id", LongType, "Segment id (number and epoch), as in the rows of a read"),
+        _column("epoch", IntegerType, "Epoch in which the segment was created"),
+        _column("key_start", DoubleType, "Lower bound of its key range (0 to 1), exclusive"),
+        _column("key_end", DoubleType, "Upper bound of its key range, inclusive"),
+        _column("start_offset", LongType, "Offset of its head; everything before it was truncated"),
         _column("length", LongType, "Offset of its tail"),
-        _column("events", LongType, "Events that it has ever had"),
-        _column("sealed", BooleanType, "Whether it takes no more events"),
+        _column("events", LongType, "Events ever written to it"),
+        _column("sealed", BooleanType, "Whether it is sealed"),
     ],
     "StreamCuts": [
         _SCOPE,
         _STREAM,
-        _column("number", LongType, "Counts the cuts that were ever recorded, from 0"),
-        _column("recorded", TimestampType, "When retention recorded the cut, which was the tail then"),
-        _column("stream_cut", StringType, "Text of the cut, as options take it"),
-        _column("bytes", LongType, "Bytes that the stream had ever had before it, event headers included"),
+        _column("number", LongType, "Number of the cut among all ever recorded, from 0"),
+        _column("recorded", TimestampType, "When retention recorded the cut, the tail at that time"),
+        _column("stream_cut", StringType, "Text of the cut, as options accept it"),
+        _column("bytes", LongType, "Bytes ever written to the stream before it, event headers included"),
     ],
     "Chunks": [
         _SCOPE,
         _STREAM,
-        _column("segment", StringType, "Full name; with #index what tells where events are, with #transaction …"),
+        _column(
+            "segment",
+            StringType,
+            "Full name; #index segments hold event positions, #transaction… segments open transactions",
+        ),
         _column("container", IntegerType, "Container of the segment"),
-        _column("offset", LongType, "Where these bytes begin in the segment"),
-        _column("length", LongType, "How many they are"),
-        _column("place", StringType, "chunk: tier 2; attached: a chunk that tier 2 will take over; log: a frame"),
+        _column("offset", LongType, "Offset of these bytes in the segment"),
+        _column("length", LongType, "Number of bytes"),
+        _column("place", StringType, "chunk: in LTS; attached: a chunk not taken over by LTS yet; log: a frame"),
         _column("object", StringType, "Path below the root, or the log's own root"),
-        _column("position", LongType, "Where they begin in the object"),
+        _column("position", LongType, "Offset of these bytes in the object"),
     ],
     "Transactions": [
         _SCOPE,
         _STREAM,
-        _column("transaction_id", StringType, "UUID; its first 32 bits are the epoch it was begun in"),
-        _column("status", StringType, "open; or expired: nobody pinged it in time, and it will be aborted"),
+        _column("transaction_id", StringType, "UUID; its first 32 bits are the epoch in which it was begun"),
+        _column("status", StringType, "open, or expired: its lease has run out and it will be aborted"),
         _column("began", TimestampType, "When it was begun"),
-        _column("lease_ms", LongType, "Milliseconds for which a ping lasts"),
-        _column("timeout", TimestampType, "When it expires unless somebody pings it"),
+        _column("lease_ms", LongType, "Lease in milliseconds"),
+        _column("timeout", TimestampType, "When it expires unless it is pinged"),
         _column("bytes", LongType, "Bytes written to it, event headers included"),
     ],
     "Containers": [
         _column("number", IntegerType, "Number of the container"),
-        _column("online", BooleanType, "Whether it could be opened; if not, all but the reason is null"),
-        _column("reason", StringType, "Why not"),
+        _column("online", BooleanType, "Whether it could be opened; if not, all other columns but reason are null"),
+        _column("reason", StringType, "Why it is offline"),
         _column("sequence", LongType, "Operations so far"),
         _column("head", LongType, "Address of the last frame"),
         _column("epoch", LongType, "Epoch of the last frame"),
         _column("boundary", LongType, "Address of the newest checkpoint object, -1: none"),
-        _column("frames_since_checkpoint", LongType, "Frames behind it"),
-        _column("segments", LongType, "How many segments there are"),
-        _column("active", LongType, "How many of them are in memory"),
-        _column("unsaved", LongType, "How many tier 2 does not know as they are"),
+        _column("frames_since_checkpoint", LongType, "Frames after it"),
+        _column("segments", LongType, "Number of segments"),
+        _column("active", LongType, "Segments in memory"),
+        _column("unsaved", LongType, "Segments whose current state is not in LTS"),
         _column("logged_bytes", LongType, "Bytes that are only in the log"),
         _column("cycle", LongType, "Number of the last flush cycle, 0: none yet"),
         _column("cycle_time", TimestampType, "When it began"),
         _column("cycle_complete", BooleanType, "Whether it has ended"),
-        _column("backup", LongType, "Flush cycle that the newest backup is of"),
-        _column("garbage", LongType, "Objects that wait to be deleted"),
+        _column("recovery_point", LongType, "Flush cycle of the newest recovery point"),
+        _column("garbage", LongType, "Objects waiting to be deleted"),
     ],
 }
 
@@ -147,20 +150,20 @@ class TableReader(DataSourceReader):
     # --- of a scope, or of a stream ----------------------------------------------------------------------------
 
     def _streams(self) -> Iterator[Row]:
-        look(self._options)
+        current_snapshot(self._options, "read")
         for name in sorted(Catalog(self._root()).streams(self._options.scope)):
             yield self._options.scope, name
 
     def _stream_info(self) -> Iterator[Row]:
-        snapshot = look(self._options)
+        snapshot = current_snapshot(self._options, "read")
         yield snapshot.head_cut().as_text(), snapshot.tail_cut().as_text()
 
     def _segments(self) -> Iterator[Row]:
-        snapshot = look(self._options)
-        snapshot.load(snapshot.record.segment_ids())
+        snapshot = current_snapshot(self._options, "read")
+        snapshot.segments.load(snapshot.record.segment_ids())
         for number, low, high in snapshot.record.history.segments.values():
-            segment = snapshot.segment(number)
-            events = snapshot.count_before(number, segment.length)
+            segment = snapshot.segments.segment(number)
+            events = snapshot.segments.count_before(number, segment.length)
             yield number, segment_epoch(number), low, high, segment.start_offset, segment.length, events, segment.sealed
 
     # --- of a stream, of a scope, or of the root ---------------------------------------------------------------
@@ -185,23 +188,23 @@ class TableReader(DataSourceReader):
         for container, prefix in self._chosen(self._root()):
             for scope, stream, number, record, size in open_transactions(container, prefix):
                 status = "expired" if record.expired(now) else record.status
-                began, timeout = _moment(record.created), _moment(record.changed + record.lease)
+                began, timeout = _moment(record.created), _moment(record.timeout)
                 yield scope, stream, str(number), status, began, record.lease, timeout, size
 
     def _chosen(self, root: Root) -> Iterator[tuple[Container, str]]:
         """The containers to look at, up to date, and what the names of all begin with that is asked for.
 
-        A scope and a stream that are missing are made if that is allowed, as for every read. Raises ScopeNotFound,
-        StreamNotFound.
+        A scope and a stream that are missing are made if the options say so, as by every batch read. Raises
+        ScopeNotFound, StreamNotFound.
         """
         scope, stream = self._options.scope, self._options.stream
         numbers, prefix = range(root.config.containers), f"{scope}/" if scope else ""
         if stream:
-            look(self._options)
+            current_snapshot(self._options, "read")
             number, prefix = container_of(f"{scope}/{stream}", len(numbers)), f"{scope}/{stream}/"
             numbers = range(number, number + 1)
         elif scope and not Catalog(root).scope_exists(scope):
-            if not self._options.allow_create_scope:
+            if not self._options.asked_to_create_scope:
                 raise ScopeNotFound(scope)
             Catalog(root).create_scope(scope)
         for number in numbers:
@@ -235,12 +238,12 @@ class TableReader(DataSourceReader):
                 found.cycle.number,
                 _moment(found.cycle.time),
                 found.cycle.complete if found.cycle.number else None,
-                found.backup,
+                found.recovery_point,
                 found.garbage,
             )
 
     def _root(self) -> Root:
-        return open_root(self._options.root, self._options.storage, self._options.wal)
+        return open_root_of(self._options, "read")
 
 
 def _recorded(stream: Stream) -> list[tuple[Recorded, StreamCut]]:
@@ -249,7 +252,7 @@ def _recorded(stream: Stream) -> list[tuple[Recorded, StreamCut]]:
         try:
             return list(RecordedCuts(stream.snapshot(refresh=False)).all())
         except (SegmentTruncated, SegmentNotFound):
-            return stream.look(lambda snapshot: list(RecordedCuts(snapshot).all()))
+            return stream.query(lambda snapshot: list(RecordedCuts(snapshot).all()))
     except StreamNotFound:
         return []
 

@@ -11,17 +11,17 @@ from typing import TypeVar
 
 import msgpack
 
-from engine.container import Container
+from engine.containers.container import Container
 from engine.errors import BadKeyVersion
-from engine.operations import PutEntry
 from engine.root import Root
-from engine.state import NOT_EXISTS
-from engine.tables import Entry
+from engine.state.operations import PutEntry
+from engine.state.state import NOT_EXISTS
+from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import STREAMS, Stream
+from pravega_spark.streams.stream_record import FORMAT, RetentionPolicy, ScalingPolicy
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Catalog:
     def create_scope(self, scope: str) -> bool:
         """Make a scope. False when it exists already."""
         try:
-            self._container(scope).commit([PutEntry(SCOPES, scope, msgpack.packb({}), NOT_EXISTS)])
+            self._container(scope).commit([PutEntry(SCOPES, scope, msgpack.packb([FORMAT]), NOT_EXISTS)])
         except BadKeyVersion:
             return False
         return True
@@ -77,14 +77,14 @@ class Catalog:
             for key in sorted(_keys(container, STREAMS, prefix)):
                 yield key.removeprefix(prefix)
 
-    def look(self, scope: str, question: Callable[[Snapshot], T]) -> Iterator[T]:
+    def query(self, scope: str, question: Callable[[Snapshot], T]) -> Iterator[T]:
         """What `question` finds in each stream of a scope, in the order of their names. Raises StorageError.
 
         However many there are, each container is looked at once, at the beginning.
         """
         for name in sorted(self.streams(scope)):
             with suppress(StreamNotFound):  # deleted meanwhile
-                yield self.stream(scope, name).look(question, refresh=False)
+                yield self.stream(scope, name).query(question, refresh=False)
 
     def _containers(self) -> Iterator[Container]:
         return (self.root.container(number) for number in range(self.root.config.containers))

@@ -11,17 +11,25 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
-from engine.segments import parent_in
-from engine.table_content import MAX_VALUE
-from engine.tables import METADATA
+from engine.state.index_records import RECORD_SIZE
+from engine.state.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
+from engine.state.segments import parent_in
+from engine.state.tables import METADATA
+from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import Comparison, EpochRecord, SegmentRecord, duplicate, overlapping, replaced
-from pravega_spark.streams.index import RECORD_SIZE
+from pravega_spark.streams.epochs import Comparison, EpochRecord, StreamSegmentRecord, duplicate, overlapping, replaced
 from pravega_spark.streams.names import index_segment_name, segment_id, segment_number
-from pravega_spark.streams.records import RetentionPolicy, Routing, ScalingPolicy, StreamRecord, next_number
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream_record import (
+    RetentionPolicy,
+    Routing,
+    ScalingPolicy,
+    StreamRecord,
+    check_segments,
+    encode_number,
+    next_number,
+)
 
 STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"
@@ -33,7 +41,7 @@ OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)
 """Tables whose keys begin with the scope and name of the stream that they are about."""
 
 
-class Change(NamedTuple):
+class StreamChange(NamedTuple):
     """What a stream's record is after a change, None if it is the same, and the operations on its segments."""
 
     record: StreamRecord | None
@@ -43,10 +51,10 @@ class Change(NamedTuple):
         """All operations of the change of the stream `key`."""
         if self.record is None:
             return self.operations
-        return [PutEntry(STREAMS, key, self.record.encode(), self.record.version), *self.operations]
+        return [PutEntry(STREAMS, key, self.record.checked(key), self.record.version), *self.operations]
 
 
-NO_CHANGE = Change(None, [])
+NO_CHANGE = StreamChange(None, [])
 
 
 def creations(names: Iterable[str]) -> list[Operation]:
@@ -54,16 +62,16 @@ def creations(names: Iterable[str]) -> list[Operation]:
     return [CreateSegment(each) for name in names for each in (name, index_segment_name(name))]
 
 
-def _seals(snapshot: Snapshot, segments: Iterable[SegmentRecord]) -> list[Operation]:
-    names = (snapshot.name_of(segment.id) for segment in segments)
+def _seals(snapshot: Snapshot, segments: Iterable[StreamSegmentRecord]) -> list[Operation]:
+    names = (snapshot.segments.name_of(segment.id) for segment in segments)
     return [SealSegment(each) for name in names for each in (name, index_segment_name(name))]
 
 
-def seal(snapshot: Snapshot) -> Change:
+def seal(snapshot: Snapshot) -> StreamChange:
     """Let the stream take no more events."""
     if snapshot.record.sealed:
         return NO_CHANGE
-    return Change(snapshot.record.with_changes(sealed=True), _seals(snapshot, snapshot.record.current.segments))
+    return StreamChange(snapshot.record.with_changes(sealed=True), _seals(snapshot, snapshot.record.current.segments))
 
 
 def delete(snapshot: Snapshot) -> list[Operation]:
@@ -71,7 +79,7 @@ def delete(snapshot: Snapshot) -> list[Operation]:
     stream, record = snapshot.stream, snapshot.record
     if not record.sealed:
         raise StreamNotSealed(stream.key)
-    number = next_number(record.current).to_bytes(8, "big")
+    number = encode_number(next_number(record.current))
     operations: list[Operation] = [
         PutEntry(STREAMS, stream.key, None, record.version),
         PutEntry(NUMBERS, stream.key, number),
@@ -85,19 +93,18 @@ def delete(snapshot: Snapshot) -> list[Operation]:
         *operations,
         *(PutEntry(table, key, None) for table, key in entries),
         *(  # transient segments go with their parents
-            DeleteSegment(name)
-            for name, segment in found.items()
-            if segment is not None and parent_in(name) is None
+            DeleteSegment(name) for name, segment in found.items() if segment is not None and parent_in(name) is None
         ),
     ]
 
 
 def update(
-    snapshot: Snapshot, scaling: ScalingPolicy, retention: RetentionPolicy | None, tags: Sequence[str]
-) -> Change:
-    """Other policies and tags. Raises StreamSealed."""
+    snapshot: Snapshot, scaling: ScalingPolicy, retention: RetentionPolicy | None, tags: tuple[str, ...]
+) -> StreamChange:
+    """Other policies and tags. Raises StreamSealed, TooManySegments."""
     _require_open(snapshot)
-    return Change(snapshot.record.with_changes(scaling=scaling, retention=retention, tags=tuple(tags)), [])
+    check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
+    return StreamChange(snapshot.record.with_changes(scaling=scaling, retention=retention, tags=tags), [])
 
 
 def _require_open(snapshot: Snapshot) -> None:
@@ -113,8 +120,9 @@ def scale(
     segments_to_seal: Sequence[int],
     new_key_ranges: Sequence[tuple[float, float]],
     expected_epoch: int | None,
-) -> Change:
-    """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale."""
+) -> StreamChange:
+    """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale,
+    TooManySegments."""
     _require_open(snapshot)
     record, now = snapshot.record, int(time.time() * 1000)
     problem = _scale_problem(record, segments_to_seal, new_key_ranges, expected_epoch)
@@ -122,26 +130,28 @@ def scale(
         raise InvalidScale(snapshot.stream.key, problem)
     epoch, first = record.current.epoch + 1, next_number(record.current)
     new = [
-        SegmentRecord(segment_id(first + place, epoch), float(low), float(high))
+        StreamSegmentRecord(segment_id(first + place, epoch), float(low), float(high))
         for place, (low, high) in enumerate(new_key_ranges)
     ]
     sealed = [segment for segment in record.current.segments if segment.id in segments_to_seal]
     created = max(now, record.current.created + 1)
     following = EpochRecord(epoch, created, replaced(record.current.segments, new), epoch)
-    return Change(
+    return StreamChange(
         _with_epochs(snapshot, following),
-        [*creations(snapshot.name_of(segment.id) for segment in new), *_seals(snapshot, sealed)],
+        [*creations(snapshot.segments.name_of(segment.id) for segment in new), *_seals(snapshot, sealed)],
     )
 
 
 def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
     """The record with more epochs, if it has room for them."""
     record = snapshot.record.with_changes(epochs=(*snapshot.record.epochs, *epochs))
+    limit = snapshot.stream.root.config.max_segments
+    check_segments(snapshot.stream.key, max(len(epoch.segments) for epoch in epochs), limit)
     if len(record.encode()) > MAX_VALUE:
         raise InvalidScale(
             snapshot.stream.key,
-            f"its record has {len(snapshot.record.epochs)} epochs since the head of the stream, and no room for more. "
-            "Truncate the stream: epochs before its head are forgotten",
+            f"its record is full with the {len(snapshot.record.epochs)} epochs since its head. Truncate the stream, "
+            "which drops the epochs before its head",
         )
     return record
 
@@ -149,30 +159,30 @@ def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
 def _scale_problem(
     record: StreamRecord, sealed: Sequence[int], ranges: Sequence[tuple[float, float]], expected_epoch: int | None
 ) -> str | None:
-    """Why the current epoch cannot be scaled so."""
+    """What is wrong with a scale request; None if it is valid."""
     current = {segment.id: segment for segment in record.current.segments}
     if expected_epoch not in (None, record.current.epoch):
-        return f"its epoch is {record.current.epoch} by now, not {expected_epoch}. Look at its segments again"
+        return f"the current epoch is {record.current.epoch}, not {expected_epoch}. Get its segments and try again"
     if not sealed or not ranges:
-        return "name at least one segment to seal and one new key range"
+        return "give at least one segment to seal and one new key range"
     if len(set(sealed)) < len(sealed):
-        return f"a segment is named twice in {list(sealed)}"
+        return f"{list(sealed)} contains a segment twice"
     unknown = [number for number in sealed if number not in current]
     if unknown:
-        return f"segment {unknown[0]} is not open; the open ones are {sorted(current)}. Look at its segments again"
+        return f"segment {unknown[0]} is not open; the open segments are {sorted(current)}"
     for low, high in ranges:
         if not 0.0 <= low < high <= 1.0:
-            return f"({low}, {high}) is no key range: 0 <= low < high <= 1 has to hold"
+            return f"({low}, {high}) is not a key range: 0 <= low < high <= 1 must hold"
     ordered = sorted(ranges)
     for one, other in pairwise(ordered):
         if other[0] < one[1]:
             return f"the new key ranges {one} and {other} overlap"
     before, after = _joined((current[n].low, current[n].high) for n in sealed), _joined(ordered)
     if before != after:
-        return f"the new key ranges have the keys {after}, and the segments to seal {before}"
+        return f"the new key ranges cover {after}, but the segments to seal cover {before}"
     left = len(current) - len(sealed) + len(ranges)
     if left < record.scaling.min_segments:
-        return f"{left} segments would be left, and its scaling policy wants {record.scaling.min_segments} at least"
+        return f"{left} segments would remain, but its scaling policy requires at least {record.scaling.min_segments}"
     return None
 
 
@@ -189,7 +199,7 @@ def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 # --- truncating --------------------------------------------------------------------------------------------------
 
 
-def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
+def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
     """Make `cut` the head: segments wholly before it are deleted, and those in it truncated, with their indices.
 
     Raises InvalidStreamCut, StreamSealed.
@@ -199,7 +209,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
     record, history = snapshot.record, snapshot.record.history
     head = record.head_positions()
     if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
-        raise InvalidStreamCut(
+        raise InvalidStreamCut(  # Pravega's words
             f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, head {head}"
         )
     if cut.positions == head:
@@ -208,7 +218,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
     passed = history.before(cut.positions)
     operations: list[Operation] = []
     for number in passed:
-        name = snapshot.name_of(number)
+        name = snapshot.segments.name_of(number)
         operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
     for number, offset in cut.positions.items():
         operations += _truncation(snapshot, number, offset)
@@ -219,14 +229,14 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> Change:
         ended=_ended(snapshot, cut, passed),
         passed=snapshot.bytes_before(cut.positions),
     )
-    return Change(changed, operations)
+    return StreamChange(changed, operations)
 
 
 def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]:
-    if offset == snapshot.segment(number).start_offset:
+    if offset == snapshot.segments.segment(number).start_offset:
         return []
-    name = snapshot.name_of(number)
-    records = snapshot.index_position(number, offset)
+    name = snapshot.segments.name_of(number)
+    records = snapshot.segments.index_position(number, offset)
     return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
 
 
@@ -237,8 +247,8 @@ def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[in
     """
     record, history = snapshot.record, snapshot.record.history
     whole = {number for number, offset in cut.positions.items() if offset == 0}
-    snapshot.load(passed)
-    ended = {n: snapshot.length(n) for n in passed if whole.issuperset(s.id for s in history.successors(n))}
+    snapshot.segments.load(passed)
+    ended = {n: snapshot.segments.length(n) for n in passed if whole.issuperset(s.id for s in history.successors(n))}
     if whole.issuperset(number for number, offset in record.head.items() if offset == 0):
         ended |= record.ended
     return ended
@@ -282,9 +292,9 @@ def _rolled(snapshot: Snapshot, planned: Routing) -> Rerouted:
     created = max(now, current.created + 1)
     past = EpochRecord(planned.reference, 0, planned.segments, planned.reference)
     again, following = duplicate(past, current.epoch + 1, created), duplicate(current, current.epoch + 2, created + 1)
-    change = Change(
+    change = StreamChange(
         _with_epochs(snapshot, again, following),
-        creations(snapshot.name_of(segment.id) for segment in again.segments),
+        creations(snapshot.segments.name_of(segment.id) for segment in again.segments),
     )
     numbers = {segment_number(segment.id): segment.id for segment in again.segments}
     return Rerouted(
@@ -292,6 +302,6 @@ def _rolled(snapshot: Snapshot, planned: Routing) -> Rerouted:
         change.committed(snapshot.stream.key),
         [
             *_seals(snapshot, [*current.segments, *again.segments]),
-            *creations(snapshot.name_of(segment.id) for segment in following.segments),
+            *creations(snapshot.segments.name_of(segment.id) for segment in following.segments),
         ],
     )

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from chunkstore.serialization import FieldWriter, InvalidData, open_version, with_version
+from chunkstore.decoding import InvalidData
+from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.names import segment_epoch, segment_id, segment_number, validate_stored_name
@@ -23,7 +24,11 @@ NOT_REACHED = -1
 
 _TEXT_VERSION = "0"
 _UNBOUNDED_TEXT = "UNBOUNDED"
-_LONGEST_PLAIN_TEXT = 32 * 1024 * 1024  # bytes, more than 500,000 segments; what unpacks to more is refused
+MAX_SEGMENTS = 100_000
+"""The most segments of a cut, ten times as many as a stream may have at a time by default."""
+
+_LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024  # bytes of so many segments; what unpacks to more is refused
+_LONGEST_TEXT = 2 * _LONGEST_PLAIN_TEXT
 
 # Deflate, no flags, no time, no extra flags, unknown system: what Java writes since JDK 16.
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
@@ -50,7 +55,7 @@ class StreamCut:
         except ValueError as error:
             raise InvalidStreamCut(str(error)) from None
         for segment, offset in self.positions.items():
-            if not 0 <= segment < 1 << 63 or segment_number(segment) >= 1 << 31:
+            if not 0 <= segment < 1 << 62 or segment_number(segment) >= 1 << 31:
                 raise InvalidStreamCut(f"a stream cut of {self.scope}/{self.stream} cannot have segment id {segment}")
             if not NOT_REACHED <= offset < 1 << 61:
                 raise InvalidStreamCut(
@@ -80,7 +85,7 @@ class StreamCut:
         streams or one is UNBOUNDED, which has no positions.
         """
         if UNBOUNDED in (self, other):
-            raise InvalidStreamCut("UNBOUNDED has no positions to compare: take the head or the tail cut of the stream")
+            raise InvalidStreamCut("UNBOUNDED has no positions to compare: use the head or the tail cut of the stream")
         if (self.scope, self.stream) != (other.scope, other.stream):
             raise InvalidStreamCut(f"stream cuts of different streams cannot be compared: {self} and {other}")
         return all(offset <= other.positions.get(segment, offset) for segment, offset in self.positions.items())
@@ -95,13 +100,14 @@ class StreamCut:
 
     @staticmethod
     def from_text(text: str) -> StreamCut:
-        """The cut whose text this is; `UNBOUNDED` is known too. InvalidStreamCut for anything else."""
+        """Parse what `as_text` returned, or `UNBOUNDED`. Raises InvalidStreamCut for anything else."""
         if text == _UNBOUNDED_TEXT:
             return UNBOUNDED
         parts = _decompressed(text).split(":", 4)
         if len(parts) != 5 or parts[0] != _TEXT_VERSION:
             raise _not_a_cut()
         scope, slash, stream = parts[1].partition("/")
+        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before anything is made of them
         numbers, epochs, offsets = (_parsed_numbers(part) for part in parts[2:])
         if not slash or not len(numbers) == len(epochs) == len(offsets):
             raise _not_a_cut()
@@ -123,7 +129,7 @@ class StreamCut:
 
     @staticmethod
     def from_bytes(data: bytes) -> StreamCut:
-        """The cut whose binary form this is, in either version of it. InvalidStreamCut for anything else."""
+        """Parse the binary form, in either version. Raises InvalidStreamCut for anything else."""
         if not data:
             return UNBOUNDED
         try:
@@ -134,7 +140,9 @@ class StreamCut:
             if not slash:
                 raise _not_a_cut()
             offset = fields.compact_signed_long if version == 1 else fields.compact_long
-            positions = [(fields.compact_long(), offset()) for _ in range(fields.compact_int())]
+            count = fields.count(2)
+            _check_count(count)
+            positions = [(fields.compact_long(), offset()) for _ in range(count)]
         except InvalidData as error:
             raise InvalidStreamCut(f"Invalid bytes of a stream cut: {error}") from None
         return _made_of(scope, stream, positions)
@@ -184,6 +192,11 @@ def _parsed_numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
+def _check_count(segments: int) -> None:
+    if segments > MAX_SEGMENTS:
+        raise InvalidStreamCut(f"The stream cut has {segments} segments; the limit is {MAX_SEGMENTS}.")
+
+
 def _not_a_cut() -> InvalidStreamCut:
     return InvalidStreamCut(
         "Invalid string representation of StreamCut. Pass a text that StreamCut.as_text() returned."
@@ -199,6 +212,8 @@ def _compressed(data: bytes) -> bytes:
 
 def _decompressed(text: str) -> str:
     invalid = InvalidStreamCut("Invalid base64 input. Pass a text that StreamCut.as_text() returned, or UNBOUNDED.")
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidStreamCut(f"The text of the stream cut has {len(text)} characters; the limit is {_LONGEST_TEXT}.")
     inflate = zlib.decompressobj(_GZIP_FORMAT)
     try:
         plain = inflate.decompress(base64.b64decode(text, validate=True), _LONGEST_PLAIN_TEXT).decode()

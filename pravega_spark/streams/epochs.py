@@ -23,7 +23,7 @@ Positions = Mapping[int, int]
 """Offsets by segment ids: what a stream cut consists of."""
 
 
-class SegmentRecord(NamedTuple):
+class StreamSegmentRecord(NamedTuple):
     """A segment of an epoch: its id and the key range (low, high] it owns."""
 
     id: int
@@ -40,7 +40,7 @@ class EpochRecord(NamedTuple):
 
     epoch: int
     created: int
-    segments: tuple[SegmentRecord, ...]
+    segments: tuple[StreamSegmentRecord, ...]
     reference: int
 
 
@@ -56,7 +56,9 @@ class Comparison(enum.Enum):
     EQUAL_OR_AFTER = "equal or after"
 
 
-def replaced(segments: Sequence[SegmentRecord], new: Iterable[SegmentRecord]) -> tuple[SegmentRecord, ...]:
+def replaced(
+    segments: Sequence[StreamSegmentRecord], new: Iterable[StreamSegmentRecord]
+) -> tuple[StreamSegmentRecord, ...]:
     """An epoch's segments with `new` ones in the place of those that they overlap, in order of their ranges."""
     new = sorted(new, key=_low)
     kept = [segment for segment in segments if not overlapping(new, segment)]
@@ -65,11 +67,11 @@ def replaced(segments: Sequence[SegmentRecord], new: Iterable[SegmentRecord]) ->
 
 def duplicate(epoch: EpochRecord, number: int, created: int) -> EpochRecord:
     """Epoch `number`, with the segment numbers and ranges of another one (as a rolling transaction makes it)."""
-    segments = (SegmentRecord(segment_id(segment_number(s.id), number), s.low, s.high) for s in epoch.segments)
+    segments = (StreamSegmentRecord(segment_id(segment_number(s.id), number), s.low, s.high) for s in epoch.segments)
     return EpochRecord(number, created, tuple(segments), epoch.reference)
 
 
-def overlapping(segments: Sequence[SegmentRecord], segment: SegmentRecord) -> Sequence[SegmentRecord]:
+def overlapping(segments: Sequence[StreamSegmentRecord], segment: StreamSegmentRecord) -> Sequence[StreamSegmentRecord]:
     """Those of `segments`, an epoch's or a cut's in order of their ranges, that overlap `segment`."""
     first = bisect_right(segments, segment.low, key=_high)
     return segments[first : bisect_left(segments, segment.high, first, key=_low)]
@@ -78,17 +80,17 @@ def overlapping(segments: Sequence[SegmentRecord], segment: SegmentRecord) -> Se
 class Front:
     """The segments of a cut, in order of their key ranges. They may leave keys out: what it has there is GONE."""
 
-    def __init__(self, segments: Iterable[SegmentRecord]) -> None:
+    def __init__(self, segments: Iterable[StreamSegmentRecord]) -> None:
         self._segments = sorted(segments, key=_low)
 
-    def at(self, segment: SegmentRecord) -> int:
+    def at(self, segment: StreamSegmentRecord) -> int:
         """The cut's segment where `segment` is. The cut lies before that, in it, or behind it as their ids compare."""
         place = bisect_left(self._segments, segment.high, key=_high)
         if place == len(self._segments) or self._segments[place].low >= segment.high:
             return GONE
         return self._segments[place].id
 
-    def over(self, segment: SegmentRecord) -> Iterator[int]:
+    def over(self, segment: StreamSegmentRecord) -> Iterator[int]:
         """All segments of the cut that overlap `segment`; GONE where it leaves out some of its keys."""
         reached = segment.low
         for other in overlapping(self._segments, segment):
@@ -99,7 +101,7 @@ class Front:
         if reached < segment.high:
             yield GONE
 
-    def overlap(self) -> tuple[SegmentRecord, SegmentRecord] | None:
+    def overlap(self) -> tuple[StreamSegmentRecord, StreamSegmentRecord] | None:
         """Two of the segments that overlap each other."""
         return next(((one, other) for one, other in pairwise(self._segments) if other.low < one.high), None)
 
@@ -124,13 +126,13 @@ class Epochs:
         self._epochs = epochs
         self._first = epochs[0].epoch
         self._last_epochs: dict[int, int] = {}
-        self._named: dict[int, SegmentRecord] = {}
+        self._named: dict[int, StreamSegmentRecord] = {}
         for epoch in epochs:
             for segment in epoch.segments:
                 self._named[segment.id] = segment
                 self._last_epochs[segment.id] = epoch.epoch
         front = Front(self._named[number] for number in head)
-        self.segments: dict[int, SegmentRecord] = {
+        self.segments: dict[int, StreamSegmentRecord] = {
             number: segment for number, segment in sorted(self._named.items()) if front.at(segment) <= number
         }
         """All segments that are there, by their ids and in the order of them."""
@@ -138,14 +140,14 @@ class Epochs:
 
     # --- segments ----------------------------------------------------------------------------------------------
 
-    def successors(self, number: int) -> list[SegmentRecord]:
+    def successors(self, number: int) -> list[StreamSegmentRecord]:
         """The segments that took the place of one: those of the epoch that sealed it. None for one that is open."""
         following = self._last_epochs[number] + 1 - self._first
         if following == len(self._epochs):
             return []
         return list(overlapping(self._epochs[following].segments, self.segments[number]))
 
-    def predecessors(self, number: int) -> list[SegmentRecord]:
+    def predecessors(self, number: int) -> list[StreamSegmentRecord]:
         """The segments whose place one took: those of the epoch before it, without those that are gone."""
         before = segment_epoch(number) - 1 - self._first
         if before < 0:
@@ -185,11 +187,11 @@ class Epochs:
         front = self.front(positions)
         twice, gap = front.overlap(), front.gap()
         if twice is not None:
-            return f"segments {twice[0].id} and {twice[1].id} have some keys in common, so one follows the other"
+            return f"segments {twice[0].id} and {twice[1].id} share keys, so one succeeds the other"
         if gap is not None and not gone:
-            return f"none of its segments has the keys between {gap[0]} and {gap[1]}"
+            return f"no segment covers the keys between {gap[0]} and {gap[1]}"
         if gap is None and gone:
-            return f"segment {gone[0]} was deleted, and the other segments have all keys"
+            return f"segment {gone[0]} was deleted, but the other segments cover all keys"
         return self._unreachable(positions, front, bool(gone))
 
     def _unreachable(self, positions: Positions, front: Front, gone: bool) -> str | None:
@@ -199,7 +201,7 @@ class Epochs:
         for number in self._within(GONE if gone else min(known), max(known)):
             places = list(front.over(self.segments[number])) if number not in positions else []
             if places and min(places) < number < max(places):
-                return f"it lies before segment {number} for some keys and behind it for others: no reader gets there"
+                return f"it is before segment {number} for some keys and after it for others, which no reader can reach"
         return None
 
     def _within(self, first: int, last: int) -> list[int]:
@@ -285,9 +287,9 @@ class Epochs:
         return found
 
 
-def _low(segment: SegmentRecord) -> float:
+def _low(segment: StreamSegmentRecord) -> float:
     return segment.low
 
 
-def _high(segment: SegmentRecord) -> float:
+def _high(segment: StreamSegmentRecord) -> float:
     return segment.high

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-RECORD_SIZE = 24
+from engine.state.index_records import RECORD_SIZE
+
 SPACING = 16 * 1024  # bytes of events between two records of one append
 
 _STORED = np.dtype(">i8")
@@ -29,7 +30,7 @@ class InvalidIndex(ValueError):
 
 
 @dataclass(frozen=True)
-class Record:
+class IndexRecord:
     """offset: the segment's length in bytes after an event. count: events up to there. time_ms: since the epoch."""
 
     offset: int
@@ -52,11 +53,6 @@ def sparse_records(framed_lengths: np.ndarray, time_ms: int, spacing: int = SPAC
     events = np.append(events[np.diff(events, prepend=-1) > 0], len(ends) - 1)
     events = events[: len(events) - (len(events) > 1 and events[-2] == events[-1])]
     return np.column_stack((ends[events], events + 1, np.full(len(events), time_ms, np.int64)))
-
-
-def rebase(records: np.ndarray, base_offset: int, base_count: int) -> np.ndarray:
-    """Relative records as those of an append at `base_offset`, with `base_count` events before it."""
-    return records + np.array([base_offset, base_count, 0], dtype=np.int64)
 
 
 def encode_records(records: np.ndarray) -> bytes:
@@ -98,15 +94,15 @@ class IndexReader:
         self._end = end // RECORD_SIZE
         self._blocks: OrderedDict[int, np.ndarray] = OrderedDict()
 
-    def locate_offset(self, target: int) -> Record | None:
+    def locate_offset(self, target: int) -> IndexRecord | None:
         """The first record with an offset of at least `target`; None if there is none."""
         return self._record(self._search(_OFFSET, target))
 
-    def locate_count(self, target: int) -> Record | None:
+    def locate_count(self, target: int) -> IndexRecord | None:
         """The first record with at least `target` events up to it; None if there is none."""
         return self._record(self._search(_COUNT, target))
 
-    def locate_time(self, time_ms: int) -> Record | None:
+    def locate_time(self, time_ms: int) -> IndexRecord | None:
         """A record of `time_ms` or later whose predecessor is earlier; None if the last record is earlier.
 
         That is the first record of `time_ms` or later when times never descend. They may, where writers' clocks differ.
@@ -131,11 +127,11 @@ class IndexReader:
             )
         return self._loaded(from_number, to_number)
 
-    def _record(self, number: int) -> Record | None:
+    def _record(self, number: int) -> IndexRecord | None:
         if number == self._end:
             return None
         block = number // _BLOCK_RECORDS
-        return Record(*self._block(block)[number - self._block_start(block)].tolist())
+        return IndexRecord(*self._block(block)[number - self._block_start(block)].tolist())
 
     def _search(self, column: int, target: int) -> int:
         """The number of a record with at least `target` whose predecessor has less; the end if the last one has less.

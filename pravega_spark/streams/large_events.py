@@ -18,7 +18,7 @@ from pravega_spark.streams.index import SPACING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pravega_spark.streams.segments import Segments
+    from pravega_spark.streams.indexed_segments import IndexedSegments
 
 WIDEST_GAP = MAX_EVENT_SIZE + HEADER_SIZE + SPACING
 """Bytes: how far two neighbouring index records can be apart where no large event lies between them."""
@@ -56,7 +56,7 @@ class LeftOut(NamedTuple):
 NONE_LEFT_OUT = LeftOut(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def find_left_out(segments: Segments, segment_id: int, low: int, high: int, limit: int) -> LeftOut:
+def find_left_out(segments: IndexedSegments, segment_id: int, low: int, high: int, limit: int) -> LeftOut:
     """The events between two event boundaries with more than `limit` bytes of payload, and LEAST_SOUGHT at least.
 
     Looks at the index once for every `limit` bytes or LEAST_SOUGHT.
@@ -65,7 +65,7 @@ def find_left_out(segments: Segments, segment_id: int, low: int, high: int, limi
     return LeftOut(*found.reshape(-1, 2).T)
 
 
-def _found(segments: Segments, segment_id: int, low: int, high: int, least: int) -> Iterator[tuple[int, int]]:
+def _found(segments: IndexedSegments, segment_id: int, low: int, high: int, least: int) -> Iterator[tuple[int, int]]:
     """Events of more than `least` bytes: each of them has one of the offsets at which this looks inside or at its end,
     because it cannot lie between a boundary and the place `least` bytes behind it."""
     index = segments.index(segment_id)

@@ -105,6 +105,7 @@ def validate_stored_name(name: str) -> str:
 
 def _validated(what: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
     if not pattern.fullmatch(name) or name in (".", ".."):
+        # The first sentence is Pravega's, though it leaves out upper case (NameUtils.validateUserStreamName).
         raise ValueError(f"Name must be a-z, 0-9, ., -. Choose another {what} name than {name!r}.")
     if len(name) > longest:
         raise ValueError(f"The {what} name has {len(name)} characters; choose one of at most {longest}.")
@@ -122,7 +123,7 @@ def container_of(name: str, count: int) -> int:
 
 
 def owner_of(segment: str, count: int) -> int:
-    """The container, of `count`, that holds a segment of a stream, by its name or by what it is called in tier 2."""
+    """The container, of `count`, that holds a segment of a stream, by its name or by what it is called in LTS."""
     return container_of("/".join(segment.partition("#")[0].split("/")[:2]), count)
 
 

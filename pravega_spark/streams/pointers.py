@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from chunkstore.serialization import FieldWriter, open_version, with_version
+from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import parse_segment_name, segment_name, validate_stored_name
 
@@ -15,7 +15,7 @@ _VERSION = 0
 
 @dataclass(frozen=True)
 class EventPointer:
-    """The place of an event: its segment, the offset of its header there, and its length with the header, in bytes.
+    """The position of an event: its segment, the offset of its header there, and its length with the header, in bytes.
 
     ValueError for names that no stream has and for numbers out of range.
     """
@@ -49,7 +49,7 @@ class EventPointer:
 
     @classmethod
     def from_text(cls, text: str) -> EventPointer:
-        """The pointer that `as_text` wrote. ValueError for anything else."""
+        """Parse what `as_text` returned. Raises ValueError for anything else."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not an event pointer: expected <segment>:<offset>-<length>")
@@ -65,7 +65,7 @@ class EventPointer:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> EventPointer:
-        """The pointer that `to_bytes` wrote. ValueError for anything else."""
+        """Parse what `to_bytes` returned. Raises ValueError for anything else."""
         version, fields = open_version(data)
         if version != _VERSION:
             raise ValueError(f"event pointer of unknown version {version}: expected {_VERSION}")

@@ -13,16 +13,33 @@ from typing import NamedTuple
 import msgpack
 import numpy as np
 
-from engine.container import Container
-from engine.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, TruncateSegment, UpdateKind
-from engine.segments import Segment
+from chunkstore.decoding import check_format, reader, unpack
+from engine.clocks import is_plausible
+from engine.containers.container import Container
+from engine.errors import understanding
+from engine.state.index_records import RECORD_SIZE
+from engine.state.operations import (
+    Append,
+    AttributeUpdate,
+    CreateSegment,
+    DeleteSegment,
+    Operation,
+    Payload,
+    TruncateSegment,
+    UpdateKind,
+)
+from engine.state.segments import Segment
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.index import RECORD_SIZE, IndexReader, Record, encode_records
+from pravega_spark.streams.index import IndexReader, IndexRecord, encode_records
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream_record import FORMAT, REMEDY
 
 _LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
 _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
 """Core attributes of the segment with the records, which are always at hand."""
+
+RECORDED = "recorded"
+"""What the segment with a stream's cuts is called in the stream."""
 
 _BLOCK = 4096  # cuts that are read at once
 
@@ -44,7 +61,31 @@ def with_recorded_cuts(container: Container, keys: Sequence[str]) -> list[str]:
 
 def _names(key: str) -> tuple[str, str]:
     """The segments with a stream's cuts, and with their records."""
-    return f"{key}/recorded", f"{key}/recorded#index"
+    return f"{key}/{RECORDED}", f"{key}/{RECORDED}#index"
+
+
+def encode_recorded(positions: Mapping[int, int]) -> bytes:
+    """A recorded cut as it is kept."""
+    return bytes(msgpack.packb([FORMAT, dict(positions)]))
+
+
+def decode_recorded(data: bytes, scope: str, stream: str, where: str) -> StreamCut:
+    """The inverse of `encode_recorded`. Raises DataCorruption, which names the place."""
+    with understanding(where, REMEDY):
+        known, positions = unpack(data)
+        check_format(known, FORMAT)
+        return StreamCut(scope, stream, _POSITIONS(positions))
+
+
+_POSITIONS = reader(dict[int, int])
+
+
+def _latest(time_ms: int, size: int) -> tuple[AttributeUpdate, ...]:
+    """What is always at hand of the last one."""
+    return (
+        AttributeUpdate(_LATEST_TIME, UpdateKind.REPLACE, time_ms),
+        AttributeUpdate(_LATEST_SIZE, UpdateKind.REPLACE, size),
+    )
 
 
 class RecordedCuts:
@@ -103,10 +144,10 @@ class RecordedCuts:
         place = self._row(recorded.number)[1]
         last = recorded.number + 1 == self._end
         end = self._known(self._cuts).length if last else self._row(recorded.number + 1)[1]
-        positions = msgpack.unpackb(
-            self._stream.container.read(self._names[0], place, end), strict_map_key=False
-        )
-        return StreamCut(self._stream.scope, self._stream.name, positions)
+        return self._decoded(self._stream.container.read(self._names[0], place, end), place)
+
+    def _decoded(self, data: bytes, place: int) -> StreamCut:
+        return decode_recorded(data, self._stream.scope, self._stream.name, f"{self._names[0]}, offset {place}")
 
     def all(self) -> Iterator[tuple[Recorded, StreamCut]]:
         """All of them in their order, read in blocks."""
@@ -118,26 +159,42 @@ class RecordedCuts:
             content = stream.container.read(self._names[0], rows[0][1], end)
             places = [place - rows[0][1] for _, place, _ in rows] + [len(content)]
             for number, (size, _, time_ms) in enumerate(rows):
-                positions = msgpack.unpackb(content[places[number] : places[number + 1]], strict_map_key=False)
-                yield Recorded(first + number, time_ms, size), StreamCut(stream.scope, stream.name, positions)
+                data = content[places[number] : places[number + 1]]
+                yield Recorded(first + number, time_ms, size), self._decoded(data, rows[number][1])
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def record(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
         """The operations that record a cut, unless somebody else has recorded one meanwhile (BadOffset)."""
         cuts, records = self._cuts, self._records
+        if self.last_time is not None and not is_plausible(self.last_time / 1000, time_ms / 1000):
+            return self._record_anew(positions, size, time_ms)
         operations: list[Operation] = [] if cuts is not None else [CreateSegment(name) for name in self._names]
         place, index = (cuts.length if cuts is not None else 0), (records.length if records is not None else 0)
         moment = max(time_ms, self.last_time or 0)
         row = np.array([[size, place, moment]])
-        updates = (
-            AttributeUpdate(_LATEST_TIME, UpdateKind.REPLACE, moment),
-            AttributeUpdate(_LATEST_SIZE, UpdateKind.REPLACE, size),
-        )
         return [
             *operations,
-            Append(self._names[0], Payload(msgpack.packb(dict(positions))), place),
-            Append(self._names[1], Payload(encode_records(row)), index, updates),
+            Append(self._names[0], Payload(encode_recorded(positions)), place),
+            Append(self._names[1], Payload(encode_records(row)), index, _latest(moment, size)),
+        ]
+
+    def _record_anew(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
+        """The same where the last one has a time in the future, by a clock that was wrong (W13). As times may not
+        descend, all of them are recorded once more, those of the future as of now."""
+        rows, contents, place = [], [], 0
+        known = [(found.size, min(found.time, time_ms), cut.positions) for found, cut in self.all()]
+        for before, moment, where in [*known, (size, time_ms, positions)]:
+            rows.append([before, place, moment])
+            contents.append(encode_recorded(where))
+            place += len(contents[-1])
+        unchanged = Append(self._names[1], Payload(b""), self._known(self._records).length)
+        return [
+            unchanged,
+            *map(DeleteSegment, self._names),
+            *map(CreateSegment, self._names),
+            Append(self._names[0], Payload(b"".join(contents)), 0),
+            Append(self._names[1], Payload(encode_records(np.array(rows))), 0, _latest(time_ms, size)),
         ]
 
     def forget(self, size: int) -> list[Operation]:
@@ -172,12 +229,13 @@ class RecordedCuts:
             )
         return self._index
 
-    def _number(self, found: Record | None) -> int:
+    def _number(self, found: IndexRecord | None) -> int:
         """The number of a record that a search found: places never repeat, unlike times and sizes."""
         return self._end if found is None else self._reader().position_of_count(found.count)
 
     def _row(self, number: int) -> list[int]:
-        return self._reader().records(number, number + 1)[0].tolist()
+        row: list[int] = self._reader().records(number, number + 1)[0].tolist()
+        return row
 
     def _at(self, number: int) -> Recorded | None:
         return self._row_at(number) if self._first <= number < self._end else None

@@ -7,21 +7,22 @@ to one period. Subscribers hold back what they have not read, up to the policy's
 
 from __future__ import annotations
 
-import time
+import math
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.clocks import age
 from engine.errors import BadKeyVersion, BadOffset, SegmentExists
-from engine.operations import CheckEntry
+from engine.state.operations import CheckEntry, Operation
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts
-from pravega_spark.streams.records import RetentionPolicy
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import RetentionPolicy
 from pravega_spark.streams.subscribers import subscribers
 
 PERIOD = 1800.0
@@ -45,7 +46,8 @@ def due(stream: Stream, now: int | None = None, period: float = PERIOD) -> bool:
     if snapshot.record.retention is None or snapshot.record.sealed:
         return False
     last = RecordedCuts(snapshot).last_time
-    return last is None or _now(now) - last >= 1000 * period
+    moment = int(stream.container.storage_clock.known() * 1000) if now is None else now
+    return last is None or 1000 * age(last / 1000, moment / 1000, math.inf) >= 1000 * period
 
 
 def retain(
@@ -53,14 +55,16 @@ def retain(
 ) -> Retained:
     """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
 
-    now: ms since the epoch. dry_run: only tell what would be truncated, with the cuts recorded so far. refresh: False
-    if what this process knows of the stream is to say whether anything is due; then nothing is requested unless it is.
-    May be repeated, and run by several processes at a time. Raises StreamNotFound, StorageError, and InvalidStreamCut
-    if a subscriber has released a cut within an event.
+    now: ms since the epoch, by default the storage's time (W13). dry_run: only tell what would be truncated, with the
+    cuts recorded so far. refresh: False if what this process knows of the stream is to say whether anything is due;
+    then nothing is requested unless it is. May be repeated, and run by several processes at a time. Raises
+    StreamNotFound, StorageError, ClocksDisagree if this host's clock and the storage's are too far apart, and
+    InvalidStreamCut if a subscriber has released a cut within an event.
     """
-    moment, recorded = _now(now), None
-    if not refresh and not dry_run and not due(stream, moment, period):
+    recorded = None
+    if not refresh and not dry_run and not due(stream, now, period):
         return NOTHING
+    moment = int(stream.container.storage_clock.agreed("the stream is not truncated") * 1000) if now is None else now
     stream.snapshot()
     if not dry_run:
         if not due(stream, moment, period):
@@ -70,7 +74,7 @@ def retain(
     while True:
         with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
             asked_again, known = not known, False
-            found = stream.look(lambda snapshot: _planned(snapshot, moment), asked_again)
+            found = stream.query(lambda snapshot: _planned(snapshot, moment), asked_again)
             if found is None:
                 return Retained(recorded)
             cut, size, operations = found
@@ -91,7 +95,7 @@ def _record(stream: Stream, moment: int) -> StreamCut | None:
     return cut
 
 
-def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[changes.Operation]] | None:
+def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[Operation]] | None:
     """Where to truncate, how many bytes go, and the operations; None if there is nothing to do."""
     policy = snapshot.record.retention
     if policy is None or snapshot.record.sealed:
@@ -127,12 +131,12 @@ class _Plan:
     def cut(self) -> StreamCut | None:
         """Where to truncate, or None."""
         least = self._last(self._end - self._policy.limit)  # keeps the least of those that keep enough
+        slowest = self._slowest()
+        if slowest is not None and self._by_size:
+            return self._by_bytes(least, slowest)
         if least is None:
             return None
-        slowest = self._slowest()
-        if slowest is None:
-            return self.recorded.cut(least)
-        return (self._by_bytes if self._by_size else self._by_age)(least, slowest)
+        return self._by_age(least, slowest) if slowest is not None else self.recorded.cut(least)
 
     def _slowest(self) -> StreamCut | None:
         """The cut before all that some subscriber has not read yet; None without subscribers."""
@@ -148,12 +152,13 @@ class _Plan:
             return True
         return False
 
-    def _by_bytes(self, least: Recorded, slowest: StreamCut) -> StreamCut | None:
+    def _by_bytes(self, least: Recorded | None, slowest: StreamCut) -> StreamCut | None:
+        """Where no recorded cut keeps enough, what was released may: its size is known without one."""
         retained = self._end - self._snapshot.bytes_before(slowest.positions)
         if retained < self._policy.limit:
-            cut = self.recorded.cut(least)
-            return cut if self._order(cut, slowest) is Comparison.BEFORE else self._last_before(slowest)
-        if self._policy.maximum is None or retained < self._policy.maximum:
+            cut = self.recorded.cut(least) if least is not None else None
+            return cut if cut is None or self._order(cut, slowest) is Comparison.BEFORE else self._last_before(slowest)
+        if least is None or self._policy.maximum is None or retained < self._policy.maximum:
             return slowest
         most = self._most(least)
         return self.recorded.cut(most) if self._end - most.size < retained else slowest
@@ -188,7 +193,3 @@ class _Plan:
 
     def _order(self, one: StreamCut, other: StreamCut) -> Comparison:
         return self._snapshot.record.history.compare(one.positions, other.positions)
-
-
-def _now(now: int | None) -> int:
-    return int(time.time() * 1000) if now is None else now

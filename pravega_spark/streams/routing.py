@@ -70,7 +70,8 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     fractions = np.append(hash_keys(distinct), np.nan)
-    return fractions[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
+    found: np.ndarray = fractions[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
+    return found
 
 
 class KeyPlaces:
@@ -86,8 +87,10 @@ class KeyPlaces:
             return self._hash(keys)
         keys = _large(keys)
         found = pc.index_in(keys, value_set=known)
+        places: np.ndarray
         if not found.null_count:
-            return places_of[found.to_numpy()]
+            places = places_of[found.to_numpy()]
+            return places
         new = pc.is_null(found)
         places = places_of[pc.fill_null(found, 0).to_numpy()]
         places[new.to_numpy(zero_copy_only=False)] = self._hash(keys.filter(new))

@@ -7,16 +7,18 @@ measure and remember them: whoever commits, or a job, may decide, and all decide
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from engine.clocks import age
+from engine.root import MAX_SEGMENTS
 from pravega_spark.errors import InvalidScale, StreamSealed
-from pravega_spark.streams.epochs import SegmentRecord
-from pravega_spark.streams.records import ScalingPolicy
+from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
 
 COOL_DOWN = 600_000
 """Milliseconds for which an epoch lasts at least."""
@@ -38,8 +40,8 @@ class Load(NamedTuple):
     """A segment of the newest epoch: since when it is there (ms), and its rate per second over each window, in the
     unit of the policy."""
 
-    segment: SegmentRecord
-    age: int
+    segment: StreamSegmentRecord
+    age: float
     rates: tuple[float, ...]
 
     def over(self, minutes: int) -> float:
@@ -60,7 +62,7 @@ def loads(snapshot: Snapshot, now: int) -> list[Load]:
     return [
         Load(
             segment,
-            now - epoch.created,
+            _age(epoch, now),
             tuple(_rate(snapshot, segment.id, policy, now, minutes) for minutes in WINDOWS),
         )
         for segment in epoch.segments
@@ -68,18 +70,19 @@ def loads(snapshot: Snapshot, now: int) -> list[Load]:
 
 
 def _rate(snapshot: Snapshot, segment: int, policy: ScalingPolicy, now: int, minutes: int) -> float:
-    size, events = snapshot.growth_since(segment, now - minutes * 60_000)
+    size, events = snapshot.segments.growth_since(segment, now - minutes * 60_000)
     return (size / _KIB if policy.kind == "bytes" else events) / (minutes * 60)
 
 
-def decide(policy: ScalingPolicy, found: Sequence[Load]) -> Scaling | None:
-    """What to do about these loads, in order of key ranges; None if nothing is to be done."""
+def decide(policy: ScalingPolicy, found: Sequence[Load], most: int = MAX_SEGMENTS) -> Scaling | None:
+    """What to do about these loads, in order of key ranges; None if nothing is to be done. most: segments there may
+    be."""
     if policy.kind == "fixed":
         return None
     sealed: list[int] = []
     ranges: list[tuple[float, float]] = []
     for load in found:
-        parts = _splits(policy, load)
+        parts = min(_splits(policy, load), 1 + max(0, most - len(found) + len(sealed) - len(ranges)))
         if parts > 1:
             sealed.append(load.segment.id)
             ranges += _divided(load.segment, parts)
@@ -100,7 +103,7 @@ def _splits(policy: ScalingPolicy, load: Load) -> int:
     return min(max(2, int(highest / target)), max(2, policy.scale_factor))
 
 
-def _divided(segment: SegmentRecord, parts: int) -> list[tuple[float, float]]:
+def _divided(segment: StreamSegmentRecord, parts: int) -> list[tuple[float, float]]:
     """Equal parts of a segment's key range, the last of which ends exactly where it does."""
     width = (segment.high - segment.low) / parts
     bounds = [segment.low + number * width for number in range(parts)] + [segment.high]
@@ -126,13 +129,23 @@ def _is_cold(policy: ScalingPolicy, load: Load) -> bool:
     return slow and load.age > _COLD_AGE
 
 
+def _age(epoch: EpochRecord, now: int) -> float:
+    """For how long an epoch has been there (ms); one that a host began whose clock was ahead, for ever (W13)."""
+    return 1000 * age(epoch.created / 1000, now / 1000, math.inf)
+
+
+def _agreed(stream: Stream) -> int:
+    return int(stream.container.storage_clock.agreed("the stream is not scaled") * 1000)
+
+
 def planned(stream: Stream, now: int | None = None) -> Scaling | None:
     """What is to be done to a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
-    moment = int(time.time() * 1000) if now is None else now
+    moment = _agreed(stream) if now is None else now
     record = stream.snapshot().record
-    if record.sealed or record.scaling.kind == "fixed" or moment - record.current.created <= COOL_DOWN:
+    if record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN:
         return None
-    return stream.look(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment)))
+    most = stream.root.config.max_segments
+    return stream.query(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment), most))
 
 
 def scale(stream: Stream, now: int | None = None) -> Scaling | None:

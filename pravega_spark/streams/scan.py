@@ -20,13 +20,14 @@ import numpy as np
 from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, SegmentNotFound
-from engine.reads import Piece, fetch
 from engine.root import Root
+from engine.state.index_records import RECORD_SIZE
+from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
 from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
-from pravega_spark.streams.index import RECORD_SIZE, decode_records
+from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, WIDEST_GAP, LeftOut, gaps
-from pravega_spark.streams.pieces import between, fetch_whole
+from pravega_spark.streams.object_ranges import between, fetch_whole
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -40,7 +41,7 @@ UNINDEXED = 256 << 10
 """A slice that is not larger than this is read without its index: finding its events one by one costs less."""
 
 
-class Slice(NamedTuple):
+class ScanSlice(NamedTuple):
     """Bytes `[start, end)` of a segment, beginning and ending at event boundaries. Plain values: may be pickled.
 
     records: where the index records of this range lie; empty for a small range that is not numbered.
@@ -50,8 +51,8 @@ class Slice(NamedTuple):
     segment_id: int
     start: int
     end: int
-    pieces: tuple[Piece, ...]
-    records: tuple[Piece, ...]
+    pieces: tuple[ObjectRange, ...]
+    records: tuple[ObjectRange, ...]
     first: int = -1
 
 
@@ -64,9 +65,9 @@ class _Step(NamedTuple):
     segment_id: int
     start: int
     end: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ObjectRange, ...]
     lanes: np.ndarray
-    rest: list[Slice]
+    rest: list[ScanSlice]
     large: bool
     first: int
     records: np.ndarray | None
@@ -98,7 +99,7 @@ def plan_slices(
     target_bytes: int,
     left_out: Mapping[int, LeftOut] | None = None,
     numbered: bool = False,
-) -> list[Slice]:
+) -> list[ScanSlice]:
     """Slices of which at most about `target_bytes` are read, that cover the ranges in their order; none for an empty
     range. left_out: large events of segments that will not be read.
     """
@@ -110,13 +111,11 @@ def plan_slices(
     return slices
 
 
-def _bounds(
-    snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int, left_out: LeftOut
-) -> list[int]:
+def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int, left_out: LeftOut) -> list[int]:
     """Where to cut a range: at index records, which are event boundaries."""
     bounds = [start]
     if end - start > target_bytes:
-        index = snapshot.index(number)
+        index = snapshot.segments.index(number)
         while left_out.size(bounds[-1], end) > target_bytes * 5 // 4:
             record = index.locate_offset(left_out.behind(bounds[-1], target_bytes))
             if record is None or record.offset >= end:
@@ -125,20 +124,20 @@ def _bounds(
     return [*bounds, end] if end > start else []
 
 
-def plan_slice(snapshot: Snapshot, number: int, start: int, end: int, numbered: bool = False) -> Slice:
+def plan_slice(snapshot: Snapshot, number: int, start: int, end: int, numbered: bool = False) -> ScanSlice:
     """One slice. numbered: events are to get their numbers and times. Raises SegmentTruncated when it is gone."""
     container = snapshot.stream.container
-    pieces = container.plan_of(snapshot.segment(number), start, end)
-    index: list[Piece] = []
+    pieces = container.plan_of(snapshot.segments.segment(number), start, end)
+    index: list[ObjectRange] = []
     if end - start > UNINDEXED or numbered:
-        records = snapshot.index_segment(number)
-        first = max(snapshot.index_position(number, start) * RECORD_SIZE, records.start_offset)
-        last = snapshot.index_position(number, end) * RECORD_SIZE
+        records = snapshot.segments.index_segment(number)
+        first = max(snapshot.segments.index_position(number, start) * RECORD_SIZE, records.start_offset)
+        last = snapshot.segments.index_position(number, end) * RECORD_SIZE
         if numbered and last < records.length:
             last += RECORD_SIZE  # if the slice ends between two records, its last events belong to the second one
         index = container.plan_of(records, first, last)
-    count = snapshot.count_before(number, start) if numbered else -1
-    return Slice(number, start, end, tuple(pieces), tuple(index), count)
+    count = snapshot.segments.count_before(number, start) if numbered else -1
+    return ScanSlice(number, start, end, tuple(pieces), tuple(index), count)
 
 
 class _Room:
@@ -173,12 +172,12 @@ class SliceReader:
         self._fail_on_data_loss = fail_on_data_loss
         self._wanted = wanted
 
-    def read(self, slices: Sequence[Slice]) -> Iterator[Events]:
+    def read(self, slices: Sequence[ScanSlice]) -> Iterator[Events]:
         """The events of slices, in order, some MiB at a time, while the next ones are fetched.
 
         Raises TruncatedData, DataCorruption, StorageError.
         """
-        rest: list[Slice] = list(slices)
+        rest: list[ScanSlice] = list(slices)
         failed_at: tuple[int, int] | None = None
         with ThreadPoolExecutor(1, "fetch") as pool:
             while rest:
@@ -195,7 +194,7 @@ class SliceReader:
                     failed_at = (first.segment_id, again[0].start) if again else None
                     rest = [*again, *rest[1:]]
 
-    def _events(self, pool: Executor, slices: list[Slice]) -> Iterator[tuple[Events, list[Slice]]]:
+    def _events(self, pool: Executor, slices: list[ScanSlice]) -> Iterator[tuple[Events, list[ScanSlice]]]:
         """The events of slices, step by step, and after each step what is left of them."""
         flying: deque[tuple[_Step, Callable[[], list[memoryview]]]] = deque()
         rooms = cycle([_Room() for _ in range(AHEAD + 1)])
@@ -228,7 +227,7 @@ class SliceReader:
     def _leaves_out(self, size: int) -> bool:
         return self._wanted is not None and size - HEADER_SIZE > self._wanted
 
-    def _all_steps(self, slices: list[Slice]) -> Iterator[_Step]:
+    def _all_steps(self, slices: list[ScanSlice]) -> Iterator[_Step]:
         for number, part in enumerate(slices):
             records = self._records(part)
             boundaries = records[:, 0]
@@ -250,7 +249,7 @@ class SliceReader:
                         records if part.first >= 0 else None,
                     )
 
-    def _decoded(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> tuple[Events, list[Slice]]:
+    def _decoded(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> tuple[Events, list[ScanSlice]]:
         data, size = _joined(fetched()), step.end - step.start
         if step.large and self._leaves_out(size):
             if data == event_header(size - HEADER_SIZE):
@@ -261,7 +260,7 @@ class SliceReader:
         large = step.large and len(starts) == 1
         return _marked(Events(step.segment_id, step.start, data, starts, lengths, large), step), step.rest
 
-    def _records(self, part: Slice) -> np.ndarray:
+    def _records(self, part: ScanSlice) -> np.ndarray:
         """The index records that are known of the slice, one for each offset."""
         if not part.records:
             return np.empty((0, 3), np.int64)
@@ -269,11 +268,11 @@ class SliceReader:
         offsets = records[:, 0]  # in order; an append without events repeats one
         return records[np.diff(offsets, prepend=-1) > 0]
 
-    def _planned_again(self, part: Slice, error: Exception) -> list[Slice]:
+    def _planned_again(self, part: ScanSlice, error: Exception) -> list[ScanSlice]:
         """A slice whose objects have gone: moved, or truncated away."""
         snapshot = self._stream.snapshot()
         try:
-            head = min(max(snapshot.segment(part.segment_id).start_offset, part.start), part.end)
+            head = min(max(snapshot.segments.segment(part.segment_id).start_offset, part.start), part.end)
         except SegmentNotFound:
             head = part.end
         if head > part.start and self._fail_on_data_loss:
@@ -303,18 +302,18 @@ def _steps(boundaries: np.ndarray, seams: np.ndarray, start: int, end: int) -> I
     yield start, end
 
 
-def _seams(part: Slice) -> np.ndarray:
+def _seams(part: ScanSlice) -> np.ndarray:
     """The offsets at which a piece of the slice ends."""
     return part.start + np.cumsum([piece.taken for piece in part.pieces])
 
 
-def _cut(part: Slice, start: int, end: int, records: np.ndarray) -> Slice:
+def _cut(part: ScanSlice, start: int, end: int, records: np.ndarray) -> ScanSlice:
     """A part of a slice; it begins where the slice does, or at one of its records."""
     first = part.first
     if first >= 0 and start > part.start:
         first = int(records[np.searchsorted(records[:, 0], start), 1])
     pieces = between(part.pieces, start - part.start, end - part.start)
-    return Slice(part.segment_id, start, end, tuple(pieces), part.records, first)
+    return ScanSlice(part.segment_id, start, end, tuple(pieces), part.records, first)
 
 
 def _joined(parts: Sequence[memoryview]) -> memoryview:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from engine.state.index_records import RECORD_SIZE
+from engine.state.segments import EVENT_COUNT
+from engine.state.state import State
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, Positions
-from pravega_spark.streams.index import RECORD_SIZE
-from pravega_spark.streams.segments import Segments
+from pravega_spark.streams.indexed_segments import IndexedSegments
+from pravega_spark.streams.stream_record import StreamRecord
 from pravega_spark.streams.walk import Walk
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.stream import Stream
 
 CLOCKS_DIFFER = 600_000
 """Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
@@ -23,8 +30,32 @@ UNKNOWN = -1
 """Where a range ends that is gone, when nobody knows any more how long its segment was."""
 
 
-class Snapshot(Segments):
-    """A stream at one moment, and its cuts."""
+class Snapshot:
+    """A stream at one moment, and its cuts.
+
+    record: what is kept of the stream. state: that of its container. segments: the stream's segments in this state.
+    """
+
+    def __init__(self, stream: Stream, record: StreamRecord, state: State) -> None:
+        self.stream = stream
+        self.record = record
+        self.state = state
+        self.segments = IndexedSegments(stream, record, state)
+
+    def size(self) -> int:
+        """Bytes that can be read, event headers included."""
+        self.segments.load(self.record.segment_ids())
+        segments = [self.segments.segment(number) for number in self.record.segment_ids()]
+        return sum(segment.length - segment.start_offset for segment in segments)
+
+    def events(self) -> int:
+        """Number of events that can be read, exactly. May read the index where the head is not at its beginning."""
+        self.segments.load(self.record.segment_ids())
+        total = 0
+        for number in self.record.segment_ids():
+            segment = self.segments.segment(number)
+            total += segment.attributes.get(EVENT_COUNT, 0) - self.segments.count_before(number, segment.start_offset)
+        return total
 
     def head_cut(self) -> StreamCut:
         """The cut before the first event that can be read."""
@@ -34,9 +65,9 @@ class Snapshot(Segments):
         """The cut behind the last event."""
         positions = {}
         for segment in self.record.current.segments:
-            known = self.segment(segment.id)
+            known = self.segments.segment(segment.id)
             positions[segment.id] = known.length
-            index = self.index_segment(segment.id)
+            index = self.segments.index_segment(segment.id)
             self.stream.remember(known.name, known.length, index.length // RECORD_SIZE)
         return self._cut(positions)
 
@@ -45,33 +76,33 @@ class Snapshot(Segments):
 
     def bytes_before(self, positions: Positions) -> int:
         """How many bytes the stream has ever had before a cut that is not before its head."""
-        return self.record.passed + self.record.history.size(self.record.head_positions(), positions, self.length)
+        return self.record.passed + self.record.history.size(
+            self.record.head_positions(), positions, self.segments.length
+        )
 
     def check_boundaries(self, cut: StreamCut) -> None:
         """Raise InvalidStreamCut unless each position of a valid cut, as far as it is there, is where an event begins
         or ends."""
         for number, offset in cut.positions.items():
-            if number in self.record.history.segments and not self.is_boundary(number, offset):
+            if number in self.record.history.segments and not self.segments.is_boundary(number, offset):
                 raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
 
     def has(self, cut: StreamCut) -> bool:
         """Whether the stream reaches up to a cut of it."""
         segments = self.record.history.segments
-        return all(number in segments and at <= self.length(number) for number, at in cut.positions.items())
+        return all(number in segments and at <= self.segments.length(number) for number, at in cut.positions.items())
 
     def check(self, cut: StreamCut) -> None:
         """Raise InvalidStreamCut unless `cut` is a cut of this stream; it may lie before the head."""
         if (cut.scope, cut.stream) != (self.stream.scope, self.stream.name):
-            raise InvalidStreamCut(f"stream cut {cut} is of another stream than {self.stream.key}")
+            raise InvalidStreamCut(f"stream cut {cut} belongs to another stream than {self.stream.key}")
         problem = self.record.history.problem(cut.positions)
         if problem is not None:
-            raise InvalidStreamCut(
-                f"stream cut {cut} does not name the segments of {self.stream.key} as a cut has to: {problem}"
-            )
+            raise InvalidStreamCut(f"stream cut {cut} does not fit the segments of stream {self.stream.key}: {problem}")
         known = [number for number in cut.positions if number in self.record.history.segments]
-        self.load(known)
+        self.segments.load(known)
         for number in known:
-            offset, length = cut.positions[number], self.length(number)
+            offset, length = cut.positions[number], self.segments.length(number)
             if not 0 <= offset <= length:
                 raise InvalidStreamCut(
                     f"stream cut {cut}: segment {number} of {self.stream.key} has offsets 0 to {length}, not {offset}"
@@ -87,7 +118,7 @@ class Snapshot(Segments):
     def events_between(self, start: StreamCut, end: StreamCut) -> int:
         """Number of events between two cuts, exactly. Raises InvalidStreamCut, TruncatedData."""
         ranges, _ = self.available(self.ranges(start, end))
-        return sum(self.events_in(number, low, high) for number, (low, high) in ranges.items())
+        return sum(self.segments.events_in(number, low, high) for number, (low, high) in ranges.items())
 
     def ranges(self, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
         """The range of each segment between two cuts, in order of epochs. See `available` for what may be gone.
@@ -102,13 +133,13 @@ class Snapshot(Segments):
         ended = self.record.ended
         ranges = {n: (begin[n], finish.get(n, ended.get(n, UNKNOWN))) for n in sorted(history.gone(begin))}
         ranges |= {n: (0, finish[n]) for n in sorted(history.gone(finish)) if n not in begin}
-        self.load(history.between(begin, finish))
-        return ranges | history.ranges(begin, finish, self.length)
+        self.segments.load(history.between(begin, finish))
+        return ranges | history.ranges(begin, finish, self.segments.length)
 
     def _check_order(self, start: Positions, end: Positions) -> None:
         for number, offset in start.items():
             if offset > end.get(number, offset):
-                raise InvalidStreamCut(
+                raise InvalidStreamCut(  # Pravega's words, as below
                     f"Segment offset in startStreamCut should be <= segment offset in endStreamCut. "
                     f"Segment {number} of {self.stream.key}: {offset} and {end[number]}"
                 )
@@ -125,7 +156,7 @@ class Snapshot(Segments):
         found, losses = {}, []
         for number, (start, end) in ranges.items():
             there = number in self.record.history.segments
-            head = self.segment(number).start_offset if there else end
+            head = self.segments.segment(number).start_offset if there else end
             if start != end and (start < head or not there):
                 known = min(head, end) if end != UNKNOWN else None
                 losses.append(TruncatedData(self.stream.key, number, start, known))
@@ -149,8 +180,8 @@ class Snapshot(Segments):
 
     def _walk(self, start: StreamCut, end: StreamCut) -> Walk:
         begin = self.past_head(start, end).positions
-        self.load(number for number in begin if number in self.record.history.segments)
-        return Walk(self.record.history, self.length, begin, end.positions)
+        self.segments.load(number for number in begin if number in self.record.history.segments)
+        return Walk(self.record.history, self.segments.length, begin, end.positions)
 
     def up_to_scale(self, start: StreamCut, end: StreamCut) -> StreamCut:
         """The furthest cut, not behind `end`, up to which the events of each key lie in one segment.
@@ -175,8 +206,8 @@ class Snapshot(Segments):
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
-        amount = self.events_in if by_events else _bytes_in
-        locate = self.offset_of_event if by_events else self.offset_within
+        amount = self.segments.events_in if by_events else _bytes_in
+        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
         walk = self._walk(start, end)
         begin = walk.front
         while limit and not walk.at_end:
@@ -191,7 +222,7 @@ class Snapshot(Segments):
             if not by_events and reached == walk.front == begin:
                 number = max(shares, key=shares.__getitem__)
                 low, high = stage[number]
-                reached[number] = min(high, self.offset_after(number, low, shares[number]))
+                reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
             walk.go_to(reached)
         return self._cut(walk.front)
 
@@ -204,7 +235,7 @@ class Snapshot(Segments):
         found: dict[int, int] = {}
         walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
         while not walk.front.keys() <= found.keys():
-            found |= {n: self.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
+            found |= {n: self.segments.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
             walk.go_to({number: found[number] for number in walk.front})
         return self._cut(walk.front)
 

@@ -6,7 +6,6 @@ writer's last number is remembered in the same append as its data; a replay chan
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from engine.container import Container
+from engine.containers.container import Container
 from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
@@ -26,50 +25,68 @@ from engine.errors import (
     SegmentSealed,
     SegmentTruncated,
 )
-from engine.operations import (
+from engine.logs.pending import Receipt
+from engine.root import Root
+from engine.state.index_records import IndexRecords
+from engine.state.operations import (
     Append,
     AttributeUpdate,
     CreateSegment,
-    Derived,
     Discard,
     Operation,
     Payload,
     PutEntry,
-    UpdateAttributes,
     UpdateKind,
 )
-from engine.pending import Receipt
-from engine.root import Root
-from engine.segments import EVENT_COUNT, Extent, Segment
-from engine.state import NOT_EXISTS, State
+from engine.state.segments import EVENT_COUNT, Extent
+from engine.state.state import NOT_EXISTS, State
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams import changes
-from pravega_spark.streams.changes import NUMBERS, STREAMS, Change
+from pravega_spark.streams.changes import NUMBERS, STREAMS, StreamChange
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import SegmentRecord
-from pravega_spark.streams.index import RECORD_SIZE, encode_records, rebase, sparse_records
+from pravega_spark.streams.digests import Digest
+from pravega_spark.streams.doubt import Doubt
+from pravega_spark.streams.epochs import StreamSegmentRecord
+from pravega_spark.streams.index import encode_records, sparse_records
+from pravega_spark.streams.named import NamedWrite, OnChangedReplay
 from pravega_spark.streams.names import container_of, index_segment_name, segment_name
-from pravega_spark.streams.records import RetentionPolicy, Routing, ScalingPolicy, StreamRecord, first_epoch
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream_record import (
+    RetentionPolicy,
+    Routing,
+    ScalingPolicy,
+    StreamRecord,
+    check_segments,
+    checked_tags,
+    decode_number,
+    first_epoch,
+)
 
 T = TypeVar("T")
 
 _REMEMBERED = 256
 
+_SAFE = "It is committed completely or not at all. Writing it again with the same name and number is safe"
 
-class Part(NamedTuple):
+
+class SegmentAppend(NamedTuple):
     """What a write appends to one segment.
 
     content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
-    start (see index.sparse_records). events: how many there are. made: when the first of the chunks was begun (see
-    `engine.horizon`).
+    start (see index.sparse_records). events: how many there are. created_at: when the first of the chunks was begun
+    (see `engine.state.horizon`).
     """
 
     segment_id: int
     content: Payload | tuple[Extent, ...]
     records: np.ndarray
     events: int
-    made: int = 0
+    created_at: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the events, with their headers."""
+        return len(self.content) if isinstance(self.content, Payload) else sum(each.length for each in self.content)
 
 
 class Stream:
@@ -105,7 +122,7 @@ class Stream:
             raise StreamNotFound(self.key)
         return Snapshot(self, record, state)
 
-    def look(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
+    def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
 
         Asked again when what it reads was deleted meanwhile. Raises StreamNotFound.
@@ -129,7 +146,7 @@ class Stream:
             return None
         known = self._decoded
         if known is None or known.version != entry.version:  # no two entries ever have the same version
-            known = self._decoded = StreamRecord.decode(entry.value, entry.version)
+            known = self._decoded = StreamRecord.decode(entry.value, entry.version, self.key)
         return known
 
     def create(
@@ -140,16 +157,18 @@ class Stream:
     ) -> bool:
         """Make the stream, in one append. False when it exists already, whatever its policies are."""
         scaling, now = scaling or ScalingPolicy(), int(time.time() * 1000)
+        check_segments(self.key, scaling.min_segments, self.root.config.max_segments)
+        tags = checked_tags(tags)
         while True:
             state = self.container.refresh()
             if self._record(state) is not None:
                 return False
             entry = self.container.entries(NUMBERS, [self.key], state)[self.key]
             numbers, version = (entry.value, entry.version) if entry is not None else (None, NOT_EXISTS)
-            epoch = first_epoch(scaling, now, int.from_bytes(numbers or b"", "big"))
-            record = StreamRecord(now, (epoch,), scaling, retention, tuple(tags))
+            epoch = first_epoch(scaling, now, decode_number(numbers, self.key) if numbers else 0)
+            record = StreamRecord(now, (epoch,), scaling, retention, tags)
             operations: list[Operation] = [
-                PutEntry(STREAMS, self.key, record.encode(), NOT_EXISTS),
+                PutEntry(STREAMS, self.key, record.checked(self.key), NOT_EXISTS),
                 PutEntry(NUMBERS, self.key, numbers, version),  # unchanged: no number is used twice
                 CreateSegment(self.writers),
                 *changes.creations(segment_name(self.scope, self.name, segment.id) for segment in epoch.segments),
@@ -172,6 +191,7 @@ class Stream:
 
         Raises StreamSealed.
         """
+        tags = checked_tags(tags)
         self._change(lambda snapshot: changes.update(snapshot, scaling or ScalingPolicy(), retention, tags))
 
     def scale(
@@ -196,16 +216,16 @@ class Stream:
 
     def delete(self) -> None:
         """Delete the stream and its data. Raises StreamNotSealed."""
-        self._insist(changes.delete)
+        self._commit_change(changes.delete)
 
-    def _change(self, change: Callable[[Snapshot], Change]) -> None:
-        self._insist(lambda snapshot: change(snapshot).committed(self.key))
+    def _change(self, change: Callable[[Snapshot], StreamChange]) -> None:
+        self._commit_change(lambda snapshot: change(snapshot).committed(self.key))
 
-    def _insist(self, change: Callable[[Snapshot], list[Operation]]) -> None:
+    def _commit_change(self, change: Callable[[Snapshot], list[Operation]]) -> None:
         """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
         while True:
             with suppress(BadKeyVersion):
-                operations = self.look(change)
+                operations = self.query(change)
                 if operations:
                     self.container.commit(operations)
                 return
@@ -213,53 +233,73 @@ class Stream:
     # --- writing -----------------------------------------------------------------------------------------------
 
     def write(
-        self, parts: Sequence[Part], writer: tuple[str, int] | None = None, planned: Routing | None = None
+        self,
+        parts: Sequence[SegmentAppend],
+        writer: tuple[str, int] | None = None,
+        planned: Routing | None = None,
+        *,
+        digest: Digest | None = None,
+        on_changed_replay: OnChangedReplay = "skip",
     ) -> bool:
         """Append to all segments, all or nothing, durable on return. See `submit`.
 
+        writer: the name of a writer and a number that grows with each of its writes (X3). digest: of what is written,
+        if there is a writer; without one its events and bytes only are remembered. on_changed_replay: what to do where
+        the number is there already, and not known to be with the same data.
         planned: by what the events were routed. If the stream was scaled since, they go where these segments' keys go
         now, after what was written before. Without it, SegmentSealed or SegmentNotFound is raised then.
-        Returns False when the named writer's number was there already: nothing was done then. Raises StreamSealed,
-        StreamNotFound, ChunksGivenUp, OutcomeUnknown (only without a writer's name), StorageError.
+        Returns False when the named writer's number was there already, and nothing was done. Raises StreamSealed,
+        StreamNotFound, ReplayChanged, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name only after
+        trying again for some minutes.
         """
-        operations = self.operations(parts, writer)
+        named = NamedWrite(self.writers, *writer, digest or _figures(parts)) if writer is not None else None
+        doubt = Doubt(self.container, f"stream {self.key}: it is unknown whether {named} was committed", _SAFE)
+        remembering = named.remembering() if named is not None else []
+        operations = [*remembering, *self.operations(parts)]
         while True:
             try:
                 self.container.commit(operations)
                 return True
             except BadAttributeUpdate as error:
-                if writer is None or error.attribute != writer_attribute(writer[0]):
+                if named is None or not named.is_refused(error):
                     raise
-                return False
-            except OutcomeUnknown:
-                if writer is None:
-                    raise  # with a name it can be tried again: what is there is not written twice
+                found = named.found(self.container)
+                if found is None or found.number < named.number:
+                    remembering = named.remembering()  # what was to be replaced is gone, as the stream was made again
+                elif named.judge(self.key, found, on_changed_replay):
+                    remembering = named.replacing(found)
+                else:
+                    return False
+                operations = [*remembering, *self.operations(parts)]
+            except OutcomeUnknown as error:
+                if named is None:
+                    raise
+                doubt.again(error)  # with a name it can be tried again: what is there is not written twice
             except (SegmentSealed, SegmentNotFound, BadKeyVersion):
                 if planned is None:
                     raise
-                operations = self._rerouted(parts, writer, planned)
+                operations = [*remembering, *self._rerouted(parts, planned)]
 
-    def _rerouted(self, parts: Sequence[Part], writer: tuple[str, int] | None, planned: Routing) -> list[Operation]:
-        """The operations of a write that was planned before the stream was scaled."""
+    def _rerouted(self, parts: Sequence[SegmentAppend], planned: Routing) -> list[Operation]:
+        """The operations of a write that was planned before the stream was scaled.
+
+        What remembers its writer goes before them: a replay is to be known as one, whatever has become of the stream.
+        """
         targets, before, after = changes.reroute(self.snapshot(), planned, {part.segment_id for part in parts})
         moved = [part._replace(segment_id=targets[part.segment_id]) for part in parts]
-        # A replay is to be known as one first, whatever has become of the stream since.
-        return [*_remembering(self.writers, writer), *before, *self.operations(moved), *after]
+        return [*before, *self.operations(moved), *after]
 
     def discard(self, chunks: Sequence[str]) -> None:
         """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
         self.container.commit([Discard(tuple(chunks))])
 
-    def submit(self, parts: Sequence[Part]) -> Future[Receipt]:
+    def submit(self, parts: Sequence[SegmentAppend]) -> Future[Receipt]:
         """Append to all segments, all or nothing; the future is done when it is durable."""
         return self.container.submit(self.operations(parts))
 
-    def operations(self, parts: Sequence[Part], writer: tuple[str, int] | None = None) -> list[Operation]:
-        """The operations of one write: the writer's number, then each segment's index records and events.
-
-        writer: the name of a writer and a number that grows with each of its writes (X3).
-        """
-        operations = _remembering(self.writers, writer)
+    def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
+        """The operations of one write: each segment's index records and events."""
+        operations: list[Operation] = []
         for part in parts:
             operations += append_operations(segment_name(self.scope, self.name, part.segment_id), part)
         return operations
@@ -275,48 +315,33 @@ class Stream:
         return self._positions.get((segment, offset))
 
 
-def _remembering(writers: str, writer: tuple[str, int] | None) -> list[Operation]:
-    """What keeps the number of a named writer in the segment `writers`, and refuses one that is not greater."""
-    if writer is None:
-        return []
-    update = AttributeUpdate(writer_attribute(writer[0]), UpdateKind.REPLACE_IF_GREATER, writer[1])
-    return [UpdateAttributes(writers, (update,))]
-
-
-def writer_attribute(name: str) -> bytes:
-    """The attribute that remembers a named writer's last number. Unlike core attributes it begins with a zero bit."""
-    digest = bytearray(hashlib.sha256(name.encode()).digest()[:16])
-    digest[0] &= 0x7F
-    return bytes(digest)
+def _figures(parts: Iterable[SegmentAppend]) -> Digest:
+    """The digest of what nobody has made one of: the figures that the parts tell."""
+    return Digest.total(Digest(part.events, part.size) for part in parts)
 
 
 def parts_of(
-    contents: Iterable[tuple[int, memoryview, np.ndarray]], segments: Sequence[SegmentRecord], time_ms: int
-) -> list[Part]:
+    contents: Iterable[tuple[int, memoryview, np.ndarray]], segments: Sequence[StreamSegmentRecord], time_ms: int
+) -> list[SegmentAppend]:
     """Framed events, as `Framed.contents` gives them, as a write to `segments` takes them."""
     return [
-        Part(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
+        SegmentAppend(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
         for index, content, lengths in contents
     ]
 
 
-def append_operations(segment: str, part: Part) -> list[Operation]:
+def append_operations(segment: str, part: SegmentAppend) -> list[Operation]:
     """What appends a part to a segment and its index, the index first."""
     count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, part.events)
     return [
         Append(index_segment_name(segment), index_content(segment, part.records)),
-        Append(segment, part.content, None, (count,), part.made),
+        Append(segment, part.content, None, (count,), part.created_at),
     ]
 
 
-def index_content(segment: str, records: np.ndarray) -> Derived:
-    """Index records count from the segment's beginning, so they are made when it is known where the append goes."""
-
-    def make(lookup: object) -> bytes:
-        known: Segment = lookup(segment)  # type: ignore[operator]
-        return encode_records(rebase(records, known.length, known.attributes.get(EVENT_COUNT, 0)))
-
-    return Derived(len(records) * RECORD_SIZE, make)
+def index_content(segment: str, records: np.ndarray) -> IndexRecords:
+    """What goes to the index with an append to `segment`: its records, which count from where the append begins."""
+    return IndexRecords(segment, encode_records(records))
 
 
-__all__ = ["NUMBERS", "STREAMS", "Part", "Rejected", "Snapshot", "Stream"]
+__all__ = ["NUMBERS", "STREAMS", "Rejected", "SegmentAppend", "Snapshot", "Stream"]

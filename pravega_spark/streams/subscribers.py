@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from engine.errors import BadKeyVersion
-from engine.operations import PutEntry
-from engine.state import NOT_EXISTS
-from engine.tables import Entry
+from chunkstore.decoding import InvalidData
+from engine.errors import BadKeyVersion, understanding
+from engine.state.operations import PutEntry
+from engine.state.state import NOT_EXISTS
+from engine.state.tables import Entry
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.streams.changes import SUBSCRIBERS
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import REMEDY
 
 
 class NotSubscribed(StreamError):
@@ -24,7 +26,7 @@ class NotSubscribed(StreamError):
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(
-            f"stream {stream} has no subscriber {name}: make the reader group with retention 'manual' or 'automatic'"
+            f"stream {stream} has no subscriber {name}: create the reader group with retention 'manual' or 'automatic'"
         )
         self.stream = stream
         self.name = name
@@ -33,12 +35,21 @@ class NotSubscribed(StreamError):
         return type(self), (self.stream, self.name)
 
 
+def decode_subscriber(data: bytes, key: str) -> StreamCut:
+    """The cut that a subscriber has released. Raises DataCorruption, which names the subscriber."""
+    with understanding(f"subscriber {key}: its released cut", REMEDY):
+        cut = StreamCut.from_bytes(data)
+        if key.split("/")[:2] != [cut.scope, cut.stream]:
+            raise InvalidData(f"it is a cut of {cut.scope}/{cut.stream}")
+        return cut
+
+
 def subscribers(stream: Stream) -> dict[str, StreamCut]:
     """The last cut that each subscriber of a stream has released, by the subscriber's name, up to date."""
     container, prefix = stream.container, f"{stream.key}/"
     container.refresh()
     return {
-        key.removeprefix(prefix): StreamCut.from_bytes(entry.value)
+        key.removeprefix(prefix): decode_subscriber(entry.value, key)
         for key, entry in sorted(container.scan_entries(SUBSCRIBERS, prefix))
         if entry.value is not None
     }
@@ -74,11 +85,11 @@ def release(stream: Stream, name: str, cut: StreamCut) -> None:
         entry = _entry(stream, name)
         if entry is None or entry.value is None:
             raise NotSubscribed(stream.key, name)
-        last = StreamCut.from_bytes(entry.value)
+        last = decode_subscriber(entry.value, _key(stream, name))
         if cut == last:
             return
         if snapshot.record.history.compare(cut.positions, last.positions) is not Comparison.EQUAL_OR_AFTER:
-            raise InvalidStreamCut(f"stream cut {cut} is behind {last}, which subscriber {name} has released already")
+            raise InvalidStreamCut(f"stream cut {cut} is before {last}, which subscriber {name} has released already")
         with suppress(BadKeyVersion):
             stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), cut.to_bytes(), entry.version)])
             return

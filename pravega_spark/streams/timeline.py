@@ -11,24 +11,24 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import EpochRecord, SegmentRecord, overlapping
+from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, overlapping
 from pravega_spark.streams.names import segment_epoch
 from pravega_spark.streams.snapshot import Snapshot
 
 
-class Span(NamedTuple):
+class SegmentSpan(NamedTuple):
     """A segment from `begun` to `ended` (ms since the epoch). One that takes events ends now.
 
     state: `gone` if all of it lies before the head.
     """
 
-    segment: SegmentRecord
+    segment: StreamSegmentRecord
     begun: int
     ended: int
     state: Literal["open", "sealed", "gone"]
 
 
-class Place(NamedTuple):
+class CutPoint(NamedTuple):
     """Where a cut lies over some keys: in the segment that began at `begun`, at the first event written at `time`."""
 
     low: float
@@ -55,11 +55,11 @@ class Timeline(NamedTuple):
 
     stream: str
     epochs: tuple[tuple[int, int], ...]
-    spans: tuple[Span, ...]
+    spans: tuple[SegmentSpan, ...]
     borders: tuple[Border, ...]
-    head: tuple[Place, ...]
-    tail: tuple[Place, ...]
-    cuts: dict[str, tuple[Place, ...]]
+    head: tuple[CutPoint, ...]
+    tail: tuple[CutPoint, ...]
+    cuts: dict[str, tuple[CutPoint, ...]]
     ended: int | None
     now: int
 
@@ -84,7 +84,7 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
         tuple(spans.values()),
         tuple(_borders(record.epochs)),
         _places(snapshot, spans, snapshot.head_cut()),
-        tuple(sorted(Place(s.segment.low, s.segment.high, s.begun, s.ended) for s in newest)),
+        tuple(sorted(CutPoint(s.segment.low, s.segment.high, s.begun, s.ended) for s in newest)),
         {name: _places(snapshot, spans, cut) for name, cut in cuts.items()},
         ended,
         moment if ended is None else max(moment, ended),
@@ -94,13 +94,13 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
 def _sealed_at(snapshot: Snapshot) -> int:
     """When the stream was sealed: that was the last change of its open segments."""
     current = snapshot.record.current
-    return max(current.created, *(snapshot.segment(segment.id).modified for segment in current.segments))
+    return max(current.created, *(snapshot.segments.segment(segment.id).modified for segment in current.segments))
 
 
-def _spans(snapshot: Snapshot, end: int) -> Iterator[Span]:
+def _spans(snapshot: Snapshot, end: int) -> Iterator[SegmentSpan]:
     """All segments that the epochs name, in order of their ids. `end`: of those of the newest epoch."""
     epochs, there = snapshot.record.epochs, snapshot.record.history.segments
-    named: dict[int, SegmentRecord] = {}
+    named: dict[int, StreamSegmentRecord] = {}
     last: dict[int, int] = {}
     for place, epoch in enumerate(epochs):
         for segment in epoch.segments:
@@ -111,7 +111,7 @@ def _spans(snapshot: Snapshot, end: int) -> Iterator[Span]:
         is_last = last[number] + 1 == len(epochs)
         is_open = is_last and not snapshot.record.sealed
         state: Literal["open", "sealed", "gone"] = "open" if is_open else "sealed" if number in there else "gone"
-        yield Span(segment, begun, end if is_last else epochs[last[number] + 1].created, state)
+        yield SegmentSpan(segment, begun, end if is_last else epochs[last[number] + 1].created, state)
 
 
 def _borders(epochs: Sequence[EpochRecord]) -> Iterator[Border]:
@@ -126,21 +126,21 @@ def _borders(epochs: Sequence[EpochRecord]) -> Iterator[Border]:
                 yield Border("merge", after.created, segment.low, segment.high)
 
 
-def _places(snapshot: Snapshot, spans: Mapping[int, Span], cut: StreamCut) -> tuple[Place, ...]:
+def _places(snapshot: Snapshot, spans: Mapping[int, SegmentSpan], cut: StreamCut) -> tuple[CutPoint, ...]:
     """Where a cut lies, in order of keys; without what lies before the head."""
     there = snapshot.record.history.segments
     known = {number: offset for number, offset in cut.positions.items() if number in there}
-    snapshot.load(known)
+    snapshot.segments.load(known)
     found = []
     for number, offset in known.items():
         segment, begun, ended, _ = spans[number]
-        if offset >= snapshot.segment(number).start_offset:
+        if offset >= snapshot.segments.segment(number).start_offset:
             moment = _time_at(snapshot, number, offset, ended) if offset else begun
-            found.append(Place(segment.low, segment.high, begun, min(max(moment, begun), ended)))
+            found.append(CutPoint(segment.low, segment.high, begun, min(max(moment, begun), ended)))
     return tuple(sorted(found))
 
 
 def _time_at(snapshot: Snapshot, number: int, offset: int, end: int) -> int:
     """When the first event behind an offset of a segment was written; `end` if there is none."""
-    record = snapshot.index(number).locate_offset(offset + 1)
+    record = snapshot.segments.index(number).locate_offset(offset + 1)
     return end if record is None else record.time_ms

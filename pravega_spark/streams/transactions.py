@@ -12,14 +12,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgpack
 import numpy as np
 
-from engine.container import Container
-from engine.errors import BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed
-from engine.operations import (
+from chunkstore.decoding import Natural, check_format, reader, unpack
+from engine.containers.container import Container
+from engine.errors import BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed, understanding
+from engine.logs.pending import Receipt
+from engine.state.operations import (
     Append,
     CheckEntry,
     DeleteSegment,
@@ -29,23 +31,29 @@ from engine.operations import (
     PutEntry,
     SealSegment,
 )
-from engine.pending import Receipt
-from engine.segments import Segment
-from engine.state import NOT_EXISTS
-from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound
+from engine.state.segments import Segment
+from engine.state.state import NOT_EXISTS
+from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
-from pravega_spark.streams.epochs import SegmentRecord
+from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, segment_name, transaction_segment_name
-from pravega_spark.streams.records import Routing
-from pravega_spark.streams.stream import Part, Stream, append_operations, index_content
+from pravega_spark.streams.stream import SegmentAppend, Stream, append_operations, index_content
+from pravega_spark.streams.stream_record import FORMAT, REMEDY, Routing
 
 LEASE = 600.0
 """Seconds after which a transaction that nobody pinged is aborted."""
 
+LEASES = 1000
+LONGEST = 86_400.0
+"""A transaction lives for so many of the leases that it was begun with, and not longer than so many seconds (Pravega:
+StreamTransactionMetadataTasks)."""
+
 REMEMBERED = 86_400.0
 """Seconds for which it is known of a transaction how it ended."""
+
+_SAFE = "Repeating the call is safe; or check the transaction's status"
 
 _TOGETHER = 1000  # transactions whose segments are looked up at once
 
@@ -56,30 +64,48 @@ class TransactionRecord(NamedTuple):
     """What is known of a transaction. Times in ms since the epoch; version: the table entry's.
 
     routing: the stream and its segments as they were when it was begun. lease: ms for which a ping lasts.
-    changed: when it was begun, pinged, committed or aborted.
+    changed: when it was begun, pinged, committed or aborted. longest: ms for which it may be open, whoever pings it.
     """
 
     routing: Routing
     created: int
     lease: int
     changed: int
+    longest: int
     status: str = OPEN
     version: int = NOT_EXISTS
 
+    @property
+    def timeout(self) -> int:
+        """Until when it is open, unless it is pinged (ms since the epoch)."""
+        return min(self.changed + self.lease, self.created + self.longest)
+
     def expired(self, now: int) -> bool:
-        """Whether it is open, and nobody has pinged it in time."""
-        return self.status == OPEN and now > self.changed + self.lease
+        """Whether it is open, and nobody has pinged it in time, or it has been open for too long."""
+        return self.status == OPEN and now > self.timeout
 
     def encode(self) -> bytes:
         """The table entry's value."""
-        return bytes(msgpack.packb(self[:-1]))
+        return bytes(msgpack.packb([FORMAT, *self[:-1]]))
 
     @classmethod
-    def decode(cls, data: bytes, version: int) -> TransactionRecord:
-        """The inverse of `encode`."""
-        (stream, reference, segments), created, lease, changed, status = msgpack.unpackb(data)
-        known = tuple(SegmentRecord(*segment) for segment in segments)
-        return cls(Routing(stream, reference, known), created, lease, changed, status, version)
+    def decode(cls, data: bytes, version: int, key: str) -> TransactionRecord:
+        """The inverse of `encode`, for the entry of that key. Raises DataCorruption, which names the transaction."""
+        with understanding(f"transaction {key}: its record", REMEDY):
+            known, *fields = unpack(data)
+            check_format(known, FORMAT)
+            transaction_of(key)
+            routing, created, lease, changed, longest, status = _RECORD(fields)
+            return cls(routing, created, lease, changed, longest, status, version)
+
+
+_RECORD = reader(tuple[Routing, int, Natural, int, Natural, Literal["open", "committed", "aborted"]])
+
+
+def transaction_of(key: str) -> tuple[str, str, uuid.UUID]:
+    """Scope, stream and id of the transaction with this key. Raises ValueError."""
+    scope, stream, number = key.split("/")
+    return scope, stream, uuid.UUID(hex=number)
 
 
 class Transaction:
@@ -102,7 +128,7 @@ class Transaction:
         entry = container.entries(TRANSACTIONS, [self.key], container.refresh())[self.key]
         if entry is None or entry.value is None:
             raise TransactionNotFound(self.stream.key, self.id)
-        return TransactionRecord.decode(entry.value, entry.version)
+        return TransactionRecord.decode(entry.value, entry.version, self.key)
 
     def segment(self, number: int) -> str:
         """The name of its segment that goes with a segment of the stream."""
@@ -111,11 +137,11 @@ class Transaction:
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def write(self, parts: Sequence[Part]) -> None:
+    def write(self, parts: Sequence[SegmentAppend]) -> None:
         """Append to its segments, durable on return. Raises TransactionClosed, OutcomeUnknown, StorageError."""
         self.answer(self.stream.container.submit(self.operations(parts)).result)
 
-    def operations(self, parts: Sequence[Part]) -> list[Operation]:
+    def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
         """The operations of one write."""
         return [operation for part in parts for operation in append_operations(self.segment(part.segment_id), part)]
 
@@ -128,39 +154,57 @@ class Transaction:
 
     def ping(self, lease: float | None = None) -> None:
         """Keep it open for another `lease` seconds, by default for as long as the last time. Raises
-        TransactionClosed."""
+        TransactionClosed, and TransactionTooLong where that would be longer than it may be open."""
 
         def pinged(record: TransactionRecord) -> list[Operation]:
-            length = record.lease if lease is None else _milliseconds(lease)
-            return [self._put(record._replace(changed=_now(), lease=length))]
+            length, now = record.lease if lease is None else _milliseconds(lease), _now(self.stream)
+            if now + length > record.created + record.longest:
+                left = max(record.created + record.longest - now, 0)
+                raise TransactionTooLong(self.stream.key, self.id, record.longest / 1000, left / 1000)
+            return [self._put(record._replace(changed=now, lease=length))]
 
-        self._insist(pinged)
+        self._commit_change(pinged)
 
     # --- its end -----------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Let all events into the stream, in one append. Committing it again changes nothing.
 
-        Raises TransactionClosed for one that was aborted, TransactionNotFound, StreamSealed, StorageError.
+        Raises TransactionClosed for one that was aborted, TransactionNotFound, StreamSealed, StorageError; and
+        OutcomeUnknown, after trying again for some minutes.
         """
-        self._insist(self._commit, COMMITTED)
+        self._commit_change(self._commit, COMMITTED)
 
     def abort(self) -> None:
         """Forget all events. Aborting it again changes nothing. Raises TransactionClosed, TransactionNotFound."""
-        self._insist(self._abort, ABORTED)
+        self._commit_change(self._abort, ABORTED)
 
-    def _insist(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
+    def _commit_change(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
         """Carry out a change; when somebody else was faster, again on what it is then. Done if its status is `aim`."""
+        what = f"transaction {self.key}: it is unknown whether it is {aim or 'pinged'}"
+        doubt = Doubt(self.stream.container, what, _SAFE)
         while (record := self.record()).status != aim:
             if record.status != OPEN:
                 raise self._closed(record)
-            with suppress(BadKeyVersion, BadOffset, OutcomeUnknown):
+            try:
                 self.stream.container.commit(change(record))
                 return
+            except (BadKeyVersion, BadOffset):
+                continue
+            except OutcomeUnknown as error:
+                doubt.again(error)
+
+    def expire(self, record: TransactionRecord) -> bool:
+        """Abort it if it still is what `record` says. False when it was pinged, or has ended, meanwhile."""
+        try:
+            self.stream.container.commit(self._abort(record))
+            return True
+        except BadKeyVersion:
+            return False
 
     def _abort(self, record: TransactionRecord) -> list[Operation]:
         names = [name for segment in record.routing.segments for name in self._names(segment.id)]
-        return [self._put(record._replace(status=ABORTED, changed=_now())), *map(DeleteSegment, names)]
+        return [self._put(record._replace(status=ABORTED, changed=_now(self.stream))), *map(DeleteSegment, names)]
 
     def _commit(self, record: TransactionRecord) -> list[Operation]:
         snapshot = self.stream.snapshot(refresh=False)
@@ -169,7 +213,7 @@ class Transaction:
         used = [number for number in numbers if (written := known[self.segment(number)]) and written.length]
         targets, before, after = changes.reroute(snapshot, record.routing, used)
         operations: list[Operation] = [
-            self._put(record._replace(status=COMMITTED, changed=_now())),
+            self._put(record._replace(status=COMMITTED, changed=_now(self.stream))),
             *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),
         ]
         for number in numbers:
@@ -206,14 +250,18 @@ class Transaction:
 
 
 def begin(stream: Stream, lease: float = LEASE) -> tuple[Transaction, TransactionRecord]:
-    """Begin a transaction that is aborted when nobody pings it for `lease` seconds. Raises StreamSealed."""
+    """Begin a transaction that is aborted when nobody pings it for `lease` seconds, and after 1,000 leases or a day.
+
+    Raises StreamSealed.
+    """
     while True:
         snapshot = stream.snapshot()
         if snapshot.record.sealed:
             raise StreamSealed(stream.key)
-        routing, now = snapshot.record.routing, _now()
+        routing, now = snapshot.record.routing, _now(stream)
         transaction = Transaction(stream, _new_id(snapshot.record.current.epoch))
-        record = TransactionRecord(routing, now, _milliseconds(lease), now)
+        length = _milliseconds(lease)
+        record = TransactionRecord(routing, now, length, now, min(LEASES * length, int(1000 * LONGEST)))
         operations: list[Operation] = [
             CheckEntry(STREAMS, stream.key, snapshot.record.version),
             PutEntry(TRANSACTIONS, transaction.key, record.encode(), NOT_EXISTS),
@@ -230,8 +278,8 @@ def transactions(stream: Stream) -> Iterator[tuple[Transaction, TransactionRecor
     container.refresh()
     for key, entry in container.scan_entries(TRANSACTIONS, f"{stream.key}/"):
         if entry.value is not None:
-            number = uuid.UUID(key.rpartition("/")[2])
-            yield Transaction(stream, number), TransactionRecord.decode(entry.value, entry.version)
+            record = TransactionRecord.decode(entry.value, entry.version, key)
+            yield Transaction(stream, transaction_of(key)[2]), record
 
 
 class OpenTransaction(NamedTuple):
@@ -256,10 +304,9 @@ def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTr
     """
     found = []
     for key, entry in sorted(container.scan_entries(TRANSACTIONS, prefix)):
-        record = TransactionRecord.decode(entry.value or b"", entry.version)
+        record = TransactionRecord.decode(entry.value or b"", entry.version, key)
         if record.status == OPEN:
-            scope, stream, number = key.split("/")
-            found.append(OpenTransaction(scope, stream, uuid.UUID(number), record, 0))
+            found.append(OpenTransaction(*transaction_of(key), record, 0))
     for first in range(0, len(found), _TOGETHER):
         page = {each: each.segments() for each in found[first : first + _TOGETHER]}
         known = container.activated([name for names in page.values() for name in names])
@@ -269,14 +316,20 @@ def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTr
 
 
 def expire(stream: Stream, now: int | None = None) -> list[Transaction]:
-    """Abort the transactions whose lease has run out, and forget those that ended long ago. Returns the aborted."""
-    now, aborted = _now() if now is None else now, []
+    """Abort the transactions whose lease has run out, and forget those that ended long ago. Returns the aborted.
+
+    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's is another). One that is
+    pinged or committed meanwhile stays. Raises OutcomeUnknown: may be repeated.
+    """
+    if now is None:
+        now = int(stream.container.storage_clock.agreed("no transaction is given up") * 1000)
+    aborted = []
     for transaction, record in list(transactions(stream)):
-        with suppress(TransactionClosed, TransactionNotFound, BadKeyVersion):
-            if record.expired(now):
-                transaction.abort()
+        if record.expired(now):
+            if transaction.expire(record):
                 aborted.append(transaction)
-            elif record.status != OPEN and now > record.changed + 1000 * REMEMBERED:
+        elif record.status != OPEN and now > record.changed + 1000 * REMEMBERED:
+            with suppress(BadKeyVersion):
                 stream.container.commit([PutEntry(TRANSACTIONS, transaction.key, None, record.version)])
     return aborted
 
@@ -289,7 +342,7 @@ def _unchanged(segment: Segment) -> Append:
 def _dated(records: np.ndarray) -> np.ndarray:
     """Index records with the time at which their events come into the stream."""
     dated = records.copy()
-    dated[:, 2] = _now()
+    dated[:, 2] = int(time.time() * 1000)
     return dated
 
 
@@ -299,13 +352,17 @@ def _new_id(epoch: int) -> uuid.UUID:
 
 
 def _milliseconds(seconds: float) -> int:
-    if not 0 < seconds <= 30 * 86_400:
-        raise ValueError(f"a lease of {seconds!r} seconds: give more than 0, and 30 days at most")
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(
+            f"the lease must be above 0 and at most {LONGEST:g} seconds, the longest a transaction may be open, "
+            f"not {seconds!r}"
+        )
     return int(seconds * 1000)
 
 
-def _now() -> int:
-    return int(time.time() * 1000)
+def _now(stream: Stream) -> int:
+    """The storage's time, by which others will decide whether a lease has run out (W13)."""
+    return int(stream.container.storage_clock.now() * 1000)
 
 
 __all__ = ["TRANSACTIONS", "Transaction", "TransactionRecord", "begin", "expire", "transactions"]

@@ -1,12 +1,14 @@
 """What a stream needs from time to time, and whoever commits to it sees to: retention and scaling by its policies.
 
 Nobody has to run a job for them, but may. A commit is never slowed down by more than a look at what this process knows;
-once in a minute it pays for what is due. What fails is logged, and is tried again by a later commit.
+once in a minute it pays for what is due. What fails is logged, and is tried again by a later commit; whatever it is, it
+stops neither the writer nor the job that looked after the stream.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from weakref import WeakKeyDictionary
@@ -23,7 +25,8 @@ logger = logging.getLogger(__name__)
 PAUSE = 60.0
 """Seconds between two looks of a process at what is due."""
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # free in a fork, whichever thread forks
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _looked: WeakKeyDictionary[Root, dict[str, float]] = WeakKeyDictionary()
 
 
@@ -38,7 +41,9 @@ def after_commit(stream: Stream) -> None:
         if record.scaling.kind != "fixed":
             scaling.scale(stream)
     except (StreamError, EngineError, StorageError) as error:
-        logger.warning("stream %s: its upkeep failed and will be tried again: %s", stream.key, error)
+        logger.warning("stream %s: applying its policies failed and will be retried: %s", stream.key, error)
+    except Exception:
+        logger.exception("stream %s: applying its policies failed unexpectedly and will be retried", stream.key)
 
 
 def _is_time(stream: Stream) -> bool:

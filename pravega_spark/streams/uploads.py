@@ -34,7 +34,9 @@ from engine.errors import (
     SegmentNotFound,
     SegmentSealed,
 )
-from engine.operations import (
+from engine.logs.pending import Receipt
+from engine.state.index_records import RECORD_SIZE
+from engine.state.operations import (
     Append,
     AttributeUpdate,
     CreateSegment,
@@ -45,8 +47,7 @@ from engine.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.pending import Receipt
-from engine.segments import EVENT_COUNT, NULL_VALUE, Extent, Segment, parent_in, transient_name
+from engine.state.segments import EVENT_COUNT, NULL_VALUE, Extent, Segment, parent_in, transient_name
 from pravega_spark.errors import (
     EventExists,
     EventExpired,
@@ -56,13 +57,14 @@ from pravega_spark.errors import (
     StreamNotFound,
     StreamSealed,
 )
+from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.events import HEADER_SIZE, event_header
-from pravega_spark.streams.index import RECORD_SIZE
+from pravega_spark.streams.named import writer_attribute
 from pravega_spark.streams.names import index_segment_name, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import Part, Stream, append_operations, index_content, writer_attribute
+from pravega_spark.streams.stream import SegmentAppend, Stream, append_operations, index_content
 
 OWNER = uuid.UUID(int=1).bytes
 PLACE = uuid.UUID(int=2).bytes
@@ -70,6 +72,11 @@ PLACE = uuid.UUID(int=2).bytes
 
 _KEY_SPACE = 1 << 52
 _KEPT_ALIVE = 4  # times in the idle time
+
+_SAFE = (
+    "The event is committed completely or not at all. With a name it can be begun again safely: it never comes twice; "
+    "without one, read the stream to find out"
+)
 
 
 class Upload:
@@ -111,23 +118,23 @@ class Upload:
     def target(self) -> str:
         """The segment of the stream where the event belongs, as far as this process knows. Raises StreamNotFound."""
         snapshot = self.stream.snapshot(refresh=False)
-        return parent_in(self.segment) or snapshot.name_of(self._home(snapshot))
+        return parent_in(self.segment) or snapshot.segments.name_of(self._home(snapshot))
 
     def ready(self) -> bool:
         """Whether nothing is being attached."""
         return self._under_way is None or self._under_way.done()
 
-    def attach(self, content: tuple[Extent, ...] | Payload, made: int = 0) -> None:
+    def attach(self, content: tuple[Extent, ...] | Payload, created_at: int = 0) -> None:
         """Append extents of chunks, or bytes, behind what is there. `settle` tells whether it has come about.
 
-        made: when the first of the chunks was begun (see `engine.horizon`). Once attached they are named, however old.
-        Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
+        created_at: when the first of the chunks was begun (see `engine.state.horizon`). Once attached they are named,
+        however old. Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
         """
         self.settle()
         if not self.segment:
-            self._create(content, made)
+            self._create(content, created_at)
         else:
-            self._submitted = self._append(content, self.length, made=made)
+            self._submitted = self._append(content, self.length, created_at=created_at)
             self._under_way = self.stream.container.submit([self._submitted])
         self.length += len(content) if isinstance(content, Payload) else sum(extent.length for extent in content)
         self._used = self.stream.container.clock()
@@ -151,14 +158,20 @@ class Upload:
                 raise self._lost(error) from error
             self._under_way = None
 
+    def _doubt(self, what: str) -> Doubt:
+        """For one change of this upload."""
+        name = f"upload {self.name!r}" if self.name is not None else "upload"
+        return Doubt(self.stream.container, f"stream {self.stream.key}, {name}: it is unknown whether {what}", _SAFE)
+
     def _settle_unknown(self, submitted: Append) -> None:
         """Append what may be there already, until it is."""
+        doubt = self._doubt("its last part is there")
         while True:
             try:
                 self.stream.container.commit([submitted])
                 return
-            except OutcomeUnknown:
-                continue
+            except OutcomeUnknown as error:
+                doubt.again(error)
             except BadOffset as error:
                 if error.expected == self.length:  # it was there: nobody else appends as long as we are the owner
                     return
@@ -167,33 +180,38 @@ class Upload:
                 raise self._lost(error) from error
 
     def _append(
-        self, content: tuple[Extent, ...] | Payload, offset: int | None, *updates: AttributeUpdate, made: int = 0
+        self, content: tuple[Extent, ...] | Payload, offset: int | None, *updates: AttributeUpdate, created_at: int = 0
     ) -> Append:
         mine = AttributeUpdate(OWNER, UpdateKind.REPLACE_IF_EQUALS, self._owner, self._owner)
-        return Append(self.segment, content, offset, (mine, *updates), made)
+        return Append(self.segment, content, offset, (mine, *updates), created_at)
 
-    def _create(self, content: tuple[Extent, ...] | Payload, made: int) -> None:
+    def _create(self, content: tuple[Extent, ...] | Payload, created_at: int) -> None:
         """Make the transient segment, with its first bytes."""
         marks = tuple(
             AttributeUpdate(attribute, UpdateKind.NONE, value)
             for attribute, value in ((OWNER, self._owner), (PLACE, self._place))
         )
+        doubt = self._doubt("it was begun")
         while True:
             snapshot = self._snapshot()
             found = self._find(snapshot)
             if found is not None:  # by an attempt of which nobody heard
                 self.segment = found
             else:
-                parent = snapshot.name_of(self._home(snapshot))
+                parent = snapshot.segments.name_of(self._home(snapshot))
                 self.segment = transient_name(parent, self._writer, uuid.UUID(int=self._number))
                 create = CreateSegment(self.segment, marks, parent)
-                first = Append(self.segment, content, 0, made=made)
+                first = Append(self.segment, content, 0, created_at=created_at)
                 operations = [create, *self._registering(self._number), first]
                 try:
                     self.stream.container.commit(operations)
-                except (OutcomeUnknown, SegmentSealed, SegmentNotFound, SegmentExists):
+                except (SegmentSealed, SegmentNotFound, SegmentExists):
                     self.segment = ""
                     continue  # the stream was scaled, or is gone
+                except OutcomeUnknown as error:
+                    self.segment = ""
+                    doubt.again(error)
+                    continue
                 except (BadAttributeUpdate, ChunksGivenUp) as error:
                     self.segment = ""
                     raise self._lost(error) from error
@@ -242,18 +260,19 @@ class Upload:
             first = self._place_of(self.segment, 0)
         except SegmentNotFound as error:
             raise self._lost(error) from error
-        since, unknown = self._length(target), None
+        since, unknown, doubt = self._length(target), None, self._doubt("it is committed")
         while True:
             try:
                 offset = self.stream.container.commit(self._merge(target)).results[-1]
                 return self._pointer(target, offset, self.length)
             except OutcomeUnknown as error:
                 unknown = error
+                doubt.again(error)
             except SegmentSealed as error:
                 snapshot = self._snapshot()
                 if not move:
                     raise EventSegmentSealed(self.stream.key, target) from error
-                target = snapshot.name_of(self._home(snapshot))
+                target = snapshot.segments.name_of(self._home(snapshot))
                 since, unknown = self._length(target), None  # the transient segment is there, so it was not merged
             except Rejected as error:
                 if unknown is None:
@@ -284,20 +303,21 @@ class Upload:
         StorageError.
         """
         size = len(framed) - HEADER_SIZE
-        unknown, target, since = False, "", 0
+        unknown, target, since, doubt = False, "", 0, self._doubt("it is committed")
         while True:
             snapshot = self._snapshot()
             if not unknown:
-                target = snapshot.name_of(self._home(snapshot))
+                target = snapshot.segments.name_of(self._home(snapshot))
                 since = self._length(target)
             number = parse_segment_name(target).segment_id
-            part = Part(number, Payload(framed), np.array([[len(framed), 1, _now()]], np.int64), 1)
+            part = SegmentAppend(number, Payload(framed), np.array([[len(framed), 1, _now()]], np.int64), 1)
             operations = [*self._registering(-self._number), *append_operations(target, part)]
             try:
                 return self._pointer(target, self.stream.container.commit(operations).results[-1], size)
-            except OutcomeUnknown:
+            except OutcomeUnknown as error:
                 if self.name is None:
                     raise
+                doubt.again(error)
                 unknown = True
             except (SegmentSealed, SegmentNotFound):
                 unknown = False  # the name is not there, or the append would be refused for that
@@ -348,8 +368,8 @@ class Upload:
         snapshot = self.stream.snapshot()
         number = parse_segment_name(segment).segment_id
         with suppress(SegmentNotFound):
-            index, records = snapshot.index(number), snapshot.index_segment(number)
-            start = max(since, snapshot.segment(number).start_offset)
+            index, records = snapshot.segments.index(number), snapshot.segments.index_segment(number)
+            start = max(since, snapshot.segments.segment(number).start_offset)
             first = index.position_of(start + size + HEADER_SIZE)
             for end in index.records(first, records.length // RECORD_SIZE)[:, 0].tolist():
                 if is_it(end - size - HEADER_SIZE):
@@ -386,27 +406,36 @@ def begin(stream: Stream, routing_key: str | None = None, name: str | None = Non
     StreamSealed, StreamNotFound, StorageError.
     """
     place = int((hash_key(routing_key) if routing_key is not None else random()) * _KEY_SPACE)
+    what = f"stream {stream.key}, upload {name!r}: it is unknown whether it was taken over"
+    doubt = Doubt(stream.container, what, _SAFE)
     while True:
         snapshot = stream.snapshot()
         if snapshot.record.sealed:
             raise StreamSealed(stream.key)
         if name is None:
             return Upload(stream, snapshot.record.created, place, None, None)
-        with suppress(SegmentNotFound, OutcomeUnknown):  # it was committed or expired meanwhile, or the stream deleted
+        try:
             registered = _registered(stream, name)
-            if registered is not None and registered < 0:
-                raise EventExists(stream.key, name)
-            upload = Upload(stream, snapshot.record.created, place, name, registered)
-            found = _present(snapshot, name, registered)
-            if found is None:
-                return upload
-            if routing_key is not None and found.attributes[PLACE] != place:
-                raise ValueError(
-                    f"the event {name!r} of stream {stream.key} was begun with another routing key than "
-                    f"{routing_key!r}: go on with that one, or choose another name"
-                )
+        except SegmentNotFound:
+            continue  # the stream was deleted meanwhile
+        if registered is not None and registered < 0:
+            raise EventExists(stream.key, name)
+        upload = Upload(stream, snapshot.record.created, place, name, registered)
+        found = _present(snapshot, name, registered)
+        if found is None:
+            return upload
+        if routing_key is not None and found.attributes[PLACE] != place:
+            raise ValueError(
+                f"the event {name!r} of stream {stream.key} was begun with another routing key than "
+                f"{routing_key!r}: continue with that key, or choose another name"
+            )
+        try:
             upload.take_over(found)
             return upload
+        except SegmentNotFound:
+            continue  # it was committed or expired meanwhile
+        except OutcomeUnknown as error:
+            doubt.again(error)
 
 
 def _present(snapshot: Snapshot, name: str, registered: int | None) -> Segment | None:
@@ -421,9 +450,7 @@ def find_transient(snapshot: Snapshot, writer: uuid.UUID, number: int) -> str | 
     """The name of a writer's transient segment with this number, if the stream has one."""
     ends = transient_name("", writer, uuid.UUID(int=number))
     below = f"{snapshot.stream.key}/"
-    return next(
-        (name for name in snapshot.state.transients if name.startswith(below) and name.endswith(ends)), None
-    )
+    return next((name for name in snapshot.state.transients if name.startswith(below) and name.endswith(ends)), None)
 
 
 def _registered(stream: Stream, name: str) -> int | None:

@@ -1,27 +1,32 @@
 """Whether the segments of streams hold whole events, and their sparse indices tell the truth of them.
 
-Given to `engine.verify`, which knows nothing of events.
+Given to `engine.admin.verify`, which knows nothing of events.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
-from engine.checks.content import SegmentView, Unreadable
-from engine.checks.findings import Problem
-from engine.segments import EVENT_COUNT
+from engine.admin.checks.content import SegmentView, Unreadable
+from engine.admin.checks.findings import Problem
+from engine.errors import DataCorruption
+from engine.state.index_records import RECORD_SIZE
+from engine.state.segments import EVENT_COUNT
 from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.index import RECORD_SIZE, decode_records
+from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, parse_segment_name
+from pravega_spark.streams.recorded_cuts import RECORDED, decode_recorded
 
 _HEADER = struct.Struct(">ii")
 _TOGETHER = 64 * 1024  # index records that are read at once
 
-INDEX_REMEDY = "events can be read; cuts by time, counts and splitting of reads may be wrong: copy the stream"
-EVENT_REMEDY = "restore the segment's objects from a copy; what is behind this offset may not be readable"
+INDEX_REMEDY = "events are readable, but cuts by time, counts and split reads may be wrong: copy the stream"
+RECORDED_REMEDY = "events are readable, but retention of this stream has stopped: copy the stream"
+EVENT_REMEDY = "restore the segment's objects from a copy; events after this offset may be unreadable"
 
 
 def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
@@ -42,6 +47,28 @@ def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
         yield from _Walk(view, index).problems()
 
 
+def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
+    """What is wrong with the cuts that were recorded for a stream's retention. Other segments: nothing."""
+    scope, _, rest = view.name.partition("/")
+    stream, _, own = rest.partition("/")
+    records = view.other(index_segment_name(view.name)) if own == RECORDED else None
+    if records is None:
+        return
+    if records.start % RECORD_SIZE or records.length % RECORD_SIZE:
+        problem = f"its bytes {records.start} to {records.length} are not whole records of {RECORD_SIZE} bytes"
+        yield Problem(records.name, problem, RECORDED_REMEDY)
+        return
+    places = [int(place) for _, rows in _records(records) for place in rows[:, 1]]
+    for place, end in pairwise([*places, view.length]):
+        if not view.start <= place < end <= view.length:
+            yield Problem(view.name, f"a cut is said to lie between {place} and {end}", RECORDED_REMEDY)
+            continue
+        try:
+            decode_recorded(view.read(place, end), scope, stream, f"{view.name}, offset {place}")
+        except DataCorruption as error:
+            yield Problem(view.name, str(error), RECORDED_REMEDY)
+
+
 def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
     """Offsets and counts never descend, from behind the segment's start to its end."""
     before = np.array([view.start + 1, 0, 0])
@@ -50,16 +77,16 @@ def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
         for column, what in ((0, "offset"), (1, "event count")):
             for place in np.flatnonzero(np.diff(rows[:, column]) < 0):
                 low, high = rows[place, column], rows[place + 1, column]
-                problem = f"record {first + place}: its {what} is {high}, and must be {low} at least"
+                problem = f"record {first + place}: its {what} is {high}, but must be at least {low}"
                 yield Problem(index.name, problem, INDEX_REMEDY)
         before = records[-1]
     if index.length > index.start and before[0] != view.length:
-        problem = f"its last record is of offset {before[0]}, and the segment ends at {view.length}"
+        problem = f"its last record is of offset {before[0]}, but the segment ends at {view.length}"
         yield Problem(index.name, problem, INDEX_REMEDY)
     if index.length == index.start and view.length > view.start:
-        yield Problem(index.name, f"it has no records, and the segment has bytes up to {view.length}", INDEX_REMEDY)
+        yield Problem(index.name, f"it has no records, but the segment has bytes up to {view.length}", INDEX_REMEDY)
     if index.length > index.start and before[1] != (count := view.attributes.get(EVENT_COUNT, 0)):
-        problem = f"its last record counts {before[1]} events, and the segment {count}"
+        problem = f"its last record counts {before[1]} events, but the segment {count}"
         yield Problem(index.name, problem, INDEX_REMEDY)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import pravega_spark
 from chunkstore import StorageRefused
-from engine.container import Container
+from engine.containers.container import Container
+from engine.errors import RootNotFound
 from pravega_spark import (
     InvalidStreamCut,
     ScopeNotEmpty,
@@ -48,7 +49,7 @@ def test_streams(manager: StreamManager) -> None:
     assert len(manager.stream_info("sc", "four").segments) == 4
     with pytest.raises(ScopeNotFound, match="none"):
         manager.create_stream("none", "x", 1)
-    with pytest.raises(ValueError, match="at least one segment"):
+    with pytest.raises(ValueError, match=r"min_segments of a scaling policy must be a whole number"):
         manager.create_stream("sc", "x", 0)
     with pytest.raises(StreamNotFound, match="sc/x"):
         manager.stream_info("sc", "x")
@@ -179,13 +180,75 @@ def test_every_exported_name_is_there() -> None:
     for name in pravega_spark.__all__:
         assert getattr(pravega_spark, name) is not None
         assert name in dir(pravega_spark)
-    assert set(pravega_spark._PLACES) == set(pravega_spark.__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         pravega_spark.no_such_name  # noqa: B018
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_nothing_else() -> None:
     code = "import json, sys, pravega_spark; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"numpy", "pyarrow", "pyspark", "msgpack", "fsspec", "engine", "chunkstore"}
+
+
+# --- the root -----------------------------------------------------------------------------------------------------
+
+
+def test_a_root_is_made_by_the_first_scope_only(tmp_path: Path) -> None:
+    """A program of the original makes a manager, then a scope; whoever looks at a wrong place makes nothing."""
+    url = str(tmp_path / "new")
+    with StreamManager(url) as manager, StreamManager(url) as other:
+        assert url in repr(manager) and url in manager.to_str()
+        for call in (manager.list_scope, lambda: manager.create_stream("s", "t"), lambda: manager.delete_scope("s")):
+            with pytest.raises(RootNotFound, match="create_scope"):
+                call()
+        with pytest.raises(ValueError, match="Choose another scope name"):
+            manager.create_scope("_system")
+        assert not Path(url).exists()
+        assert manager.create_scope("s") and not other.create_scope("s")
+        assert manager.create_stream("s", "t") and other.list_stream("s") == ["t"]
+        assert repr(manager) == f"StreamManager(Root('file://{url}'))"
+
+
+def test_a_root_is_made_beside_other_things_by_who_says_so(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    url = str(tmp_path)
+    with StreamManager(url) as manager, pytest.raises(StorageRefused, match="is not empty"):
+        manager.create_scope("s")
+    with pytest.raises(RootNotFound):
+        StreamManager(url, create=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+    with StreamManager(url, create=True) as manager:
+        assert manager.list_scope() == []
+        with StreamManager(url, create=False) as other:
+            assert other.create_scope("s") and manager.list_scope() == ["s"]
+    (tmp_path / "_system/pravega.json").unlink()
+    for create in (None, False, True):
+        with pytest.raises(StorageRefused, match="restore the object from"):
+            StreamManager(url, create=create)
+
+
+# --- backups ------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_restored_to_a_new_root(tmp_path: Path) -> None:
+    url, copy, new = tmp_path / "root", tmp_path / "copy", tmp_path / "new"
+    shown: list[str] = []
+    with StreamManager(url) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "t")
+        with manager.create_writer("s", "t") as writer:
+            writer.write_event("kept")
+        first = manager.backup(copy, progress=lambda what, done, total: shown.append(what))
+        assert manager.backup(copy).containers[0].number == 0
+        with pytest.raises(StorageRefused, match="neither empty nor a backup"):
+            manager.backup(url)
+    assert first.place.endswith(str(copy)) and sum(each.copied for each in first.containers) > 0 and shown
+    assert StreamManager.restore(copy, new).place.endswith(str(new))
+    with StreamManager(new) as manager:
+        assert [event.data for event in manager.read_events("s", "t")] == [b"kept"]
+    with pytest.raises(StorageRefused, match="is a root already"):
+        StreamManager.restore(copy, new)
+    with pytest.raises(StorageRefused, match="is not a backup"):
+        StreamManager.restore(url, tmp_path / "other")

@@ -93,10 +93,13 @@ def test_timeline_of_a_stream_that_is_scaled(manager: StreamManager) -> None:
     assert list(spans) == ["0.0", "1.1", "2.1", "3.1", "4.2", "5.2"]
     assert [spans[name].state for name in spans] == ["sealed"] * 4 + ["open"] * 2
     assert [(spans[name].begun, spans[name].ended) for name in ("0.0", "2.1", "5.2")] == [
-        (created[0], created[1]), (created[1], created[2]), (created[2], found.now),
+        (created[0], created[1]),
+        (created[1], created[2]),
+        (created[2], found.now),
     ]
     assert {(b.kind, b.time, b.low, b.high) for b in found.borders} == {
-        ("split", created[1], 0.0, 1.0), ("merge", created[2], 0.0, 0.6),
+        ("split", created[1], 0.0, 1.0),
+        ("merge", created[2], 0.0, 0.6),
     }
     assert [(p.low, p.high, p.time) for p in found.head] == [(0.0, 1.0, created[0])]
     assert [(p.low, p.high, p.time) for p in found.tail] == [(0.0, 0.6, found.now), (0.6, 1.0, found.now)]
@@ -109,7 +112,10 @@ def test_a_cut_lies_where_the_first_event_behind_it_was_written(manager: StreamM
     stream = manager._catalog.stream("sc", "one")
     snapshot = stream.snapshot()
     found = timeline(snapshot, {"first": first, "second": second}, now=2 * 10**12)
-    written = [record[2] for record in snapshot.index(0).records(0, snapshot.index(0).position_of(1 << 60)).tolist()]
+    written = [
+        record[2]
+        for record in snapshot.segments.index(0).records(0, snapshot.segments.index(0).position_of(1 << 60)).tolist()
+    ]
     ((*_, moment),) = found.cuts["first"]
     assert moment in written and moment >= snapshot.record.created
     assert manager.stream_cut_at("sc", "one", moment).positions[0] <= first.positions[0]
@@ -223,6 +229,7 @@ def test_bad_input(manager: StreamManager) -> None:
         draw_segments(manager, "sc", "one", axes=axes)
 
 
+@pytest.mark.processes
 def test_without_matplotlib_the_error_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"

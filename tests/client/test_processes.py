@@ -20,6 +20,8 @@ from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.streams.stream import Stream
 
+pytestmark = pytest.mark.processes
+
 WRITERS = 3
 EVENTS = 20_000
 SPAWN = multiprocessing.get_context("spawn")
@@ -28,7 +30,7 @@ Place = tuple[str, Mapping[str, Any]]
 """A root's URL, and the storage options for it."""
 
 
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
+@pytest.fixture(params=["local", pytest.param("s3", marks=[pytest.mark.long, pytest.mark.server])])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A new root in a folder or on the S3 server."""
     if request.param == "local":
@@ -72,7 +74,7 @@ def follow(place: Place, together: Any) -> list[tuple[int, str]]:
 
 
 def flush(place: Place, together: Any, end: Any) -> list[int]:
-    """How much each flush has moved to tier 2."""
+    """How much each flush has moved to LTS."""
     with Root.open(place[0], place[1]) as root:
         container = Stream(root, "sc", "st").container
         together.wait(60)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore.testing import CountingStore
-from engine.reads import Stores
 from engine.root import Root
+from engine.storage.reads import Stores
 from pravega_spark import Event, EventPointer, InvalidStreamCut, StreamCut, StreamManager, TruncatedData
 from pravega_spark.client.reader import tail_events
 from pravega_spark.streams.stream import Stream

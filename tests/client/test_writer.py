@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from chunkstore.testing import FaultStore, Request, WrappingStore, fail_at
-from engine.container import Settings
 from engine.errors import OutcomeUnknown
-from engine.reads import Stores
 from engine.root import Root
+from engine.settings import Settings
+from engine.storage.reads import Stores
 from pravega_spark import EventWriter, StreamManager, StreamNotFound, StreamSealed, WriteFailed
 from pravega_spark.client import writer as writer_module
 from pravega_spark.streams.events import MAX_EVENT_SIZE
@@ -52,7 +52,7 @@ class Gate(WrappingStore):
 
 def stream_through(url: str, wrap: Callable[[Stores], WrappingStore]) -> tuple[Stream, WrappingStore]:
     """Stream `one`, reached through a store that `wrap` makes."""
-    root = Root.open(url, settings=Settings(patience=0.05, upkeep=False))
+    root = Root.open(url, settings=Settings(timeout=0.05, upkeep=False))
     store = wrap(root.stores)
     root.stores = Stores(store, store)
     return Stream(root, "sc", "one"), store
@@ -126,9 +126,7 @@ def test_columns_of_all_kinds(manager: StreamManager, kind: pa.DataType) -> None
 
 
 @pytest.mark.parametrize("copied", [0, 600, 10_000])
-def test_a_column_larger_than_an_append(
-    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, copied: int
-) -> None:
+def test_a_column_larger_than_an_append(manager: StreamManager, monkeypatch: pytest.MonkeyPatch, copied: int) -> None:
     monkeypatch.setattr(writer_module, "BATCH_BYTES", 1000)
     monkeypatch.setattr(writer_module, "COPIED_BYTES", copied)
     events = [str(number) * (number % 70) for number in range(500)]
@@ -218,7 +216,7 @@ def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gat
     assert gate.frames <= 2
     state = manager._catalog.stream("sc", "one").snapshot()
     spaced = state.size() // SPACING  # besides those there is one at the end of each append
-    assert state.state.segment(index_segment_name(state.name_of(0))).length <= (spaced + 2) * RECORD_SIZE
+    assert state.state.segment(index_segment_name(state.segments.name_of(0))).length <= (spaced + 2) * RECORD_SIZE
     assert by_segment(manager, "one")[0] == [str(number) for number in range(3000)]
 
 
@@ -377,6 +375,7 @@ def test_a_sealed_or_deleted_stream_takes_no_events(manager: StreamManager) -> N
         manager.create_writer("sc", "four")
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_writer_does_not_hang_in_a_forked_process(manager: StreamManager) -> None:
     writer = manager.create_writer("sc", "one")
@@ -391,11 +390,12 @@ def test_a_writer_does_not_hang_in_a_forked_process(manager: StreamManager) -> N
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.processes
 def test_events_that_were_not_flushed_when_the_program_ends_are_reported(tmp_path: Path) -> None:
     program = f"""
 import time
 from chunkstore.testing import LatencyStore
-from engine.reads import Stores
+from engine.storage.reads import Stores
 from pravega_spark import StreamManager
 manager = StreamManager({str(tmp_path)!r})
 manager.create_scope("sc")

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from chunkstore.testing import CountingStore
-from engine.reads import Stores
+from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
 from pravega_spark.source import sink as sink_module
-from pravega_spark.source.columns import schema_of
+from pravega_spark.source.event_columns import schema_of
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import SlicePartition, plan_partitions, read_partition
@@ -27,8 +27,8 @@ from pravega_spark.streams import events as events_module
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import RECORD_SIZE
-from pravega_spark.streams.records import ScalingPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.large_events import MiB, content, put_large, put_small
 
 LARGE = content(9 * MiB, 1)
@@ -43,7 +43,7 @@ def url() -> str:
 
 @pytest.fixture
 def stream(url: str) -> Iterator[Stream]:
-    root = open_root(url)
+    root = open_root(url, create=True)
     catalog = Catalog(root)
     catalog.create_scope("s")
     catalog.create_stream("s", "t", ScalingPolicy(min_segments=1), None, ())
@@ -99,7 +99,7 @@ def test_error_tells_the_place_and_the_ways(stream: Stream, limit: int) -> None:
     pointer = put_large(stream, LARGE)
     message = (
         rf"Stream s/t, segment 0, offset 18: an event of {len(LARGE)} bytes exceeds option 'max_event_bytes' "
-        rf"\({limit}\)\. Raise it, or set option 'large_events' to 'reference' .* to 'inline' .* pointer: {pointer}$"
+        rf"\({limit}\)\. Raise it, or set option 'large_events' to 'reference' .* or 'inline' .* pointer: {pointer}$"
     )
     with pytest.raises(ValueError, match=message):
         table(stream, max_event_bytes=limit)
@@ -182,7 +182,14 @@ def test_metadata_columns(stream: Stream) -> None:
     pointers = mixed(stream)
     found = table(stream, include_metadata=True)
     assert found.schema.names == [
-        "event", "scope", "stream", "segment_id", "offset", "timestamp", "event_pointer", "event_number"
+        "event",
+        "scope",
+        "stream",
+        "segment_id",
+        "offset",
+        "timestamp",
+        "event_pointer",
+        "event_number",
     ]
     assert found.column("event_number").to_pylist() == list(range(203))
     times = [datetime.fromtimestamp(seconds, timezone.utc) for seconds in (1, 2, 3, 4, 5)]
@@ -262,7 +269,9 @@ def test_large_rows_keep_their_order(stream: Stream, monkeypatch: pytest.MonkeyP
     assert found.column("event").to_pylist() == payloads
     assert found.column("event_number").to_pylist() == list(range(9))
     snapshot = stream.snapshot()
-    index = snapshot.index(0).records(0, snapshot.index_segment(0).length // RECORD_SIZE)[:, 0].tolist()
+    index = (
+        snapshot.segments.index(0).records(0, snapshot.segments.index_segment(0).length // RECORD_SIZE)[:, 0].tolist()
+    )
     for payload, offset in zip(payloads, found.column("offset").to_pylist(), strict=True):
         if len(payload) > 8 * MiB:
             assert {offset, offset + 8 + len(payload)} <= set(index)

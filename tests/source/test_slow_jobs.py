@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from engine.chunks import write_chunk
+from engine.admin.orphans import Sweep, find_orphans, give_up
+from engine.admin.verify import verify
 from engine.errors import ChunksGivenUp
-from engine.orphans import Sweep, find_orphans, give_up
 from engine.root import Root
-from engine.segments import Extent
-from engine.verify import verify
+from engine.state.segments import Extent
+from engine.storage.chunks import write_chunk
 from pravega_spark.roots import open_root
 from pravega_spark.source import sink as sink_module
 from pravega_spark.source.options import SourceOptions
@@ -25,8 +25,8 @@ from pravega_spark.source.partitions import plan_partitions, read_partition
 from pravega_spark.source.sink import BatchWriter, StreamWriter, TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import owner_of
-from pravega_spark.streams.records import ScalingPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
 from pravega_spark.streams.verification import check_events
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
@@ -53,9 +53,7 @@ def stream() -> Iterator[Stream]:
 
 def options(stream: Stream, **more: str) -> SourceOptions:
     url = stream.root.stores.chunks.root
-    return SourceOptions.parse(
-        {"controller": url, "scope": "s", "stream": "t", "start_stream_cut": "earliest", **more}
-    )
+    return SourceOptions.parse({"controller": url, "scope": "s", "stream": "t", "start_stream_cut": "earliest", **more})
 
 
 def task(writer: BatchWriter | StreamWriter, *events: bytes) -> TaskMessage:
@@ -63,7 +61,7 @@ def task(writer: BatchWriter | StreamWriter, *events: bytes) -> TaskMessage:
     keys = [event[:1].decode() for event in events]
     rows = pa.RecordBatch.from_pydict({"event": pa.array(events, pa.binary()), "routing_key": keys})
     message = writer.write(iter([rows]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.shares, "q", message.planned, message.made)))
+    return pickle.loads(pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at)))
 
 
 def texts(name: str) -> list[bytes]:
@@ -126,7 +124,7 @@ def test_a_job_whose_chunks_were_collected_is_refused_and_another_attempt_works(
     sweep = swept(stream)
     assert sorted(orphan.path for orphan in sweep.orphans) == messages[0].chunks()
     messages += [task(writer, *texts("late")), task(writer, b"0 inline")]
-    assert messages[2].made is None and not messages[2].chunks()
+    assert messages[2].created_at is None and not messages[2].chunks()
     with pytest.raises(ChunksGivenUp, match=r"were begun at .* Nothing was written: write it again.*--orphan-age"):
         writer.commit(messages)
     writer.abort(messages)
@@ -139,23 +137,40 @@ def test_a_job_whose_chunks_were_collected_is_refused_and_another_attempt_works(
     assert_healthy(stream)
 
 
+@pytest.mark.parametrize("ahead", [30 * 86_400, -30 * 86_400])
+def test_a_host_whose_clock_is_wrong_tells_the_age_of_its_chunks(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """By the storage's clock, as the clean-up goes by that: else what it gave up would be attached."""
+    writer, now = BatchWriter(options(stream), ROWS), time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead)
+    early = task(writer, *texts("early"))
+    monkeypatch.undo()
+    swept(stream)
+    with pytest.raises(ChunksGivenUp):
+        writer.commit([early])
+    monkeypatch.setattr(time, "time", lambda: now() + ahead)
+    writer.commit([task(writer, *texts("late"))])
+    assert content(stream) == sorted(texts("late"))
+
+
 def test_younger_chunks_are_not_disturbed(stream: Stream) -> None:
     """Neither by a sweep that finds older ones, nor by one that finds none; and what is inline never is."""
     writer = BatchWriter(options(stream), ROWS)
     died, inline = task(writer, *texts("died")), task(writer, b"0 inline")
     tick(stream)
     slow = task(writer, *texts("slow"))
-    assert died.made is not None and slow.made is not None and died.made < slow.made
+    assert died.created_at is not None and slow.created_at is not None and died.created_at < slow.created_at
     container = stream.container
-    assert not swept(stream, 3600).orphans and container.state.swept == 0
+    assert not swept(stream, 3600).orphans and container.state.orphan_horizon == 0
     tick(stream)
     sweep = find_orphans(stream.root, partial(owner_of, count=CONTAINERS), 0)
     old = tuple(orphan for orphan in sweep.orphans if orphan.path in died.chunks())
     assert len(old) == len(died.chunks()) < len(sweep.orphans)
-    give_up(stream.root, sweep._replace(orphans=old, swept=slow.made), 1)  # as a day later
+    give_up(stream.root, sweep._replace(orphans=old, orphan_horizon=slow.created_at), 1)  # as a day later
     container.flush()
     container.collect_garbage()
-    assert container.state.swept == slow.made
+    assert container.state.orphan_horizon == slow.created_at
     writer.commit([slow, inline])
     assert content(stream) == sorted([*texts("slow"), b"0 inline"])
     with pytest.raises(ChunksGivenUp):
@@ -201,9 +216,9 @@ def test_the_first_chunk_of_all_tasks_counts(stream: Stream) -> None:
     tick(stream)
     late = task(writer, *texts("late"))
     parts = sink_module.merged([late, early, task(writer, b"0 inline")])
-    assert {part.made for part in parts} == {early.made} and early.made is not None
-    assert early.made < (late.made or 0)
-    assert {part.made for part in sink_module.merged([task(writer, b"0 inline")])} == {0}
+    assert {part.created_at for part in parts} == {early.created_at} and early.created_at is not None
+    assert early.created_at < (late.created_at or 0)
+    assert {part.created_at for part in sink_module.merged([task(writer, b"0 inline")])} == {0}
 
 
 def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream: Stream) -> None:

@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
-from engine import inspection
-from engine import tables as engine_tables
-from engine.container import Settings
-from engine.inspection import segment_chunks
-from engine.operations import Payload
-from engine.reads import Stores
+from engine.admin import inspection
+from engine.admin.inspection import segment_chunks
 from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.state import tables as engine_tables
+from engine.state.operations import Payload
+from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.roots import open_root
@@ -32,8 +32,8 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.recorded_cuts import RecordedCuts
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
 
@@ -74,8 +74,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Place]]:
         stores = Stores(store, store)
         alone = Settings(upkeep=False, threaded=False, **settings)
         root = Root(stores, RootConfig("root", containers=containers), alone)
-        for module in (tables, opening):
-            monkeypatch.setattr(module, "open_root", lambda *_: root)
+        monkeypatch.setattr(opening, "open_root", lambda *_, **how: root)
         made.append(root)
         return Place(root, store)
 
@@ -89,9 +88,9 @@ def place(make: Callable[..., Place]) -> Place:
     return make()
 
 
-def part(segment: int, *sizes: int) -> Part:
+def part(segment: int, *sizes: int) -> SegmentAppend:
     framed = frame_column(pa.array([b"x" * (size - 8) for size in sizes]), None, 1)
-    return Part(segment, Payload(framed.segment_data(0)), sparse_records(np.array(sizes), NOW), len(sizes))
+    return SegmentAppend(segment, Payload(framed.segment_data(0)), sparse_records(np.array(sizes), NOW), len(sizes))
 
 
 # --- StreamCuts ---------------------------------------------------------------------------------------------------
@@ -113,9 +112,7 @@ def test_recorded_cuts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
             place.flush()
     retention.retain(other, NOW)
     rows = place.rows("StreamCuts", scope="s", stream="t")
-    told = [
-        (row["number"], round(row["recorded"].timestamp() * 1000), row["stream_cut"], row["bytes"]) for row in rows
-    ]
+    told = [(row["number"], round(row["recorded"].timestamp() * 1000), row["stream_cut"], row["bytes"]) for row in rows]
     assert told == expected
     assert {(row["scope_name"], row["stream_name"]) for row in rows} == {("s", "t")}
     assert place.rows("StreamCuts", scope="s") == rows
@@ -188,7 +185,7 @@ def test_chunks_say_where_the_bytes_are(place: Place, monkeypatch: pytest.Monkey
 
 
 def test_requests_do_not_grow_with_streams(make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_tables, "RESIDENT_BYTES", 0)  # nothing that tier 2 has stays in memory
+    monkeypatch.setattr(engine_tables, "RESIDENT_BYTES", 0)  # nothing that LTS has stays in memory
     costs: dict[str, list[int]] = {}
     for count in (10, 150):
         place = make(1)
@@ -240,11 +237,11 @@ def test_containers(place: Place) -> None:
     place.stream("s", "t").write([part(0, 20)])
     before = {row["number"]: row for row in place.rows("Containers")}
     assert sum(row["logged_bytes"] for row in before.values()) == 20 + 24
-    assert {(row["cycle"], row["cycle_time"], row["backup"]) for row in before.values()} == {(0, None, None)}
+    assert {(row["cycle"], row["cycle_time"], row["recovery_point"]) for row in before.values()} == {(0, None, None)}
     place.flush()
     for row in place.rows("Containers"):
         assert (row["online"], row["reason"], row["logged_bytes"]) == (True, None, 0)
-        assert row["cycle_complete"] and row["cycle"] == row["backup"] and row["sequence"] > 0
+        assert row["cycle_complete"] and row["cycle"] == row["recovery_point"] and row["sequence"] > 0
         assert row["segments"] >= before[row["number"]]["segments"]
 
 
@@ -252,7 +249,7 @@ def test_a_container_that_cannot_be_opened(tmp_path: Path) -> None:
     url = str(tmp_path / "root")
     with Root.open(url, containers=2) as root:
         root.container(1).create_segment("s")
-    frame = min((tmp_path / "root" / "containers" / "1" / "wal").iterdir())
+    frame = min((tmp_path / "root" / "_system" / "containers" / "1" / "wal").iterdir())
     frame.write_bytes(frame.read_bytes()[:-1] + b"?")
     reader = tables.TableReader(SourceOptions.parse({"path": url, "metadata": "Containers"}, {}))
     try:
@@ -276,7 +273,11 @@ def test_what_is_missing(place: Place, table: str) -> None:
     with pytest.raises(StreamNotFound, match="s/none"):
         place.rows(table, scope="s", stream="none", allow_create_stream=False)
     assert list(Catalog(place.root).streams("s")) == ["t"] and Catalog(place.root).scopes() == ["s"]
-    assert place.rows(table, scope="new", stream="made") == [] and list(Catalog(place.root).streams("new")) == ["made"]
+    with pytest.raises(ScopeNotFound, match="new"):
+        place.rows(table, scope="new", stream="made")
+    told = {"allow_create_scope": True, "allow_create_stream": True}
+    assert place.rows(table, scope="new", stream="made", **told) == []
+    assert list(Catalog(place.root).streams("new")) == ["made"]
 
 
 def test_names_may_be_left_out_where_all_are_meant() -> None:

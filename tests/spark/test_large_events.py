@@ -75,7 +75,8 @@ def test_written_and_read(folder: Folder) -> None:
 
     taken = left_out.select(start("event_pointer"), copied("event_pointer"), some("event_pointer")).collect()
     assert sorted((row[0], row[1], bytes(row[2])) for row in taken) == [
-        ("222", LARGE, b"22"), ("555", LARGE + 1000, b"55")
+        ("222", LARGE, b"22"),
+        ("555", LARGE + 1000, b"55"),
     ]
     fetched = left_out.mapInArrow(whole, "event binary")
     assert digests(fetched.union(found.where("event IS NOT NULL").select("event"))) == expected()

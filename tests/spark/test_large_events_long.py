@@ -64,6 +64,8 @@ for run in (
 """
 
 
+@pytest.mark.spark
+@pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_driver_with_two_gib(tmp_path: Path) -> None:

@@ -1,85 +1,102 @@
-"""Small chunks are merged by Spark's tasks, and the segments stay what they are."""
+"""`maintain --spark`: small chunks are merged by Spark's tasks, and checked there as here."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from chunkstore import open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.garbage import GarbageCollector, StoreGarbageQueue
-from chunkstore.metadata_store import MemoryMetadataStore
-from chunkstore.optimiser import OptimiserConfig, StorageOptimiser
-from chunkstore.segments import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
-from pravega_spark.jobs.merges import optimise_on_spark
+from chunkstore import StorageRefused, open_store
+from engine.admin.verify import verify
+from engine.errors import DataCorruption
+from engine.root import Root
+from engine.writer.defragmentation import Merged, defragment
+from pravega_spark import StreamManager
+from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
+from pravega_spark.jobs import maintain
+from pravega_spark.jobs.merges import copies_on
+from pravega_spark.jobs.spread import Target
 
-SEGMENTS = [f"scope/stream/{number}.#epoch.0" for number in range(3)]
+STREAMS = ("one", "two")
+CHUNKS = 3
 
-
-class Rig:
-    """Segments in a folder, whose every write is a chunk."""
-
-    def __init__(self, root: Path) -> None:
-        self.store = open_store(str(root))
-        self.chunks, self.metadata = ChunkStorage(self.store), MemoryMetadataStore()
-        self.garbage = StoreGarbageQueue(self.store, 0)
-        config = SegmentStorageConfig(appends=False)
-        self.storage = ChunkedSegmentStorage(self.chunks, self.metadata, self.garbage, 1, config)
-        target = OptimiserConfig(target=100)
-        self.optimiser = StorageOptimiser(self.storage, self.chunks, self.metadata, self.garbage, target)
-
-    def write(self, segment: str, count: int) -> None:
-        handle = self.storage.create(segment)
-        for number in range(count):
-            self.storage.write(handle, 10 * number, b"%010d" % number)
-
-    def content(self, segment: str) -> bytes:
-        return self.storage.read(SegmentHandle(segment, True), 0, self.storage.info(segment).length)
+pytestmark = pytest.mark.timeout(300)  # Spark starts its Python workers first, on a machine that may be busy
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    rig = Rig(tmp_path)
-    for segment in SEGMENTS:
-        rig.write(segment, 25)
-    return rig
+def url(tmp_path: Path) -> str:
+    """A root with streams that lie in several chunks each, every one of another process's epoch."""
+    url = str(tmp_path / "root")
+    Root.open(url, containers=1).close()
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        for name in STREAMS:
+            manager.create_stream("sc", name, 1)
+    for number in range(CHUNKS):
+        with StreamManager(url) as manager:
+            for name in STREAMS:
+                with manager.create_writer("sc", name) as writer:
+                    writer.write_event(f"event {number} of {name}", "key")
+        flush(url)
+    return url
 
 
-def test_merges_are_copied_by_tasks(spark: SparkSession, rig: Rig, tmp_path: Path) -> None:
-    report = optimise_on_spark(spark, rig.optimiser, SEGMENTS, str(tmp_path))
-    assert (report.merges, report.chunks, report.bytes, report.refused) == (9, 72, 720, 0)
-    for segment in SEGMENTS:
-        lengths = [placed.chunk.length for placed in rig.storage.layout(segment)]
-        assert lengths == [100, 100, 40, 10], "the last chunk may be growing"
-        assert rig.content(segment) == b"".join(b"%010d" % number for number in range(25))
-    GarbageCollector(rig.chunks, rig.metadata, rig.garbage).run_once(1e12)
-    assert sum(".E-1-O-" in found.path for found in rig.store.list("scope/")) == 12
-    assert optimise_on_spark(spark, rig.optimiser, SEGMENTS, str(tmp_path)).merges == 0
+def flush(url: str) -> None:
+    with Root.open(url) as root:
+        root.container(0).flush()
 
 
-def test_what_changes_meanwhile_is_left_as_it_is(
-    spark: SparkSession, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = rig.optimiser.plan
-
-    def plan_and_lose(segment: str) -> object:
-        merges = plan(segment)
-        if segment == SEGMENTS[0]:  # truncated and collected at once
-            rig.storage.truncate(SegmentHandle(segment, False), 250)
-            rig.store.delete([part.name for merge in merges for part in merge.parts])
-        return merges
-
-    monkeypatch.setattr(rig.optimiser, "plan", plan_and_lose)
-    report = optimise_on_spark(spark, rig.optimiser, SEGMENTS, str(tmp_path))
-    assert (report.merges, report.refused) == (6, 3)
-    assert rig.content(SEGMENTS[1]) == b"".join(b"%010d" % number for number in range(25))
+def events(url: str) -> list[bytes]:
+    with StreamManager(url) as manager:
+        return [event.data for name in STREAMS for event in manager.read_events("sc", name)]
 
 
-def test_a_store_that_executors_cannot_reach_is_an_error(spark: SparkSession, rig: Rig) -> None:
-    with pytest.raises(PythonException, match="is not known to fsspec") as raised:
-        optimise_on_spark(spark, rig.optimiser, SEGMENTS, "nowhere://bucket", {"secret": "s3cr3t"})
+def chunks(url: str) -> list[str]:
+    return [info.path for info in open_store(url).list("sc/") if ".E-" in info.path]
+
+
+def merged_on(spark: SparkSession, url: str, target: Target) -> list[Merged]:
+    with Root.open(url) as root:
+        return list(defragment(root.container(0), "sc/", 1 << 20, copies_on(spark, target), 100))
+
+
+def test_maintenance_merges_on_the_cluster(spark: SparkSession, url: str) -> None:
+    before = events(url)
+    done = maintain.run(Target(url), spark=spark)
+    assert [outcome.error for outcome in done if outcome.error] == []
+    [optimiser] = [outcome for outcome in done if outcome.action == "optimiser"]
+    assert optimiser.changed and "merged" in optimiser.detail
+    assert events(url) == before
+    with Root.open(url) as root:
+        found = verify(root, deep=True, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS).findings
+    assert list(found) == []
+
+
+def test_the_same_is_merged_here_and_there(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    shutil.copytree(url, other)
+    with Root.open(other) as root:
+        here = list(defragment(root.container(0), "sc/", 1 << 20))
+    there = merged_on(spark, url, Target(url))
+    assert there == here and sum(merged.merges for merged in there) >= len(STREAMS)
+    assert events(url) == events(other)
+
+
+def test_damage_is_found_by_the_task_and_not_merged(spark: SparkSession, url: str) -> None:
+    before = chunks(url)
+    path = Path(url, before[0])
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(DataCorruption, match="fails its checksums") as raised:
+        merged_on(spark, url, Target(url))
+    assert path.name in str(raised.value)
+    assert path.exists()
+
+
+def test_a_store_that_executors_cannot_reach_is_an_error(spark: SparkSession, url: str) -> None:
+    before = events(url)
+    with pytest.raises(StorageRefused, match="is not known to fsspec") as raised:
+        merged_on(spark, url, Target("nowhere://bucket", storage={"secret": "s3cr3t"}))
     assert "s3cr3t" not in str(raised.value)
-    assert rig.content(SEGMENTS[0]) == b"".join(b"%010d" % number for number in range(25))
+    assert events(url) == before

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import pickle
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,7 +222,7 @@ def test_start_at_a_cut_and_end_at_a_cut(folder: Folder) -> None:
 def test_start_and_end_at_a_time(folder: Folder) -> None:
     for first in range(0, 30, 10):
         folder.put(*numbers(first, first + 10))
-    times = folder.stream().snapshot().index(0).records(0, 3)[:, 2].tolist()
+    times = folder.stream().snapshot().segments.index(0).records(0, 3)[:, 2].tolist()
     assert times == sorted(set(times))
     source = folder.follow(starting_timestamp=times[1], ending_timestamp=times[2])
     assert folder.drain(source) == [10]
@@ -245,6 +246,29 @@ def test_sealed_stream(folder: Folder) -> None:
         query = query.options(**folder.options("sink")).option("checkpointLocation", folder.checkpoint("other"))
         query.trigger(availableNow=True).start().awaitTermination()
     assert sorted(folder.events("sink")) == numbers(0, 20)
+
+
+@pytest.mark.long
+def test_offsets_that_were_deleted_while_the_id_of_the_query_was_kept(folder: Folder) -> None:
+    """Its batches have numbers by which others are remembered. What is done with them is the user's decision."""
+    folder.put(*numbers(0, 20))
+    source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=12)
+    assert folder.drain(source) == [12, 8]
+
+    def drain_again(**more: object) -> list[int]:
+        for name in ("offsets", "commits"):
+            shutil.rmtree(Path(folder.checkpoint()) / name)
+        return folder.drain(folder.follow(start_stream_cut="earliest"), **more)
+
+    with pytest.raises(StreamingQueryException, match=r"write 0 of 'query:.*and the last one, write 1, had 8 events"):
+        drain_again(on_changed_replay="fail")
+    assert drain_again() == [20]
+    assert folder.events("sink") == numbers(0, 20)
+    assert drain_again(on_changed_replay="write") == [20]
+    assert folder.events("sink") == numbers(0, 20) * 2
+    with pytest.raises(StreamingQueryException, match="'txn_app_id' and 'txn_version' identify one batch"):
+        folder.put("x")
+        folder.drain(source, txn_app_id="job", txn_version=1)
 
 
 def test_one_query_with_two_streams(folder: Folder) -> None:

@@ -14,6 +14,8 @@ import pytest
 PROGRAM = Path(__file__).with_name("connector_program.py")
 
 
+@pytest.mark.spark
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_a_program_for_the_scala_connector(tmp_path: Path) -> None:
     assert "pravega_spark" not in PROGRAM.read_text() and "register" not in PROGRAM.read_text()

@@ -46,6 +46,7 @@ def scale_in_steps(manager: StreamManager, count: int) -> None:
         scale_to(manager, segments, "st")
 
 
+@pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_three_write_while_the_stream_is_scaled_and_read(folder: Folder) -> None:

@@ -21,14 +21,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from engine.admin.verify import verify
 from engine.root import Root
-from engine.verify import verify
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
 from pravega_spark.client.reader import Event, read_events
 from pravega_spark.errors import TruncatedData
 from pravega_spark.jobs import work
 from pravega_spark.jobs.maintain import maintain
-from pravega_spark.jobs.outcome import Outcome
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE
@@ -107,7 +107,7 @@ def look_after(pipe: Connection, url: str, keep: float) -> None:
     pipe.send((done, errors))
 
 
-def _account(outcome: Outcome, done: Counter[str]) -> None:
+def _account(outcome: JobOutcome, done: Counter[str]) -> None:
     if outcome.action in ("retention", "truncation"):
         done[outcome.action] += outcome.changed
         done[f"bytes by {outcome.action}"] += outcome.bytes
@@ -294,6 +294,7 @@ def wait(seconds: float, reason: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("seconds", "keep"),

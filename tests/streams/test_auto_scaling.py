@@ -6,16 +6,16 @@ import pyarrow as pa
 import pytest
 
 from chunkstore.testing import SimulatedStore
-from engine.container import Settings
-from engine.operations import Payload
-from engine.reads import Stores
 from engine.root import Root, RootConfig
-from pravega_spark.streams.epochs import SegmentRecord
+from engine.settings import Settings
+from engine.state.operations import Payload
+from engine.storage.reads import Stores
+from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import ScalingPolicy
 from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
 
 MINUTE = 60_000
 POLICY = ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, 1)
@@ -23,7 +23,7 @@ POLICY = ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, 1)
 
 def load(low: float, high: float, number: int, age: float, *rates: float) -> Load:
     """Rates over the last 2, 5, 10 and 20 minutes; one is for all."""
-    return Load(SegmentRecord(number, low, high), int(age * MINUTE), rates * 4 if len(rates) == 1 else rates)
+    return Load(StreamSegmentRecord(number, low, high), int(age * MINUTE), rates * 4 if len(rates) == 1 else rates)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def stream_with(policy: ScalingPolicy) -> Stream:
 def write(stream: Stream, segment: int, events: int, moment: int) -> None:
     framed = frame_column(pa.array([b"." * 1016] * events, pa.binary()), None, 1)
     records = sparse_records(framed.lengths, moment)
-    stream.write([Part(segment, Payload(framed.data.to_pybytes()), records, events)])
+    stream.write([SegmentAppend(segment, Payload(framed.data.to_pybytes()), records, events)])
 
 
 @pytest.mark.parametrize("kind", ["events", "bytes"])

@@ -7,10 +7,9 @@ import pickle
 import zlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from chunkstore.serialization import FieldWriter, with_version
+from chunkstore.metadata.serialization import FieldWriter, with_version
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import cuts
 from pravega_spark.streams.cuts import NOT_REACHED, UNBOUNDED, StreamCut
@@ -299,3 +298,9 @@ def test_cuts_that_cannot_be_compared() -> None:
     for one, two in ((cut, UNBOUNDED), (UNBOUNDED, cut)):
         with pytest.raises(InvalidStreamCut, match="UNBOUNDED has no positions"):
             one.precedes(two)
+
+
+@pytest.mark.parametrize("segment", [-1, 1 << 62, (1 << 61) - 1])
+def test_segment_ids_that_have_no_binary_form_are_refused(segment: int) -> None:
+    with pytest.raises(InvalidStreamCut, match="cannot have segment id"):
+        StreamCut("s", "a", {segment: 0})

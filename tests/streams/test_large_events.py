@@ -8,22 +8,21 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from chunkstore.testing import CountingStore
-from engine.container import Settings
-from engine.reads import Piece, Stores
 from engine.root import Root
+from engine.settings import Settings
+from engine.storage.reads import ObjectRange, Stores
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.streams import large_events, pieces, scan, segments
+from pravega_spark.streams import indexed_segments, large_events, object_ranges, scan
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.index import RECORD_SIZE
 from pravega_spark.streams.large_events import HEADER_COST, NONE_LEFT_OUT, WIDEST_GAP, LeftOut, find_left_out, gaps
-from pravega_spark.streams.records import ScalingPolicy
 from pravega_spark.streams.scan import Events, SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.large_events import MiB, content, put_large, put_small
 
 LARGE = 9 * MiB
@@ -41,7 +40,7 @@ def stream() -> Iterator[Stream]:
 def scanned(stream: Stream, wanted: int | None = None, target: int = 1 << 30, numbered: bool = False) -> list[Events]:
     """What a scan of the first segment gives, with data that stays."""
     snapshot = stream.snapshot()
-    ranges = {0: (snapshot.segment(0).start_offset, snapshot.length(0))}
+    ranges = {0: (snapshot.segments.segment(0).start_offset, snapshot.segments.length(0))}
     reader = SliceReader(stream.root, "s", "t", wanted=wanted)
     planned = plan_slices(snapshot, ranges, target, numbered=numbered)
     return [found._replace(data=memoryview(bytes(found.data))) for found in reader.read(planned)]
@@ -108,15 +107,17 @@ def test_a_large_event_is_not_fetched_before_its_turn(stream: Stream, monkeypatc
     """Two of them would be twice the memory."""
     mixed(stream)
     fetched: list[int] = []
-    whole = pieces.fetch_whole
+    whole = object_ranges.fetch_whole
 
-    def spy(stores: Stores, found: tuple[Piece, ...]) -> list[memoryview]:
+    def spy(stores: Stores, found: tuple[ObjectRange, ...]) -> list[memoryview]:
         fetched.append(sum(piece.taken for piece in found))
         return whole(stores, found)
 
     monkeypatch.setattr(scan, "fetch_whole", spy)
     snapshot = stream.snapshot()
-    events = SliceReader(stream.root, "s", "t").read(plan_slices(snapshot, {0: (0, snapshot.length(0))}, 1 << 30))
+    events = SliceReader(stream.root, "s", "t").read(
+        plan_slices(snapshot, {0: (0, snapshot.segments.length(0))}, 1 << 30)
+    )
     counts = [len(fetched) for _ in events]
     assert counts == [0, 1, 1, 2, 3]
 
@@ -163,7 +164,7 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scan, "STEP", 500)
     monkeypatch.setattr(scan, "UNINDEXED", chance.choice([0, 5000]))
     monkeypatch.setattr(scan, "WIDEST_GAP", 20_000)
-    monkeypatch.setattr(segments, "WIDEST_GAP", 20_000)
+    monkeypatch.setattr(indexed_segments, "WIDEST_GAP", 20_000)
     with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(upkeep=False, threaded=False)) as root:
         stream = Stream(root, "s", "t")
         stream.create()
@@ -237,17 +238,17 @@ def test_the_large_ones_are_found(stream: Stream, monkeypatch: pytest.MonkeyPatc
     for number in range(40):
         put_small(stream, *[b"x" * chance.randrange(200)] * 20)
         if number % 7 == 3:
-            start = stream.snapshot().length(0)
+            start = stream.snapshot().segments.length(0)
             put_large(stream, content(chance.randrange(6000, 30_000)))
-            bounds.append((start, stream.snapshot().length(0)))
+            bounds.append((start, stream.snapshot().segments.length(0)))
     snapshot = stream.snapshot()
     for limit in (0, 7000, 15_000):
-        found = find_left_out(snapshot, 0, 0, snapshot.length(0), limit)
+        found = find_left_out(snapshot.segments, 0, 0, snapshot.segments.length(0), limit)
         wanted = [(low, high) for low, high in bounds if high - low - HEADER_SIZE > limit]
         assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == wanted
-    found = find_left_out(snapshot, 0, bounds[1][1], bounds[3][0], 0)
+    found = find_left_out(snapshot.segments, 0, bounds[1][1], bounds[3][0], 0)
     assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == [bounds[2]]
-    assert find_left_out(snapshot, 1, 0, 0, 100).starts.tolist() == []
+    assert find_left_out(snapshot.segments, 1, 0, 0, 100).starts.tolist() == []
 
 
 def test_slices_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +256,7 @@ def test_slices_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.Monk
         put_small(stream, *[b"x" * 992] * 1000)
         put_large(stream, content(LARGE))
     snapshot = stream.snapshot()
-    end = snapshot.length(0)
+    end = snapshot.segments.length(0)
     at = 1000 * 1000 + LARGE + 8
     ends = np.arange(1, 5) * at
     left_out = LeftOut(ends - LARGE - 8, ends)
@@ -270,7 +271,11 @@ def test_slices_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.Monk
 def test_gaps() -> None:
     boundaries = np.array([10, 20, 50, 60, 90, 120])
     assert list(gaps(boundaries, 5, 120, 25)) == [
-        (5, 20, False), (20, 50, True), (50, 60, False), (60, 90, True), (90, 120, True)
+        (5, 20, False),
+        (20, 50, True),
+        (50, 60, False),
+        (60, 90, True),
+        (90, 120, True),
     ]
     assert list(gaps(boundaries, 5, 120, 40)) == [(5, 120, False)]
     assert list(gaps(np.empty(0, np.int64), 5, 50, 40)) == [(5, 50, True)]
@@ -331,8 +336,8 @@ def test_limits_by_events_count_large_ones_without_reading_them(
     counting = CountingStore(stream.root.stores.chunks)
     monkeypatch.setattr(stream.container, "stores", Stores(stream.root.stores.log, counting))
     assert snapshot.events_between(head, tail) == 111
-    assert snapshot.is_boundary(0, 100_000) and snapshot.is_boundary(0, 100_000 + LARGE + 8)
-    assert not snapshot.is_boundary(0, 100_001) and not snapshot.is_boundary(0, 100_000 + 5 * MiB)
+    assert snapshot.segments.is_boundary(0, 100_000) and snapshot.segments.is_boundary(0, 100_000 + LARGE + 8)
+    assert not snapshot.segments.is_boundary(0, 100_001) and not snapshot.segments.is_boundary(0, 100_000 + 5 * MiB)
     with pytest.raises(InvalidStreamCut, match="no event of segment 0 begins at offset 200000"):
         snapshot.check_boundaries(StreamCut("s", "t", {0: 200_000, 1: 0}))
     assert counting.bytes_read <= BLOCK
@@ -348,8 +353,8 @@ def test_limits_by_events_count_large_ones_without_reading_them(
 @settings(max_examples=60, deadline=None)
 def test_windows(parts: list[tuple[int, int]], size: int) -> None:
     """All of it once, in order, no window larger than asked for, no block in two of them."""
-    whole = [Piece(False, str(n), 0, skip + taken, b"", skip, taken) for n, (skip, taken) in enumerate(parts)]
-    found = list(pieces.windows(whole, size))
+    whole = [ObjectRange(False, str(n), 0, skip + taken, b"", skip, taken) for n, (skip, taken) in enumerate(parts)]
+    found = list(object_ranges.windows(whole, size))
     flat = [piece for window in found for piece in window]
     assert sum(piece.taken for piece in flat) == sum(taken for _, taken in parts)
     places = {str(n): skip for n, (skip, _) in enumerate(parts)}
@@ -360,8 +365,8 @@ def test_windows(parts: list[tuple[int, int]], size: int) -> None:
         places[piece.path] += piece.taken
         if following is not None and following.path == piece.path:
             assert places[piece.path] % BLOCK == 0
-    assert pieces.between(whole, 0, 1 << 40) == whole
-    middle = pieces.between(whole, 5, sum(taken for _, taken in parts) - 5)
+    assert object_ranges.between(whole, 0, 1 << 40) == whole
+    middle = object_ranges.between(whole, 5, sum(taken for _, taken in parts) - 5)
     assert sum(piece.taken for piece in middle) == max(sum(taken for _, taken in parts) - 10, 0)
 
 
@@ -369,8 +374,8 @@ def test_the_index_has_what_is_relied_on(stream: Stream) -> None:
     """A record exactly before and exactly after each large event."""
     mixed(stream)
     snapshot = stream.snapshot()
-    index = snapshot.index_segment(0)
-    offsets = snapshot.index(0).records(0, index.length // RECORD_SIZE)[:, 0].tolist()
+    index = snapshot.segments.index_segment(0)
+    offsets = snapshot.segments.index(0).records(0, index.length // RECORD_SIZE)[:, 0].tolist()
     for offset, length, _ in listed(scanned(stream)):
         if length + HEADER_SIZE > WIDEST_GAP:
             assert {offset, offset + HEADER_SIZE + length} <= {0, *offsets}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from chunkstore.testing import CountingStore, SimulatedStore
-from engine.container import Settings
-from engine.reads import Stores
 from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.storage.reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import names, over_named
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.records import RetentionPolicy
+from pravega_spark.streams.stream_record import RetentionPolicy
 
 FEW, MANY = 10, 500
 CONTAINERS = 2
@@ -31,8 +32,15 @@ def roots() -> list[CountingStore]:
     return [made(count) for count in (FEW, MANY)]
 
 
+def simulated() -> SimulatedStore:
+    """A storage whose clock agrees with this host's."""
+    store = SimulatedStore(0)
+    store.now = time.time()
+    return store
+
+
 def made(count: int) -> CountingStore:
-    store = CountingStore(SimulatedStore(0))
+    store = CountingStore(simulated())
     root = opened(store)
     catalog = Catalog(root)
     catalog.create_scope("s")
@@ -78,13 +86,13 @@ def test_requests_do_not_grow_with_the_number_of_streams(
 
 
 def test_a_stream_that_is_deleted_meanwhile_is_left_out() -> None:
-    store = CountingStore(SimulatedStore(0))
+    store = CountingStore(simulated())
     root = opened(store)
     catalog = Catalog(root)
     catalog.create_scope("s")
     for name in ("one", "three", "two"):
         catalog.create_stream("s", name)
-    told = catalog.look("s", lambda snapshot: snapshot.stream.name)
+    told = catalog.query("s", lambda snapshot: snapshot.stream.name)
     assert next(told) == "one"
     catalog.stream("s", "three").seal()
     catalog.stream("s", "three").delete()

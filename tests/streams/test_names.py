@@ -1,8 +1,7 @@
 """Names, segment ids and the placement of names in containers."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pravega_spark.streams import names
 

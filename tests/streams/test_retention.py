@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from chunkstore.testing import CountingStore, SimulatedStore
-from engine.container import Settings
-from engine.operations import Payload
-from engine.reads import Stores
 from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.state.operations import Payload
+from engine.storage.reads import Stores
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
@@ -19,8 +19,8 @@ from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.recorded_cuts import RecordedCuts
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 
 MINUTE = 60_000
 
@@ -45,7 +45,7 @@ def write(stream: Stream, sizes: Sequence[int]) -> None:
         if own:
             framed = frame_column(pa.array(own, pa.binary()), None, 1)
             records = sparse_records(framed.lengths, 0)
-            parts.append(Part(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
+            parts.append(SegmentAppend(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
     stream.write(parts)
 
 
@@ -70,23 +70,24 @@ def chosen(
         return cuts[-1].size - cut.size if policy.kind == "size" else now - cut.time
 
     enough = [cut for cut in cuts if retained(cut) >= policy.limit]
-    if not enough:
-        return None
-    least = enough[-1]
+    least = enough[-1] if enough else None
     not_too_much = [cut for cut in enough if policy.maximum is not None and retained(cut) <= policy.maximum]
     most = not_too_much[0] if not_too_much else least
-    if slowest is None:
-        return least.cut
+    if slowest is None or (least is None and policy.kind == "time"):
+        return least.cut if least is not None else None
     before = [cut for cut in cuts if order(slowest, cut.cut) is Comparison.EQUAL_OR_AFTER]
     latest_before = before[-1].cut if before else None
     if policy.kind == "size":
-        size = record.passed + record.history.size(record.head_positions(), slowest.positions, snapshot.length)
+        size = record.passed + record.history.size(record.head_positions(), slowest.positions, snapshot.segments.length)
         left = cuts[-1].size - size
         if left < policy.limit:
+            if least is None:
+                return None
             return least.cut if order(least.cut, slowest) is Comparison.BEFORE else latest_before
         if policy.maximum is None or left < policy.maximum:
             return slowest
-        return most.cut if retained(most) < left else slowest
+        return most.cut if most is not None and retained(most) < left else slowest
+    assert least is not None and most is not None
     if order(least.cut, slowest) is Comparison.BEFORE:
         return least.cut
     if order(least.cut, slowest) is Comparison.OVERLAPS:
@@ -122,7 +123,9 @@ def test_truncates_where_the_rules_say(kind: str, seed: int) -> None:
                 advance(stream, name, chance)
         snapshot, head = stream.snapshot(), stream.snapshot().head_cut()
         record = snapshot.record
-        size = record.passed + record.history.size(head.positions, snapshot.tail_cut().positions, snapshot.length)
+        size = record.passed + record.history.size(
+            head.positions, snapshot.tail_cut().positions, snapshot.segments.length
+        )
         is_due = now - last >= 1000 * retention.PERIOD
         if is_due:
             last = now
@@ -180,6 +183,20 @@ def test_nothing_to_do_costs_one_read() -> None:
     store.reset()
     assert retention.retain(stream, 10**12 + MINUTE) == retention.NOTHING
     assert sum(store.counts.values()) <= 2
+
+
+@pytest.mark.parametrize("maximum", [None, 50, 1000])
+def test_what_was_released_is_truncated_though_no_recorded_cut_keeps_enough(maximum: int | None) -> None:
+    """By size, where a subscriber's release keeps the minimum (Pravega: getTruncationStreamCutBySizeLimit)."""
+    stream = made(RetentionPolicy.by_size(50, maximum), segments=1)
+    subscribers.subscribe(stream, "one", stream.snapshot().head_cut())
+    write(stream, [30] * 4)
+    subscribers.release(stream, "one", StreamCut("sc", "st", {0: 60}))
+    done = retention.retain(stream, 10**12)
+    assert done.recorded == StreamCut("sc", "st", {0: 120}), "the only cut, which keeps nothing"
+    assert done.truncated == stream.snapshot().head_cut() == StreamCut("sc", "st", {0: 60})
+    subscribers.release(stream, "one", StreamCut("sc", "st", {0: 90}))
+    assert retention.retain(stream, 10**12 + 31 * MINUTE).truncated is None, "it keeps less than the minimum"
 
 
 def test_a_stream_without_a_policy_keeps_everything() -> None:
@@ -247,5 +264,5 @@ def test_cuts_are_searched_and_not_walked_through() -> None:
 
 def test_policies_that_make_no_sense_are_refused() -> None:
     for limit, maximum in ((-1, None), (10, 9)):
-        with pytest.raises(ValueError, match="keeps at least"):
+        with pytest.raises(ValueError, match="of a retention policy"):
             RetentionPolicy.by_size(limit, maximum)

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from chunkstore.testing import WRITES, CountingStore, SimulatedStore
-from engine.container import Settings
-from engine.operations import Payload
-from engine.reads import Stores
 from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.state.operations import Payload
+from engine.storage.reads import Stores
 from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 from tests.streams.test_retention import Kept, chosen
 
 BEGIN = 10**12
@@ -73,7 +73,7 @@ class Grown:
         settings = Settings(threaded=False, flush_frames=200)
         return Stream(Root(Stores(self.store, self.store), RootConfig("root", containers=1), settings), "sc", "st")
 
-    def _writes(self) -> list[tuple[list[Part], int]]:
+    def _writes(self) -> list[tuple[list[SegmentAppend], int]]:
         """Some ways to write the events of a period to segments that are open, and how many bytes that is."""
         open_ones = self.stream.snapshot().record.current.segments
         found = []
@@ -85,7 +85,7 @@ class Grown:
                 events = [b"." * self._chance.randrange(30) for _ in range(share)]
                 framed = frame_column(pa.array(events, pa.binary()), None, 1)
                 records = sparse_records(framed.lengths, 0)
-                parts.append(Part(segment.id, Payload(framed.data.to_pybytes()), records, share))
+                parts.append(SegmentAppend(segment.id, Payload(framed.data.to_pybytes()), records, share))
                 total += int(np.sum(framed.lengths))
             found.append((parts, total))
         return found

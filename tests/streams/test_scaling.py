@@ -16,11 +16,11 @@ import pytest
 
 from chunkstore import Store
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
-from engine.container import Settings
 from engine.errors import SegmentSealed
-from engine.operations import Payload
-from engine.reads import Stores
 from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.state.operations import Payload
+from engine.storage.reads import Stores
 from pravega_spark.client.reader import Event, read_events
 from pravega_spark.errors import (
     InvalidScale,
@@ -29,16 +29,14 @@ from pravega_spark.errors import (
     StreamSealed,
     TruncatedData,
 )
-from pravega_spark.streams import changes, scan
-from pravega_spark.streams import snapshot as snapshot_module
-from pravega_spark.streams import stream as stream_module
+from pravega_spark.streams import changes, scan, snapshot as snapshot_module, stream as stream_module
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.names import segment_id
-from pravega_spark.streams.records import Routing, ScalingPolicy
 from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import Routing, ScalingPolicy
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 KEYS = [f"key-{number}" for number in range(12)]
@@ -55,7 +53,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- writing, scaling, reading -----------------------------------------------------------------------------------
 
 
-def parts_for(planned: Routing, events: Sequence[tuple[str, str]], time_ms: int = 0) -> list[Part]:
+def parts_for(planned: Routing, events: Sequence[tuple[str, str]], time_ms: int = 0) -> list[SegmentAppend]:
     """Events, each with its key, routed as `planned`."""
     bounds = [segment.high for segment in planned.segments]
     shares: dict[int, list[bytes]] = defaultdict(list)
@@ -65,7 +63,7 @@ def parts_for(planned: Routing, events: Sequence[tuple[str, str]], time_ms: int 
     for number, payloads in sorted(shares.items()):
         framed = b"".join(bytes(4) + len(payload).to_bytes(4, "big") + payload for payload in payloads)
         records = sparse_records(np.array([8 + len(payload) for payload in payloads]), time_ms, 60)
-        parts.append(Part(number, Payload(framed), records, len(payloads)))
+        parts.append(SegmentAppend(number, Payload(framed), records, len(payloads)))
     return parts
 
 
@@ -218,7 +216,7 @@ def check_cuts(case: Case) -> None:
     head, tail, whole = snapshot.head_cut(), snapshot.tail_cut(), case.all()
     current = {segment.id for segment in snapshot.record.current.segments}
     for number in snapshot.record.segment_ids():
-        sealed = snapshot.segment(number).sealed, snapshot.index_segment(number).sealed
+        sealed = snapshot.segments.segment(number).sealed, snapshot.segments.index_segment(number).sealed
         assert sealed == (number not in current,) * 2
     assert snapshot.events() == snapshot.events_between(head, tail) == len(whole)
     assert snapshot.size() == snapshot.size_between(head, tail) == sum(8 + len(event.data) for event in whole)
@@ -302,9 +300,9 @@ def test_a_scale_makes_an_epoch() -> None:
     assert (epoch.epoch, epoch.reference, len(snapshot.record.epochs)) == (1, 1, 2)
     assert epoch.segments == ((0, 0.0, 0.5), (segment_id(3, 1), 0.5, 0.75), (segment_id(2, 1), 0.75, 1.0))
     assert epoch.created >= before and epoch.created > snapshot.record.epochs[0].created
-    assert snapshot.segment(1).sealed and snapshot.index_segment(1).sealed
-    assert not snapshot.segment(0).sealed and not snapshot.index_segment(0).sealed
-    assert snapshot.length(1) > 0 == snapshot.length(segment_id(2, 1))
+    assert snapshot.segments.segment(1).sealed and snapshot.segments.index_segment(1).sealed
+    assert not snapshot.segments.segment(0).sealed and not snapshot.segments.index_segment(0).sealed
+    assert snapshot.segments.length(1) > 0 == snapshot.segments.length(segment_id(2, 1))
     assert list(snapshot.tail_cut().positions) == [0, segment_id(2, 1), segment_id(3, 1)]
     assert list(snapshot.head_cut().positions) == [0, 1]
 
@@ -321,18 +319,18 @@ def test_epochs_never_go_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("sealed", "ranges", "told"),
     [
-        ([], [(0.0, 0.5)], "name at least one segment"),
-        ([0], [], "name at least one segment"),
-        ([0, 0], [(0.0, 0.5)], "named twice"),
+        ([], [(0.0, 0.5)], "give at least one segment"),
+        ([0], [], "give at least one segment"),
+        ([0, 0], [(0.0, 0.5)], "contains a segment twice"),
         ([7], [(0.0, 0.5)], "segment 7 is not open"),
-        ([0], [(0.0, 0.25), (0.3, 0.5)], "the new key ranges have the keys"),
+        ([0], [(0.0, 0.25), (0.3, 0.5)], "the new key ranges cover"),
         ([0], [(0.0, 0.25), (0.2, 0.5)], "overlap"),
-        ([0], [(0.0, 0.6)], "the new key ranges have the keys"),
-        ([0], [(0.0, 0.5), (0.5, 1.0)], "the new key ranges have the keys"),
-        ([0], [(0.5, 0.0)], "is no key range"),
-        ([0], [(-0.5, 0.5)], "is no key range"),
-        ([0], [(0.0, float("nan"))], "is no key range"),
-        ([0, 1], [(0.0, 1.0)], "2 at least"),
+        ([0], [(0.0, 0.6)], "the new key ranges cover"),
+        ([0], [(0.0, 0.5), (0.5, 1.0)], "the new key ranges cover"),
+        ([0], [(0.5, 0.0)], "is not a key range"),
+        ([0], [(-0.5, 0.5)], "is not a key range"),
+        ([0], [(0.0, float("nan"))], "is not a key range"),
+        ([0, 1], [(0.0, 1.0)], "requires at least 2"),
     ],
     ids=str,
 )
@@ -347,7 +345,7 @@ def test_scales_that_are_refused(sealed: list[int], ranges: list[tuple[float, fl
 def test_a_scale_of_another_epoch_is_refused() -> None:
     stream = stream_of(1)
     scale_to(stream, 2)
-    with pytest.raises(InvalidScale, match="its epoch is 1 by now, not 0"):
+    with pytest.raises(InvalidScale, match="the current epoch is 1, not 0"):
         stream.scale([segment_id(1, 1)], ranges_of(2, 0.0, 0.5), expected_epoch=0)
 
 
@@ -360,7 +358,7 @@ def test_what_is_sealed_is_not_scaled_or_updated() -> None:
         with pytest.raises(StreamSealed, match="sc/st"):
             change()
     snapshot = stream.snapshot()
-    assert all(snapshot.index_segment(segment.id).sealed for segment in snapshot.record.current.segments)
+    assert all(snapshot.segments.index_segment(segment.id).sealed for segment in snapshot.record.current.segments)
 
 
 def test_update() -> None:
@@ -420,7 +418,9 @@ def test_truncating_deletes_what_lies_wholly_before() -> None:
     snapshot = stream.snapshot()
     head, tail = snapshot.head_cut(), snapshot.tail_cut()
     upper = segment_id(3, 1)
-    mixed = StreamCut("sc", "st", {segment_id(1, 1): 0, segment_id(2, 1): snapshot.length(segment_id(2, 1)), upper: 0})
+    mixed = StreamCut(
+        "sc", "st", {segment_id(1, 1): 0, segment_id(2, 1): snapshot.segments.length(segment_id(2, 1)), upper: 0}
+    )
     stream.truncate(mixed)
     state = stream.container.state.segments
     assert "sc/st/0.#epoch.0" not in state and "sc/st/0.#epoch.0#index" not in state
@@ -515,7 +515,7 @@ def test_what_was_lost_is_named() -> None:
     stream = three_epochs()
     snapshot = stream.snapshot()
     head, tail, old = snapshot.head_cut(), snapshot.tail_cut(), StreamCut("sc", "st", {0: 15})
-    stream.truncate(StreamCut("sc", "st", {number: 0 for number in tail.positions}))
+    stream.truncate(StreamCut("sc", "st", dict.fromkeys(tail.positions, 0)))
     with pytest.raises(TruncatedData, match="sc/st, segment 0: the data from offset 0 on has been truncated") as caught:
         read_events(stream, head)
     assert (caught.value.segment_id, caught.value.start, caught.value.end) == (0, 0, None)
@@ -553,7 +553,7 @@ def test_who_had_read_all_that_was_deleted_has_lost_nothing() -> None:
     with pytest.raises(TruncatedData):
         read_events(stream, StreamCut("sc", "st", {one: 0, other: end.positions[other]}))
     first = min(tail.positions)
-    stream.truncate(StreamCut("sc", "st", {**tail.positions, first: stream.snapshot().length(first)}))
+    stream.truncate(StreamCut("sc", "st", {**tail.positions, first: stream.snapshot().segments.length(first)}))
     with pytest.raises(TruncatedData, match=f"segment {one}"):
         read_events(stream, end)
 
@@ -719,4 +719,3 @@ def outcome(stream: Stream) -> tuple[dict[str, list[int]], object]:
     names = sorted(name for name in snapshot.state.segments if name.startswith("sc/st"))
     epochs = [(epoch.epoch, epoch.reference, epoch.segments) for epoch in record.epochs]
     return by_key(read_events(stream)), (names, epochs, record.head, record.sealed, snapshot.tail_cut())
-

@@ -1,5 +1,7 @@
 """Transactions: all of their events or none, whatever happens to the stream and to whoever commits."""
 
+import pickle
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,20 +13,21 @@ import pytest
 from chunkstore import Store
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.faults import When
-from engine.container import Settings
 from engine.errors import BadOffset
-from engine.operations import Payload
-from engine.reads import Stores
 from engine.root import Root, RootConfig
-from engine.segments import EVENT_COUNT
-from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound
+from engine.settings import Settings
+from engine.state.operations import Payload
+from engine.state.segments import EVENT_COUNT
+from engine.storage.reads import Stores
+from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams import transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import Routing, ScalingPolicy
 from pravega_spark.streams.scan import SliceReader, plan_slices
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.stream_record import Routing, ScalingPolicy
+from tests.streams.test_stream import beforehand
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def stream(root: Root) -> Stream:
     return catalog.stream("sc", "st")
 
 
-def parts(routing: Routing, *events: str) -> list[Part]:
+def parts(routing: Routing, *events: str) -> list[SegmentAppend]:
     """Each event goes to a segment by its first letter: those of the alphabet's first half to the first one."""
     found = []
     for place, segment in enumerate(routing.segments):
@@ -49,7 +52,7 @@ def parts(routing: Routing, *events: str) -> list[Part]:
         if own:
             framed = frame_column(pa.array(own), None, 1)
             records = sparse_records(framed.lengths, 0)
-            found.append(Part(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
+            found.append(SegmentAppend(segment.id, Payload(framed.data.to_pybytes()), records, len(own)))
     return found
 
 
@@ -76,8 +79,8 @@ def check(stream: Stream, *events: str) -> None:
     snapshot = stream.snapshot()
     assert snapshot.events() == len(events)
     for number in snapshot.record.segment_ids():
-        segment = snapshot.segment(number)
-        assert snapshot.count_before(number, segment.length) == segment.attributes.get(EVENT_COUNT, 0)
+        segment = snapshot.segments.segment(number)
+        assert snapshot.segments.count_before(number, segment.length) == segment.attributes.get(EVENT_COUNT, 0)
 
 
 def begun(stream: Stream, *events: str) -> transactions.Transaction:
@@ -194,6 +197,56 @@ def test_leases(stream: Stream) -> None:
     for lease in (0, -1, 31 * 86_400):
         with pytest.raises(ValueError, match="lease"):
             transactions.begin(stream, lease)
+
+
+def test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day(stream: Stream) -> None:
+    for lease, longest in ((0.5, 500), (600, 86_400), (86_400, 86_400)):
+        transaction, record = transactions.begin(stream, lease)
+        assert record.longest == 1000 * longest
+        over = record.created + 1000 * longest
+        assert not record._replace(changed=over, lease=1).expired(over)
+        assert record._replace(changed=over, lease=1).expired(over + 1)
+        time.sleep(0.002)  # times are in milliseconds, and the ping has to come after the beginning
+        with pytest.raises(TransactionTooLong, match=f"{transaction.id} .* {longest:g} seconds in total") as error:
+            transaction.ping(min(longest + 1, 86_400))
+        assert transaction.record()[:-1] == record[:-1]
+        assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+    with pytest.raises(ValueError, match="the longest a transaction may be open"):
+        transactions.begin(stream, 86_401)
+
+
+@pytest.mark.parametrize("rival", ["ping", "commit"])
+def test_what_is_pinged_or_committed_while_it_is_judged_stays(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rival: str
+) -> None:
+    """It was found expired, and another process is told that its ping, or commit, is durable before it is aborted."""
+    saved, lost = begun(stream, "a"), begun(stream, "b")
+    with Root.open(str(tmp_path)) as other:
+        elsewhere = transactions.Transaction(Catalog(other).stream("sc", "st"), saved.id)
+        beforehand(stream, monkeypatch, getattr(elsewhere, rival))
+        later = saved.record().changed + 700_000
+        expired = transactions.expire(stream, later)
+    assert saved.id not in [transaction.id for transaction in expired]
+    assert saved.record().status == {"ping": "open", "commit": "committed"}[rival]
+    transactions.expire(stream, later)
+    assert lost.record().status == "aborted"
+
+
+def test_a_commit_is_routed_again_when_the_stream_is_scaled_meanwhile(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the stream and the commit's append another process scales it, or seals it."""
+    transaction, empty = begun(stream, "a"), begun(stream)
+    with Root.open(str(tmp_path)) as other:
+        elsewhere = Catalog(other).stream("sc", "st")
+        first = elsewhere.snapshot().record.current.segments[0].id
+        beforehand(stream, monkeypatch, lambda: elsewhere.scale([first], [(0.0, 0.25), (0.25, 0.5)]))
+        transaction.commit()
+        assert [epoch.reference for epoch in stream.snapshot().record.epochs] == [0, 1, 0, 1]
+        beforehand(stream, monkeypatch, elsewhere.seal)
+        with pytest.raises(StreamSealed):
+            empty.commit()
+    check(stream, "a")
 
 
 def test_two_processes_commit_at_the_same_time(stream: Stream, tmp_path: Path) -> None:

@@ -57,5 +57,5 @@ def test_what_fails_does_not_fail_the_commit(
     monkeypatch.setattr(retention, "retain", failing)
     with caplog.at_level(logging.WARNING):
         write(manager, 1)
-    assert "its upkeep failed and will be tried again" in caplog.text
+    assert "applying its policies failed and will be retried" in caplog.text
     manager.close()

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine.checks import content
-from engine.checks.findings import Finding
-from engine.operations import Append, AttributeUpdate, Payload, UpdateKind
+from engine.admin.checks import content
+from engine.admin.checks.findings import Finding
+from engine.admin.verify import verify
 from engine.root import Root
-from engine.segments import EVENT_COUNT
-from engine.verify import verify
+from engine.state.operations import Append, AttributeUpdate, Payload, UpdateKind
+from engine.state.segments import EVENT_COUNT
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import encode_records, sparse_records
-from pravega_spark.streams.stream import Part, Stream
+from pravega_spark.streams.stream import SegmentAppend, Stream
 from pravega_spark.streams.verification import check_events
 
 NAME, INDEX = "sc/st/0.#epoch.0", "sc/st/0.#epoch.0#index"
@@ -27,9 +27,11 @@ def framed(*sizes: int) -> bytes:
     return b"".join(struct.pack(">ii", 0, size) + bytes([65 + size % 26]) * size for size in sizes)
 
 
-def part(*sizes: int, data: bytes | None = None, spacing: int = 50) -> Part:
+def part(*sizes: int, data: bytes | None = None, spacing: int = 50) -> SegmentAppend:
     lengths = np.array(sizes, np.int64) + 8
-    return Part(0, Payload(framed(*sizes) if data is None else data), sparse_records(lengths, 5, spacing), len(sizes))
+    return SegmentAppend(
+        0, Payload(framed(*sizes) if data is None else data), sparse_records(lengths, 5, spacing), len(sizes)
+    )
 
 
 @pytest.fixture
@@ -131,7 +133,7 @@ def test_an_event_that_runs_over_the_end(root: Root, stream: Stream) -> None:
 def test_a_header_that_is_cut_off(root: Root, stream: Stream) -> None:
     stream.container.commit([Append(NAME, Payload(b"\0\0\0"))])
     found = {finding.object: finding.problem for finding in findings(root)}
-    assert "runs over the end" in found[NAME] and "and the segment ends at" in found[INDEX]
+    assert "runs over the end" in found[NAME] and "but the segment ends at" in found[INDEX]
 
 
 def add(stream: Stream, records: list[tuple[int, int, int]], data: bytes = b"", events: int = 0) -> None:
@@ -142,9 +144,9 @@ def add(stream: Stream, records: list[tuple[int, int, int]], data: bytes = b"", 
 
 LENGTH, EVENTS = sum(range(60)) + 60 * 8, 60
 WRONG = {
-    "descending offset": ([(5, 61, 5), (LENGTH + 10, 61, 5)], f"its offset is 5, and must be {LENGTH} at least", False),
-    "descending count": ([(LENGTH + 10, 3, 5)], "its event count is 3, and must be 60 at least", False),
-    "wrong count": ([(LENGTH + 10, 70, 5)], "its last record counts 70 events, and the segment 61", False),
+    "descending offset": ([(5, 61, 5), (LENGTH + 10, 61, 5)], f"its offset is 5, but must be at least {LENGTH}", False),
+    "descending count": ([(LENGTH + 10, 3, 5)], "its event count is 3, but must be at least 60", False),
+    "wrong count": ([(LENGTH + 10, 70, 5)], "its last record counts 70 events, but the segment 61", False),
     "beyond the end": ([(LENGTH + 99, 61, 5)], f"its last record is of offset {LENGTH + 99}", False),
     "no record": ([], f"its last record is of offset {LENGTH}", False),
     "within an event": ([(LENGTH + 4, 60, 5), (LENGTH + 10, 61, 5)], f"no event ends at offset {LENGTH + 4}", True),

@@ -1,0 +1,88 @@
+"""`root`: creating a root, and the settings that it fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from engine.root import MAX_CONTAINERS, MAX_SEGMENTS, RootConfig
+from pravega_spark.cli.session import Session, pass_session
+
+_DEFAULT = RootConfig("")
+
+
+@click.group()
+def root() -> None:
+    """Create and describe roots."""
+
+
+@root.command()
+@click.option(
+    "--containers",
+    type=click.IntRange(min=1, max=MAX_CONTAINERS),
+    default=_DEFAULT.containers,
+    show_default=True,
+    help="Number of containers, each with a log of its own.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_DEFAULT.grace_seconds,
+    show_default=True,
+    help="How long log frames are kept after a checkpoint has covered them.",
+)
+@click.option(
+    "--garbage-delay-seconds",
+    type=click.FloatRange(min=0),
+    default=_DEFAULT.garbage_delay_seconds,
+    show_default=True,
+    help="How long garbage is kept before it is deleted. Must exceed the longest task that reads.",
+)
+@click.option(
+    "--transient-idle-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_DEFAULT.transient_idle_seconds,
+    show_default=True,
+    help="Uploads of large events that are idle for this long are aborted.",
+)
+@click.option(
+    "--max-segments",
+    type=click.IntRange(min=1, max=MAX_SEGMENTS),
+    default=_DEFAULT.max_segments,
+    show_default=True,
+    help="Maximum number of segments of a stream at a time.",
+)
+@pass_session
+def create(session: Session, /, **agreed: Any) -> None:
+    """Create the root. Its settings, and the place of its log (--wal), are final. Fails if the root exists.
+
+    The folder or bucket may hold other objects, but neither a root nor remains of one, and must not be inside a root.
+    """
+    made = session.create(agreed)
+    _tell(session, made.stores.chunks.root, made.config)
+
+
+@root.command()
+@pass_session
+def describe(session: Session) -> None:
+    """Show the settings that were fixed when the root was created."""
+    _tell(session, session.root.stores.chunks.root, session.root.config)
+
+
+def _tell(session: Session, place: str, config: RootConfig) -> None:
+    row = {"place": place, **{key: value for key, value in vars(config).items() if key != "wal"}, "log": config.wal}
+    session.output.document({"root": row})
+    session.output.properties({**row, "log": config.wal or "in the root"}, _LABELS)
+
+
+_LABELS = {
+    "place": "root",
+    "id": "id",
+    "containers": "containers",
+    "grace_seconds": "log grace period, s",
+    "garbage_delay_seconds": "garbage delay, s",
+    "transient_idle_seconds": "upload idle time, s",
+    "max_segments": "maximum segments of a stream",
+    "log": "write-ahead log",
+}

@@ -1,0 +1,77 @@
+"""What a reader group is made with: the streams that it reads, and where in them it begins.
+
+A configuration has a stream and one scope, and begins in streams of its own: others are refused when they are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pravega_spark.client.groups.state import RetentionType
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+
+
+class StreamReaderGroupConfig:
+    """What a new reader group reads, and from where.
+
+    read_from_tail: start at the tails of the streams instead of their heads. start: cuts to start at, for some or all
+    of the streams. retention: whether the group holds back retention of the streams: `none`; `manual`, by the cuts
+    given to `update_retention_stream_cut`; `automatic`, by its positions. lease: seconds without a sign of life after
+    which a reader loses its segments, by default 60. Raises ValueError without a stream.
+    """
+
+    def __init__(
+        self,
+        read_from_tail: bool,
+        scope_name: str,
+        *stream_names: str,
+        retention: RetentionType = "none",
+        lease: float | None = None,
+        start: Sequence[StreamCut] = (),
+    ) -> None:
+        if not stream_names:
+            raise ValueError(
+                "No Pravega Streams present in the ReaderGroupConfiguration"
+            )  # the words of `pravega_client`
+        if lease is not None and not 0 < lease < math.inf:
+            raise ValueError(f"lease must be a number of seconds above 0, not {lease!r}")
+        if retention not in ("none", "manual", "automatic"):
+            raise ValueError(f"retention must be 'none', 'manual' or 'automatic', not {retention!r}")
+        scope = validate_scope_name(scope_name)
+        self.read_from_tail = read_from_tail
+        self.streams = tuple(dict.fromkeys(f"{scope}/{validate_stream_name(name)}" for name in stream_names))
+        self.retention = retention
+        self.lease = lease
+        self.start = {f"{cut.scope}/{cut.stream}": cut for cut in start if cut != UNBOUNDED}
+        foreign = sorted(set(self.start) - set(self.streams))
+        if foreign:
+            raise InvalidStreamCut(f"the stream cut belongs to {foreign[0]}, but the group reads {self.streams}")
+
+    def to_str(self) -> str:
+        """The configuration as text."""
+        begin = "tail" if self.read_from_tail else "head"
+        return f"ReaderGroupConfig: {', '.join(self.streams)} from {begin}, retention {self.retention}"
+
+    def __repr__(self) -> str:
+        return f"StreamReaderGroupConfig({self.to_str()!r})"
+
+
+class StreamCuts:
+    """The cut that `get_streamcut` returns; `create_reader_group` takes it. `stream_cut`: the same as a StreamCut."""
+
+    def __init__(self, stream_cut: StreamCut) -> None:
+        self.stream_cut = stream_cut
+
+    def get_segment_offset_map(self) -> dict[int, int]:
+        """The offset of each segment, by its id."""
+        return dict(self.stream_cut.positions)
+
+    def to_str(self) -> str:
+        """The cut as text for people."""
+        return f"StreamCuts: {self.stream_cut}"
+
+    def __repr__(self) -> str:
+        return f"StreamCuts({self.to_str()!r})"

@@ -1,0 +1,239 @@
+"""Reader groups: readers, in any number of processes, that share the segments of streams (Pravega: ReaderGroup).
+
+The methods of the PyPI package `pravega` behave as there. Here is what is asked of a group as a whole; what it knows is
+the state in its entry (see group_state and group_entry), and what its readers in this process have not recorded yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from chunkstore.clocks import boot_time
+from chunkstore.decoding import encoded
+from engine.root import Root
+from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
+from pravega_spark.client.groups.entry import GroupEntry
+from pravega_spark.client.groups.open_group import OpenGroup
+from pravega_spark.client.groups.reader import StreamReader
+from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, places
+from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.snapshot import Snapshot
+
+
+class StreamReaderGroup(OpenGroup):
+    """A reader group. Made by `StreamManager.create_reader_group`, which also closes it. Thread-safe.
+
+    Its methods, and the synchronous ones of its readers, wait for the storage. They raise GroupNotFound if the group
+    was deleted, and StorageError. Must be used in the process that created it.
+    """
+
+    def __init__(self, root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> None:
+        super().__init__(root, scope, name, clock)
+        self._lock = threading.Lock()
+        self._readers: list[StreamReader] = []
+
+    @classmethod
+    def create(
+        cls, root: Root, scope: str, name: str, config: StreamReaderGroupConfig, clock: Callable[[], float] = boot_time
+    ) -> StreamReaderGroup:
+        """Create a group, or open the existing one of this name, which keeps its positions.
+
+        Raises StreamNotFound, InvalidStreamCut for a start that is not a cut of its stream, and StreamError if the
+        group exists with other streams, or another retention or lease.
+        """
+        group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
+        state = group.entry.read()[0] or group.entry.create(group._begun(config))
+        if (
+            set(state.streams) != set(config.streams)
+            or config.retention not in ("none", state.retention)
+            or config.lease not in (None, state.lease)
+        ):
+            raise StreamError(
+                f"reader group {group.entry.key} exists already, with streams {', '.join(state.streams)}, retention "
+                f"{state.retention!r} and a lease of {state.lease} s. Use the same, or delete the group first"
+            )
+        if state.retention != "none":
+            group.subscriptions.begin(state)
+        return group
+
+    def _begun(self, config: StreamReaderGroupConfig) -> GroupState:
+        """The first state: nobody reads, and all segments of the starting cuts are free."""
+        state = GroupState(config.streams, config.retention)
+        if config.lease is not None:
+            state = replace(state, lease=float(config.lease))
+        for key in config.streams:
+            snapshot = self.stream(key).snapshot()
+            cut = config.start.get(key) or (snapshot.tail_cut() if config.read_from_tail else snapshot.head_cut())
+            state = state.reset(key, _start(snapshot, cut))
+        return state
+
+    @staticmethod
+    def delete(root: Root, scope: str, name: str) -> None:
+        """Delete a group and take its readers offline. Raises GroupNotFound."""
+        group = StreamReaderGroup(root, validate_scope_name(scope), _checked_name(name))
+        group.subscriptions.end(group.entry.delete())
+
+    @staticmethod
+    def names(root: Root, scope: str) -> list[str]:
+        """The names of a scope's groups, sorted (Pravega: ReaderGroupManager; Controller.listReaderGroups)."""
+        return GroupEntry.names(root, validate_scope_name(scope))
+
+    # --- readers -----------------------------------------------------------------------------------------------
+
+    def create_reader(self, reader_name: str) -> StreamReader:
+        """Create a reader, with its share of the segments. Raises ReaderOnline."""
+        self.check_process()
+        encoded(reader_name, "reader")
+        reader = StreamReader(self, reader_name)
+        with self._lock:
+            self._readers = [other for other in self._readers if not other.offline]
+            self._readers.append(reader)
+        return reader
+
+    def reader_offline(self, reader_name: str) -> None:
+        """Take a reader offline: others continue from its recorded positions. Does nothing if it is offline already.
+
+        For a reader whose process has ended. A running reader notices within seconds.
+        """
+        with self._lock:
+            mine = [reader for reader in self._readers if reader.name == reader_name and not reader.offline]
+        for reader in mine:
+            reader.reader_offline()
+        self.entry.change(lambda state: state.left(reader_name))
+
+    def online_readers(self) -> list[str]:
+        """The names of the online readers (Pravega: list_readers)."""
+        return sorted(self.entry.state().readers)
+
+    def close(self) -> None:
+        """Take the readers that this object created offline, and end its threads. Raises the first of their errors."""
+        failures: list[Exception] = []
+        if not self.forked():
+            for reader in list(self._readers):
+                try:
+                    reader.reader_offline()
+                except Exception as error:
+                    failures.append(error)
+            self.end_threads()
+        if failures:
+            raise failures[0]
+
+    # --- cuts --------------------------------------------------------------------------------------------------
+
+    def get_streamcut(self) -> StreamCuts:
+        """The position of the group in its first stream. See `stream_cuts`."""
+        return StreamCuts(self._recorded().cuts()[0])
+
+    def stream_cuts(self) -> dict[str, StreamCut]:
+        """The positions of the group by "scope/stream", as its readers recorded them; those of this process do now."""
+        return _by_stream(self._recorded().cuts())
+
+    def checkpoint(self, name: str) -> dict[str, StreamCut]:
+        """Store the group's positions under a name; with automatic retention, release them too.
+
+        Returns the same as `stream_cuts`. The group keeps its last 16 checkpoints.
+        """
+        self._recorded()
+        encoded(name, "checkpoint")
+        state = self.entry.change(lambda state: state.checkpointed(name))
+        if state.retention == "automatic":
+            self.subscriptions.release_read(state)
+        return _by_stream(state.checkpoints[name])
+
+    def checkpoints(self) -> dict[str, dict[str, StreamCut]]:
+        """The stored checkpoints, oldest first."""
+        return {name: _by_stream(cuts) for name, cuts in self.entry.state().checkpoints.items()}
+
+    def reset(self, cuts: Mapping[str, StreamCut] | StreamCut) -> None:
+        """Continue reading at other cuts: one, or several by "scope/stream" as `checkpoint` returns them.
+
+        Slices of these streams end within seconds. Raises InvalidStreamCut.
+        """
+        given = [cuts] if isinstance(cuts, StreamCut) else list(cuts.values())
+        foreign = sorted({f"{cut.scope}/{cut.stream}" for cut in given} - set(self.entry.state().streams))
+        if foreign:
+            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {foreign[0]}")
+        starts = {f"{cut.scope}/{cut.stream}": cut for cut in given}
+        found = {key: _start(self.stream(key).snapshot(), cut) for key, cut in starts.items()}
+
+        def step(state: GroupState) -> GroupState:
+            for key, positions in found.items():
+                state = state.reset(key, positions)
+            return state
+
+        state = step(self.entry.state())
+        if state.retention == "automatic":
+            self.subscriptions.begin(state, anew=True)  # first, so that nothing is truncated that is to be read again
+        self.entry.change(step)
+
+    def update_retention_stream_cut(self, cut: StreamCut) -> None:
+        """Let retention truncate a stream up to this cut, for a group with manual retention.
+
+        Raises ValueError if the group's retention is not manual, InvalidStreamCut for a cut before the last one.
+        """
+        state = self.entry.state()
+        key = f"{cut.scope}/{cut.stream}"
+        if state.retention != "manual":
+            raise ValueError(f"reader group {self.entry.key} has retention {state.retention!r}, not 'manual'")
+        if key not in state.streams:
+            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {key}")
+        self.subscriptions.release(cut)
+
+    def unread_bytes(self) -> int:
+        """Unread bytes after the recorded positions, event headers included (Pravega:
+        ReaderGroupMetrics.unreadBytes)."""
+        cuts = _by_stream(self._recorded().cuts())
+        return sum(self.stream(key).query(partial(_unread, cut)) for key, cut in cuts.items())
+
+    def _recorded(self) -> GroupState:
+        """The state, after all readers of this process have recorded what they have read."""
+        self.check_process()
+        for reader in list(self._readers):
+            with suppress(ReaderOffline):
+                reader.record()
+        return self.entry.state()
+
+    def to_str(self) -> str:
+        """The group as text for people."""
+        return f"ReaderGroup: {self.entry.key!r}"
+
+    def __repr__(self) -> str:
+        return f"StreamReaderGroup({self.to_str()})"
+
+
+def _checked_name(name: str) -> str:
+    try:
+        return validate_stream_name(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} cannot be the name of a reader group: {error}") from None
+
+
+def _by_stream(cuts: Sequence[StreamCut]) -> dict[str, StreamCut]:
+    return {f"{cut.scope}/{cut.stream}": cut for cut in cuts}
+
+
+def _start(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
+    """Where a group begins that begins at a cut. Raises InvalidStreamCut."""
+    snapshot.check(cut)
+    gone = snapshot.record.history.gone(cut.positions)
+    if gone:
+        raise InvalidStreamCut(
+            f"stream cut {cut}: segment {gone[0]} of {snapshot.stream.key} was truncated; start at the head"
+        )
+    for number, offset in cut.positions.items():
+        if offset > snapshot.segments.segment(number).start_offset and not snapshot.segments.is_boundary(
+            number, offset
+        ):
+            raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+    return places(snapshot.record.history, cut)
+
+
+def _unread(cut: StreamCut, snapshot: Snapshot) -> int:
+    found, _ = snapshot.available(snapshot.ranges(cut, snapshot.tail_cut()), fail_on_data_loss=False)
+    return sum(high - low for low, high in found.values())

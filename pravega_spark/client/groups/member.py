@@ -1,0 +1,182 @@
+"""A reader as a member of its group: what the group's entry has of it, and the lease on which it has its segments.
+
+A reader records what it has released every few seconds while it is used, and when it goes offline; what was delivered
+and not recorded is delivered again after a crash. A reader that is not heard of for the time of the lease is taken for
+gone by the others, and they share its segments. Such a zombie records nothing more, and it delivers nothing more
+either: when it may have lost its lease, by its own clock and counted from before it last recorded, it asks the group
+before it gives out another event.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import suppress
+
+from chunkstore import StorageError
+from engine.errors import EngineError
+from pravega_spark.client.groups.entry import GroupNotFound, Step
+from pravega_spark.client.groups.leases import Leases
+from pravega_spark.client.groups.open_group import OpenGroup
+from pravega_spark.client.groups.slices import ReaderSegments
+from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline
+
+logger = logging.getLogger(__name__)
+
+REFRESH = 3.0
+"""Seconds: how often a reader that is used records its positions and looks at its group (Pravega:
+groupRefreshTimeMillis)."""
+
+
+class Member:
+    """The membership of one reader; it joins when it is made. Raises ReaderOnline, GroupNotFound.
+
+    lock: held by whoever uses `segments`, and for the methods that say so. The others take it.
+    """
+
+    def __init__(self, group: OpenGroup, name: str) -> None:
+        self.group = group
+        self.name = name
+        self.token = uuid.uuid4().hex
+        self.segments = ReaderSegments()
+        self.lock = threading.Lock()
+        self.offline = False
+        self._recorded: dict[GroupSegment, int] = {}
+        self._leases = Leases()
+        self._heard = self._looked = group.clock()
+        self._in_background = threading.Event()
+        joined = group.entry.change(lambda state: state.joined(name, self.token).balanced(name))
+        self._lease = joined.lease
+        self._adopt(joined, set())
+
+    def __repr__(self) -> str:
+        """As the reader that people know."""
+        return f"StreamReader({self.to_str()})"
+
+    def to_str(self) -> str:
+        """The reader as text for people."""
+        return f"Reader: {self.name!r} of {self.group.entry.key!r}"
+
+    def check_online(self) -> None:
+        """Raise ReaderOffline for a reader that is, RuntimeError in a fork."""
+        self.group.check_process()
+        if self.offline:
+            raise ReaderOffline(self.name)
+
+    # --- with the lock held ------------------------------------------------------------------------------------
+
+    def sync_if_due(self) -> None:
+        """Look at the group every few seconds. Raises ReaderOffline."""
+        if self.group.clock() - self._looked >= REFRESH:
+            self.sync()
+
+    def sync(self) -> None:
+        """Record what is to be recorded, take over from readers that are gone, give up and take segments.
+
+        Raises ReaderOffline.
+        """
+        now = self.group.clock()
+        try:
+            state = self.group.entry.state()
+            state.owned(self.name, self.token)
+        except (GroupNotFound, ReaderOffline):
+            self._lose_all()
+            raise ReaderOffline(self.name) from None
+        self._looked = now
+        if (
+            now - self._heard >= self._lease / 3
+            or (now - self._heard >= REFRESH and self.segments.positions != self._recorded)
+            or state.readers[self.name].positions.keys() != self.segments.positions.keys()
+            or self._leases.expired(state, now)
+            or state.balanced(self.name, self.segments.out) != state
+        ):
+            state = self.record()
+        self.group.subscriptions.release_if_due(state)
+
+    def record(self, more: Step = lambda state: state) -> GroupState:
+        """Change the group's state: positions, a step, and the fair share. Raises ReaderOffline."""
+        begun = self.group.clock()
+        kept: set[GroupSegment] = set()
+
+        def step(state: GroupState) -> GroupState:
+            for gone in self._leases.expired(state, begun):
+                if gone[0] != self.name:
+                    state = state.lapsed(*gone)
+            state = more(state.recorded(self.name, self.token, self.segments.positions))
+            kept.clear()
+            kept.update(state.owned(self.name, self.token).positions)
+            return state.balanced(self.name, self.segments.out)
+
+        try:
+            state = self.group.entry.change(step)
+        except (GroupNotFound, ReaderOffline):
+            self._lose_all()
+            raise ReaderOffline(self.name) from None
+        self._heard = begun
+        self._adopt(state, kept)
+        return state
+
+    def _adopt(self, state: GroupState, kept: set[GroupSegment]) -> None:
+        self.segments.adopt(state.readers[self.name].positions, kept)
+        self._recorded = dict(self.segments.positions)
+
+    def _lose_all(self) -> None:
+        self.offline = True
+        self.segments.lose_all()
+
+    # --- which take the lock -----------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Leave the group. Nothing happens the second time."""
+        with self.lock:
+            if self.offline:
+                return
+            self.group.check_process()
+            self.segments.take_back_returned()
+            with suppress(GroupNotFound):
+                self.group.entry.change(lambda state: state.left(self.name, self.token, self.segments.positions))
+            self._lose_all()
+
+    def record_returned(self) -> None:
+        """Record what was returned, if anything was. Raises ReaderOffline."""
+        with self.lock:
+            if not self.offline:
+                self.segments.take_back_returned()
+                if self.segments.positions != self._recorded:
+                    self.record()
+
+    def keep_lease(self) -> None:
+        """Called before each event. Asks the group when others may have taken the reader for gone; seldom waits.
+
+        Raises ReaderOffline.
+        """
+        self.check_online()
+        silent = self.group.clock() - self._heard
+        if silent >= self._lease * 2 / 3:
+            with self.lock:
+                self.check_online()
+                self.record()
+        elif silent >= self._lease / 3:
+            self._record_in_background()
+
+    def record_soon(self) -> None:
+        """Have recorded what was returned, by another thread, unless it was a moment ago. It waits for nothing."""
+        if self.group.clock() - self._heard >= REFRESH:
+            self._record_in_background()
+
+    def _record_in_background(self) -> None:
+        if not self._in_background.is_set():
+            self._in_background.set()
+            self.group.pool().submit(self._try_to_record)
+
+    def _try_to_record(self) -> None:
+        try:
+            with self.lock:
+                if not self.offline:
+                    self.segments.take_back_returned()
+                    self.record()
+        except (ReaderOffline, EngineError, StorageError) as error:
+            logger.warning("%r could not record its positions: %s", self, error)  # the next call tries again
+        finally:
+            self._in_background.clear()

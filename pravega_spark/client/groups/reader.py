@@ -1,0 +1,191 @@
+"""A reader of a group: which of its segments it reads next, and what becomes of those that end or were truncated.
+
+Events are delivered at least once, and those of a routing key in their order: a segment is read on from where the
+group has it, and those that succeed it when the group gives them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+
+from engine.errors import SegmentNotFound, SegmentTruncated
+from pravega_spark.client.groups.events import read_slice
+from pravega_spark.client.groups.member import Member
+from pravega_spark.client.groups.open_group import OpenGroup
+from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
+from pravega_spark.client.groups.state import GroupSegment, GroupState, followers, places
+from pravega_spark.errors import StreamError, TruncatedData
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+
+SLICE_BYTES = 8 << 20
+"""How much of a segment a slice holds, about (Pravega: READ_BUFFER_SIZE)."""
+
+PATIENCE = 1.0
+"""Seconds for which `get_segment_slice_async` waits for events before it returns an empty slice."""
+
+POLL = 0.1
+"""Seconds between two looks meanwhile."""
+
+
+class StreamReader:
+    """A reader of a group. Made by `StreamReaderGroup.create_reader`; take it offline when done.
+
+    Any number of readers may be used in one event loop. A reader that is not used for the duration of its lease may
+    lose its segments to others, whether it holds a slice or not; its methods raise ReaderOffline then.
+    """
+
+    def __init__(self, group: OpenGroup, name: str) -> None:
+        self.group = group
+        self.name = name
+        self._member = Member(group, name)
+        self._segments = self._member.segments
+        self._streams: dict[str, Stream] = {}
+        self._lost: deque[TruncatedData] = deque()  # of which the user is to be told
+
+    def __repr__(self) -> str:
+        return repr(self._member)
+
+    def to_str(self) -> str:
+        """The reader as text for people."""
+        return self._member.to_str()
+
+    @property
+    def offline(self) -> bool:
+        """Whether it has left the group, or is known to have lost its lease."""
+        return self._member.offline
+
+    async def get_segment_slice_async(self) -> SegmentSlice:
+        """The next events of one of the reader's segments; an empty slice if there are none for a second.
+
+        A slice is returned by `release_segment`, by dropping it, or by calling this method again once all its events
+        were read; until then its segment gives no more events. Cancelling a call loses nothing.
+
+        Raises ReaderOffline; TruncatedData once if unread events were truncated, and the next call continues after
+        them; StreamNotFound, DataCorruption, StorageError.
+        """
+        self._member.check_online()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        while True:
+            await loop.run_in_executor(self.group.pool(), self._advance)
+            with suppress(IndexError):
+                return self._segments.ready.popleft()
+            if loop.time() >= until:
+                return SegmentSlice(self._member, OpenSpan(0, 0), iter(()))
+            await asyncio.sleep(POLL)
+
+    def release_segment(self, slice: SegmentSlice) -> None:
+        """Return a slice: its unread events are read again by the next reader of the segment.
+
+        Raises ReaderOffline; ValueError for a slice of another reader. Does not wait for the storage.
+        """
+        if slice.owner is not self._member:
+            raise ValueError(f"the slice belongs to {slice.owner!r}, not to {self!r}")
+        if slice.span.end == 0 or slice.span.returned:
+            return
+        self._member.check_online()
+        slice.span.returned = True
+        self._member.record_soon()
+
+    def reader_offline(self) -> None:
+        """Leave the group. Events that were not released are read again by others. Does nothing the second time."""
+        self._member.leave()
+
+    def record(self) -> None:
+        """Record the released positions in the group. Raises ReaderOffline."""
+        self._member.record_returned()
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Make a slice, if there is something to read."""
+        with self._member.lock:
+            self._member.check_online()
+            if self._lost:
+                raise self._lost.popleft()
+            if self._segments.ready:
+                return
+            self._segments.take_back_done()
+            self._member.sync_if_due()
+            made = self._read(fresh=False) or self._read(fresh=True)
+            if self._lost:
+                raise self._lost.popleft()
+            if not made:
+                self._member.sync()
+                self._read(fresh=False)  # what it has been given just now
+
+    def _read(self, fresh: bool) -> bool:
+        """Make a slice of a segment that has events, by what this process knows or, `fresh`, by what is there now."""
+        streams = {key: self._stream(key) for key in {segment.stream for segment in self._segments.positions}}
+        if fresh:
+            for container in {stream.number: stream.container for stream in streams.values()}.values():
+                container.refresh()
+        snapshots = {key: stream.snapshot(refresh=False) for key, stream in streams.items()}
+        for segment in self._segments.waiting():
+            if segment in self._segments.positions and self._read_one(segment, snapshots[segment.stream], fresh):
+                return True
+        return False
+
+    def _stream(self, key: str) -> Stream:
+        """A stream, the same object every time: it remembers what it has decoded."""
+        if key not in self._streams:
+            self._streams[key] = self.group.stream(key)
+        return self._streams[key]
+
+    def _read_one(self, segment: GroupSegment, snapshot: Snapshot, fresh: bool) -> bool:
+        position = self._segments.positions[segment]
+        if segment.id not in snapshot.record.history.segments:
+            if fresh:
+                self._skip_truncated(snapshot.stream)
+            return False
+        known = snapshot.segments.segment(segment.id)
+        if known.start_offset <= position < known.length:
+            return self._fetch(segment, snapshot, position, known.length)
+        if not fresh:
+            return False
+        if position < known.start_offset:
+            self._segments.positions[segment] = known.start_offset
+            raise TruncatedData(segment.stream, segment.id, position, known.start_offset)
+        if position > known.length:
+            raise StreamError(
+                f"reader group {self.group.entry.key} has read segment {segment.id} of {segment.stream} up to offset "
+                f"{position}, but it ends at {known.length}: the stream was restored to an earlier state. Reset the "
+                "group to a stream cut"
+            )
+        if following := followers(snapshot.record.history, segment.stream, segment.id):
+            self._member.record(lambda state: state.ended(self.name, self._member.token, segment, following))
+        return False
+
+    def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:
+        """Read about SLICE_BYTES, to the end of an event. False if they were truncated away meanwhile."""
+        if end - position > SLICE_BYTES * 5 // 4:
+            record = snapshot.segments.index(segment.id).locate_offset(position + SLICE_BYTES)
+            end = min(end, record.offset) if record is not None else end
+        with suppress(TruncatedData, SegmentTruncated, SegmentNotFound):
+            events = read_slice(snapshot, segment.id, position, end)
+            self._segments.put(segment, SegmentSlice(self._member, OpenSpan(position, end), events))
+            return True
+        return False
+
+    def _skip_truncated(self, stream: Stream) -> None:
+        """Go on at the head of a stream of which segments were deleted by truncation."""
+        lost: dict[int, TruncatedData] = {}
+
+        def step(state: GroupState) -> GroupState:
+            record = stream.snapshot().record  # newer than `state`: what that names and this does not have is gone
+            there, positions = record.history.segments, state.positions(stream.key)
+            gone = {key for key in positions if key.id not in there}
+            lost.clear()
+            for key in sorted(gone):
+                end = record.ended.get(key.id)
+                if positions[key] != end:
+                    lost[key.id] = TruncatedData(key.stream, key.id, positions[key], end)
+            head = StreamCut(stream.scope, stream.name, record.head_positions())
+            return state.truncated(gone, places(record.history, head))
+
+        self._member.record(step)
+        self._lost.extend(lost.values())

@@ -1,0 +1,272 @@
+"""Large events as programs write them: a file that becomes one event when it is committed (Pravega:
+LargeEventStreamWriter of PDP-43).
+
+What is written is collected in parts, and full parts are uploaded by a few threads while the caller goes on writing;
+then the transient segment of the event takes them, in order. Keeps L1: an event holds no more than a few parts in
+memory, whatever its size. An event of at most 8 MiB is held back, and written as any other one.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from chunkstore import StorageError
+from engine.errors import EngineError
+from engine.ownership import Owner
+from engine.state.horizon import creation_time
+from engine.state.operations import Payload
+from engine.state.segments import Extent
+from pravega_spark.errors import EventClosed, EventSegmentSealed, EventTooLong
+from pravega_spark.streams.chunk_uploads import ChunkUploads
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, MAX_LARGE_EVENT_SIZE, event_header
+from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.upkeep import after_commit
+from pravega_spark.streams.uploads import Upload
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+logger = logging.getLogger(__name__)
+
+PART_BYTES = MAX_EVENT_SIZE
+"""A full part. An event that fits one is no upload."""
+
+UPLOADS = 1
+UPLOADS_REMOTE = 2
+"""Parts of an event that are uploaded at a time, beside the one that is being filled. On a disk one is as fast as a
+copy of a file, and more would make the small events of others wait."""
+
+INLINE_BYTES = 256 << 10
+"""A last part of no more than this travels in the log, and makes no object."""
+
+
+class _Sent(NamedTuple):
+    """A part on its way to a chunk: the memory it lies in, if that is used again, and when its chunk was begun (see
+    `engine.state.horizon`)."""
+
+    part: bytearray | None
+    created_at: int
+
+
+class LargeEvent(io.RawIOBase):
+    """An event that is written like a file. Made by `StreamManager.begin_event` and `EventWriter.begin_event`.
+
+    `commit` adds it to the stream. Closing it or leaving a with statement without a commit aborts it. Its limit is 1
+    GiB. After a failure it cannot be written any more; one with a name can be begun again and continues at `tell`. For
+    one thread; must be used in the process that created it.
+
+    Methods raise ValueError (EventClosed) when it was committed or aborted before, EventTaken, EventExpired,
+    EventExists, StreamSealed, StreamNotFound, StorageError.
+    """
+
+    def __init__(self, upload: Upload, before_commit: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._upload = upload
+        self._before_commit = before_commit
+        self._owner = Owner(
+            f"this event of stream {upload.stream.key}", "begin a new one, or continue this one by its name"
+        )
+        self._store = upload.stream.container.stores.chunks
+        self._at_once = UPLOADS_REMOTE if self._store.remote else UPLOADS
+        self._uploads = ChunkUploads[_Sent](self._store, self._at_once, "large-event")
+        self._landed: list[Extent] = []
+        self._created_at = 0  # when the first chunk of what has landed was begun
+        self._free: list[bytearray] = []
+        self._part = _new_part()
+        self._fill = 0
+        self._size = upload.length
+        self._ended = ""
+
+    def __repr__(self) -> str:
+        return f"LargeEvent({self._upload.stream.key!r}, {self._size} bytes{', ' * bool(self._ended)}{self._ended})"
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Number of bytes written; of an upload that is continued, initially the number of durable bytes."""
+        return self._size
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer, /) -> int:
+        """Write all of `data`, which is copied. Waits while too much is being uploaded.
+
+        Raises EventTooLong if the event would exceed 1 GiB; it is aborted then.
+        """
+        self._check_open()
+        view = memoryview(data)
+        view = view.cast("B") if view.contiguous else memoryview(view.tobytes())
+        if self._size + len(view) > MAX_LARGE_EVENT_SIZE:
+            size = self._size + len(view)
+            self.abort()
+            raise EventTooLong(self._upload.stream.key, size, MAX_LARGE_EVENT_SIZE)
+        with self._ending_if_it_fails():
+            self._collect(view)
+            self._take_written()
+            self._upload.keep()
+        return len(view)
+
+    def flush(self) -> None:
+        """Wait until everything written is durable. Another process can continue from there if the event has a name."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        self._owner.check()
+        if not self._ended:
+            with self._ending_if_it_fails():
+                self._flush()
+                self._upload.keep()
+
+    def _collect(self, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            if self._fill == PART_BYTES:
+                self._send()
+            taken = min(PART_BYTES - self._fill, len(view) - done)
+            start = HEADER_SIZE + self._fill
+            self._part[start : start + taken] = view[done : done + taken]
+            self._fill += taken
+            self._size += taken
+            done += taken
+
+    def _content(self) -> memoryview:
+        """The part that is being filled; there is room for an event's header before it."""
+        return memoryview(self._part)[HEADER_SIZE : HEADER_SIZE + self._fill]
+
+    def _send(self) -> None:
+        """Upload the part, and go on with another one."""
+        self._take_written(self._at_once - 1)
+        created_at = creation_time(self._upload.stream.container.storage_clock.now())
+        remote = self._store.remote  # its client would copy anything but bytes
+        content = bytes(self._content()) if remote else self._content()
+        epoch, offset = self._upload.stream.container.head.epoch, self._size - self._fill
+        sent = _Sent(None if remote else self._part, created_at)
+        self._uploads.send(sent, self._upload.target(), [[content]], epoch, offset)
+        if not remote:
+            self._part = self._free.pop() if self._free else _new_part()
+        self._fill = 0
+
+    def _take_written(self, most: int | None = None) -> None:
+        """Attach what is uploaded, in order. Waits until no more than `most` parts are under way; None: for nothing."""
+        for (part, created_at), extents in self._uploads.written(most):
+            self._created_at = self._created_at if self._landed else created_at
+            self._landed += extents
+            if part is not None:
+                self._free.append(part)
+        if self._landed and self._upload.ready():
+            self._attach()
+
+    def _attach(self) -> None:
+        landed, self._landed = tuple(self._landed), []
+        self._upload.attach(landed, self._created_at)
+
+    def _flush(self) -> None:
+        """Bring all that was written to the transient segment."""
+        rest = self._content() if self._fill <= INLINE_BYTES else None
+        if rest is None:
+            self._send()
+        self._take_written(0)
+        if self._landed:
+            self._attach()  # behind what is being attached
+        if rest:
+            self._upload.attach(Payload(bytes(rest)))
+            self._fill = 0
+        self._upload.settle()
+        self._uploads.names.clear()  # the transient segment has them
+
+    # --- its end -----------------------------------------------------------------------------------------------
+
+    def commit(self, move: bool = False) -> EventPointer:
+        """Add the whole event to the stream and close it; returns its pointer. Durable on return.
+
+        move: if the stream was scaled meanwhile, commit to the segment that owns the key now. Without it
+        EventSegmentSealed is raised; nothing is lost, and the commit can be repeated with `move`. Raises OutcomeUnknown
+        if the storage did not answer and it is unknown whether the event was committed.
+        """
+        self._check_open()
+        with self._ending_if_it_fails():
+            self._before_commit()
+            pointer = self._commit(move)
+        self._end(f"committed as {pointer}")
+        self.close()
+        after_commit(self._upload.stream)
+        return pointer
+
+    def _commit(self, move: bool) -> EventPointer:
+        if not self._upload.segment and not self._uploads.pending and not self._landed:
+            framed = memoryview(self._part)[: HEADER_SIZE + self._fill]
+            framed[:HEADER_SIZE] = event_header(self._fill)
+            return self._upload.append(framed)
+        self._flush()
+        return self._upload.commit(move)
+
+    def abort(self) -> None:
+        """Delete the upload and close it. What cannot be deleted now is deleted once it has been idle.
+
+        Raises EventClosed when it was committed; aborting it again changes nothing.
+        """
+        self._owner.check()
+        if self._ended.startswith("committed"):
+            self._check_open()
+        if not self._ended:
+            self._end("aborted")
+            self._forget()
+        self.close()
+
+    def close(self) -> None:
+        """Abort the event, unless it was committed. Does nothing in a fork of the process that created it."""
+        if not self._owner.here:
+            return
+        if not self.closed:
+            try:
+                if not self._ended:
+                    self.abort()
+            finally:
+                super().close()
+
+    def __del__(self) -> None:
+        """Asks nothing of the storage: what was uploaded goes when it is idle."""
+
+    def _check_open(self) -> None:
+        self._owner.check()
+        if self._ended:
+            raise EventClosed(self._upload.stream.key, self._ended)
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def _end(self, how: str) -> None:
+        self._ended = how
+        self._uploads.close()
+        self._free.clear()
+        self._part = bytearray()
+
+    @contextmanager
+    def _ending_if_it_fails(self) -> Iterator[None]:
+        """A failure within is the end of the event. With a name it can be gone on with: what is durable stays."""
+        try:
+            yield
+        except EventSegmentSealed:
+            raise
+        except BaseException as error:
+            if not self._ended:
+                self._end(f"aborted, because writing it had failed ({error}),")
+                self._forget(keep=self._upload.name is not None)
+                super().close()
+            raise
+
+    def _forget(self, keep: bool = False) -> None:
+        try:
+            if not keep:
+                self._upload.abandon()
+            self._upload.discard(sorted(self._uploads.names))
+        except (EngineError, StorageError) as error:
+            logger.warning("%r: its upload could not be deleted and remains until it is idle: %s", self, error)
+
+
+def _new_part() -> bytearray:
+    return bytearray(HEADER_SIZE + PART_BYTES)

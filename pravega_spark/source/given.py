@@ -1,0 +1,148 @@
+"""The options of a read or write as they were given: found by name in any spelling, converted as the table says.
+
+No error, repr or log holds the value of a `storage.` option.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, STORAGE_PREFIX, Use, plain
+
+log = logging.getLogger(__name__)
+
+
+class GivenOptions:
+    """The options as they came: looked up by name, whatever their spelling, and converted to a type."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.storage: dict[str, Any] = {}
+        self._values: dict[str, str] = {}
+        self._unknown: list[str] = []
+        for key, value in options.items():
+            # Spark lower-cases all keys on their way here, so the case of a storage option's name cannot matter.
+            if key.lower().startswith(STORAGE_PREFIX):
+                self._keep_storage_option(key.lower().removeprefix(STORAGE_PREFIX), value)
+            elif key.lower().startswith("option."):
+                pass  # a table's options come twice, once with this prefix
+            elif (option := BY_PLAIN_NAME.get(plain(key))) is None:
+                self._unknown.append(key)
+            elif self._values.setdefault(option.name, value) != value:
+                raise ValueError(f"Option {option.name!r} is given twice with different values: keep one.")
+        if "paths" in self._unknown:
+            raise ValueError("Several paths were given: streams have one root, so give one path.")
+
+    def text(self, name: str) -> str | None:
+        """The option as it was given."""
+        return self._values.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether the option was given."""
+        return name in self._values
+
+    def required(self, name: str) -> str:
+        """The option as it was given; the error is the original connector's."""
+        value = self.text(name)
+        if not value:
+            raise ValueError(f"Missing required option '{name}'")
+        return value
+
+    def number(self, name: str) -> int | None:
+        """An integer within the option's limits, or its default; None if it has neither."""
+        option = BY_NAME[name]
+        text = self._values.get(name, option.default_for())
+        if text is None:
+            return None
+        value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+        if value is not None and option.least <= value <= option.most:
+            return value
+        if value is not None and value < option.least and option.too_small:
+            raise ValueError(option.too_small)
+        raise ValueError(
+            option.message or f"Option {name!r} must be a number from {option.least} to {option.most}, not {text!r}."
+        )
+
+    def size(self, name: str) -> int:
+        """An integer that has a default."""
+        value = self.number(name)
+        assert value is not None
+        return value
+
+    def flag(self, name: str, use: Use = "batch read") -> bool:
+        """A boolean. use: whose default counts, if defaults differ."""
+        text = self._values.get(name, BY_NAME[name].default_for(use))
+        if text is None or text.lower() not in ("true", "false"):
+            raise ValueError(f"Option {name!r} must be true or false, not {text!r}.")
+        return text.lower() == "true"
+
+    def choice(self, name: str) -> str:
+        """One of the option's choices, in any case."""
+        option = BY_NAME[name]
+        text = self._values.get(name, option.default_for())
+        if text is None or text.lower() not in option.choices:
+            raise ValueError(f"Option {name!r} must be one of {', '.join(option.choices)}, not {text!r}.")
+        return text.lower()
+
+    def time(self, name: str) -> int | None:
+        """Milliseconds since the epoch, None if it was not given. Finer fractions are cut off."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            return int(text)
+        try:
+            return _milliseconds(_ISO_8601.fullmatch(text.strip()))
+        except ValueError as error:
+            raise ValueError(
+                f"Option {name!r} must be ISO 8601, as in 2026-01-31T12:00:00Z (UTC unless it names another zone), or "
+                f"milliseconds since the epoch, not {text!r}."
+            ) from error
+
+    def warn_of_misspellings(self) -> None:
+        """Log unknown options that look like one of ours. All others are ignored, as Spark passes its own along."""
+        for key in self._unknown:
+            for match in difflib.get_close_matches(plain(key), BY_PLAIN_NAME, n=1, cutoff=0.85):
+                name = BY_PLAIN_NAME[match].name
+                log.warning("Unknown option %r is ignored. Did you mean %r?", key, name)
+
+    def _keep_storage_option(self, name: str, text: str) -> None:
+        if not name:
+            raise ValueError("Option 'storage.' needs a name after the dot, as in storage.endpoint_url.")
+        value = _json_or_text(text)
+        if name in self.storage and self.storage[name] != value:
+            raise ValueError(f"Option 'storage.{name}' is given twice with different values: keep one.")
+        self.storage[name] = value
+
+
+def _json_or_text(text: str) -> Any:
+    def refuse(_: str) -> None:
+        raise ValueError  # NaN and Infinity are Python's addition to JSON
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+_ISO_8601 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)"
+    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:Z|([+-])([01]\d|2[0-3])(?::?([0-5]\d))?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def _milliseconds(match: re.Match[str] | None) -> int:
+    if match is None:
+        raise ValueError("not ISO 8601")
+    *calendar, fraction, sign, zone_hours, zone_minutes = match.groups(default="0")
+    year, month, day, hour, minute, second = map(int, calendar)
+    since = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
+    east = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
+    since += east if sign == "-" else -east
+    return since // timedelta(milliseconds=1) + int(fraction.ljust(3, "0")[:3])

@@ -1,0 +1,362 @@
+"""The options of the Spark data source, each described once: name, type, default, where it applies, meaning.
+
+Parsing (`options.py`) takes defaults, limits and choices from here, and the reference in the documentation is made from
+here. The messages marked as the original connector's keep its wording, mistakes included: programs may look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pravega_spark.streams.named import ON_CHANGED_REPLAY
+
+Use = Literal["batch read", "stream read", "batch write", "stream write", "metadata"]
+"""Where an option applies: `spark.read`, `spark.readStream`, `df.write`, `df.writeStream`, a metadata table."""
+
+OptionType = Literal["string", "URL", "stream cut", "time", "integer", "boolean", "choice"]
+"""stream cut: a keyword or a cut's text. time: ISO 8601 (UTC unless it names a zone) or milliseconds since 1970."""
+
+BATCH_READ: tuple[Use, ...] = ("batch read",)
+STREAM_READ: tuple[Use, ...] = ("stream read",)
+READS: tuple[Use, ...] = ("batch read", "stream read")
+BATCH_WRITE: tuple[Use, ...] = ("batch write",)
+STREAM_WRITE: tuple[Use, ...] = ("stream write",)
+WRITES: tuple[Use, ...] = ("batch write", "stream write")
+EVERYWHERE: tuple[Use, ...] = (*READS, *WRITES, "metadata")
+
+STORAGE_PREFIX = "storage."
+
+CUT_KEYWORDS = ("earliest", "latest", "unbounded")
+METADATA_TABLES = ("Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers")
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. Its name may be written in any case, and without underscores.
+
+    default: the value that counts if the option is not given, as a user would write it; by use, where uses differ;
+    None if there is none. required: whether a read or write without it fails. least, most: limits of an integer.
+    choices: the values it may have. message, too_small: the original connector's errors for a bad value, and for an
+    integer below `least`, where it has one.
+    """
+
+    name: str
+    type: OptionType
+    meaning: str
+    uses: tuple[Use, ...]
+    default: str | Mapping[Use, str] | None = None
+    required: bool = False
+    least: int = 0
+    most: int = MAX_INT64
+    choices: tuple[str, ...] = ()
+    message: str = ""
+    too_small: str = ""
+
+    def default_for(self, use: Use = "batch read") -> str | None:
+        """The default in one use; `use` does not matter where all uses have the same."""
+        return self.default.get(use) if isinstance(self.default, Mapping) else self.default
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "controller",
+        "URL",
+        "Root of the streams: a folder or an fsspec URL such as s3://bucket/streams. The default is the environment "
+        "variable PRAVEGA_CONTROLLER_URI.",
+        EVERYWHERE,
+        required=True,
+    ),
+    Option(
+        "path",
+        "URL",
+        "Root of the streams, given to load(), save() or start() instead of option 'controller'.",
+        EVERYWHERE,
+    ),
+    Option(
+        "scope",
+        "string",
+        "Scope of the stream. The metadata tables StreamCuts, Chunks, Transactions and Containers cover all scopes "
+        "without it.",
+        EVERYWHERE,
+        required=True,
+    ),
+    Option(
+        "stream",
+        "string",
+        "Name of the stream. The metadata tables StreamCuts, Chunks, Transactions and Containers cover all streams of "
+        "the scope without it.",
+        EVERYWHERE,
+        required=True,
+    ),
+    Option(
+        "storage.<name>",
+        "string",
+        "Passed to the fsspec filesystem as <name>; a value that is valid JSON is parsed. Never shown in plans, logs "
+        "or errors.",
+        EVERYWHERE,
+    ),
+    Option(
+        "wal",
+        "URL",
+        "Root of the write-ahead log, if it is not below the root of the streams.",
+        EVERYWHERE,
+    ),
+    Option(
+        "start_stream_cut",
+        "stream cut",
+        "Where the read starts: earliest, latest, unbounded or a stream cut. A restarted query continues from its "
+        "checkpoint instead.",
+        READS,
+        default={"batch read": "earliest", "stream read": "latest"},
+        choices=CUT_KEYWORDS,
+    ),
+    Option(
+        "end_stream_cut",
+        "stream cut",
+        "Where the read ends: latest, unbounded or a stream cut.",
+        READS,
+        default={"batch read": "latest", "stream read": "unbounded"},
+        choices=CUT_KEYWORDS,
+    ),
+    Option(
+        "starting_timestamp",
+        "time",
+        "Start at the first event written at this time or later, instead of at start_stream_cut. A restarted query "
+        "continues from its checkpoint instead.",
+        READS,
+    ),
+    Option(
+        "ending_timestamp",
+        "time",
+        "End before the first event written at this time or later, instead of at end_stream_cut.",
+        READS,
+    ),
+    Option(
+        "approx_bytes_per_trigger",
+        "integer",
+        "Maximum bytes of a micro-batch, rounded to whole events; the first batch included.",
+        STREAM_READ,
+        least=1,
+        message="Max offset should be of type long more than or equal to one",
+    ),
+    Option(
+        "max_bytes_per_trigger",
+        "integer",
+        "The same as approx_bytes_per_trigger, by the name that other Spark sources use.",
+        STREAM_READ,
+        least=1,
+    ),
+    Option(
+        "max_events_per_trigger",
+        "integer",
+        "Maximum events of a micro-batch; the first batch included.",
+        STREAM_READ,
+        least=1,
+    ),
+    Option(
+        "fail_on_data_loss",
+        "boolean",
+        "Fail if events that should be read have been truncated. If false, log the lost range and continue at the "
+        "head of the stream.",
+        READS,
+        default="true",
+    ),
+    Option(
+        "min_partitions",
+        "integer",
+        "Minimum number of Spark partitions, if there is enough data to split. Without it, twice the cores of the "
+        "driver, with at least 4 MiB in each.",
+        READS,
+        least=1,
+        most=MAX_INT32,
+    ),
+    Option(
+        "max_bytes_per_partition",
+        "integer",
+        "Target size in bytes at which a scan is split into partitions.",
+        READS,
+        default=str(128 << 20),
+        least=1,
+    ),
+    Option(
+        "large_events",
+        "choice",
+        "What to return for an event larger than max_event_bytes. error: fail the query. reference: a null event and "
+        "its pointer in the column event_pointer. inline: its bytes.",
+        READS,
+        default="error",
+        choices=("error", "reference", "inline"),
+    ),
+    Option(
+        "max_event_bytes",
+        "integer",
+        "Size in bytes above which an event counts as large; see large_events.",
+        READS,
+        default=str(128 << 20),
+        least=1,
+    ),
+    Option(
+        "exactly_once",
+        "boolean",
+        "Store the query id and batch number with each micro-batch, so that a replayed batch is not written twice. "
+        "If false, a replayed batch is appended again.",
+        STREAM_WRITE,
+        default="true",
+    ),
+    Option(
+        "txn_app_id",
+        "string",
+        "Name of the writing job; together with txn_version it makes a write idempotent, in batch jobs and in "
+        "foreachBatch. Rejected in writeStream, which has its own key.",
+        BATCH_WRITE,
+    ),
+    Option(
+        "txn_version",
+        "integer",
+        "Number of this write, larger than that of the job's write before. A number that is stored already is not "
+        "written again.",
+        BATCH_WRITE,
+        least=0,
+    ),
+    Option(
+        "on_changed_replay",
+        "choice",
+        "What to do if a batch with the same number but other rows was written before. skip: write nothing and log a "
+        "warning. fail: raise ReplayChanged. write: append it.",
+        WRITES,
+        default=ON_CHANGED_REPLAY[0],
+        choices=ON_CHANGED_REPLAY,
+    ),
+    Option(
+        "metadata",
+        "choice",
+        "Read a metadata table instead of events; the name of the table is case-sensitive.",
+        ("metadata",),
+        choices=METADATA_TABLES,
+    ),
+    Option(
+        "include_metadata",
+        "boolean",
+        "Add the columns timestamp, event_pointer and event_number.",
+        READS,
+        default="false",
+    ),
+    Option(
+        "allow_create_scope",
+        "boolean",
+        "Create the scope if it does not exist. Together with allow_create_stream it also creates a missing root; in a "
+        "streaming read only if both are set explicitly.",
+        EVERYWHERE,
+        default={
+            "batch read": "false",
+            "stream read": "true",
+            "batch write": "true",
+            "stream write": "true",
+            "metadata": "false",
+        },
+    ),
+    Option(
+        "allow_create_stream",
+        "boolean",
+        "Create the stream if it does not exist.",
+        EVERYWHERE,
+        default={
+            "batch read": "false",
+            "stream read": "true",
+            "batch write": "true",
+            "stream write": "true",
+            "metadata": "false",
+        },
+    ),
+    Option(
+        "default_num_segments",
+        "integer",
+        "Number of segments of a stream that this read or write creates; 1 without it. With default_scale_factor and "
+        "a target rate it is the minimum of an auto-scaling stream.",
+        EVERYWHERE,
+        least=1,
+        most=MAX_INT32,
+        message="Number of segments needs to be integer and should be at least one",
+    ),
+    Option(
+        "default_scale_factor",
+        "integer",
+        "Number of segments into which auto-scaling splits a busy segment of a stream that this read or write creates.",
+        EVERYWHERE,
+        least=2,
+        most=MAX_INT32,
+        message="Scale factor needs to be an integer greater than 1",
+    ),
+    Option(
+        "default_segment_target_rate_bytes_per_sec",
+        "integer",
+        "Target rate of a segment in bytes per second, for auto-scaling of a stream that this read or write creates. "
+        "Excludes the rate in events.",
+        EVERYWHERE,
+        least=1024,
+        message="Target rate should an integer and should at least be 1024 bytes",
+    ),
+    Option(
+        "default_segment_target_rate_events_per_sec",
+        "integer",
+        "Target rate of a segment in events per second, for auto-scaling of a stream that this read or write creates. "
+        "Excludes the rate in bytes.",
+        EVERYWHERE,
+        least=1,
+        message="Target rate should be an integer amd should be at least one event per second",
+    ),
+    Option(
+        "default_retention_duration_milliseconds",
+        "integer",
+        "How long a stream that this read or write creates keeps its events, in milliseconds. Excludes retention by "
+        "size.",
+        EVERYWHERE,
+        message="Retention time should be an integer morethan or equal to zero milliseconds",
+    ),
+    Option(
+        "default_retention_size_bytes",
+        "integer",
+        "How many bytes a stream that this read or write creates keeps. Excludes retention by time.",
+        EVERYWHERE,
+        message="Retention size should be an integer more than or equal to zero bytes",
+    ),
+    Option(
+        "read_after_write_consistency",
+        "boolean",
+        "Accepted for programs of the original connector and without effect: what was written can always be read.",
+        WRITES,
+        default="true",
+    ),
+    Option(
+        "transaction_timeout_ms",
+        "integer",
+        "Accepted for programs of the original connector and without effect: a job is committed in one append.",
+        WRITES,
+        least=10_000,
+        too_small="Transaction time must be at least 10 seconds.",
+    ),
+    Option(
+        "transaction_status_poll_interval_ms",
+        "integer",
+        "Accepted for programs of the original connector and without effect: a commit is done when it returns.",
+        WRITES,
+        default="50",
+    ),
+)
+"""All options, in the order in which documentation shows them."""
+
+
+def plain(name: str) -> str:
+    """A name without case and underscores, in which spellings of one option agree."""
+    return name.lower().replace("_", "")
+
+
+BY_PLAIN_NAME: Mapping[str, Option] = {plain(option.name): option for option in OPTIONS if "<" not in option.name}
+"""The options that have one fixed name, by that name in plain spelling."""
+
+BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}

@@ -1,0 +1,419 @@
+"""The streams in a real Pravega's long-term storage: their epochs, cuts and events, read in place.
+
+What is delivered is what the original would: the segments of the stream's epochs from its truncation on, in the order
+of their ids, so that each key's events are in their order. Transactions that were not committed, and what was deleted,
+are not part of it. Where the controller's tables are not there, segments' names say what they can, and `unknown` says
+what they cannot. What must be there and is not is an ArchiveDamaged when it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from chunkstore.paths import CONTAINERS
+from chunkstore.pravega.archive import Archive
+from chunkstore.pravega.archived_segments import ArchivedChunk
+from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, TransactionStatus
+from chunkstore.pravega.controller_tables import ControllerTables, StreamRecords, TableRecords
+from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
+from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.names import container_of, parse_segment_name, segment_name
+
+_HEADER = struct.Struct(">ii")
+_WINDOW = 4 << 20  # bytes that are read at once
+_TRANSACTION = "#transaction."
+_TABLE = "_kvtable"
+
+
+class ArchivedEvent(NamedTuple):
+    """An event: the id of its segment, the offset in it where its header is, and its payload."""
+
+    segment: int
+    offset: int
+    data: bytes
+
+
+class ArchivedTransaction(NamedTuple):
+    """A transaction that was neither committed nor aborted. segments: bytes in the segments of it that were flushed.
+
+    status: UNKNOWN where the controller's table of it is not there.
+    """
+
+    id: uuid.UUID
+    status: TransactionStatus
+    segments: dict[str, int]
+
+
+class ArchivedStreams:
+    """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
+
+    `unknown`: what the controller's tables do not tell, in words.
+    All methods raise ArchiveDamaged, and what the store raises.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self._tables = ControllerTables(archive)
+        self._scopes = self._tables.scopes()
+        self._named: dict[str, dict[str, list[str]]] = {}
+        for name, segment in archive.segments().items():
+            self._check_container(name, segment.container)
+            self._add_named(name)
+        self.unknown = tuple(self._unknown())
+
+    def scopes(self) -> list[str]:
+        """The scopes."""
+        return sorted(self._scopes or self._named)
+
+    def streams(self, scope: str) -> list[str]:
+        """The streams of a scope. Raises ScopeNotFound."""
+        known = self._ids(scope, self._tables.streams)
+        return sorted(known if known is not None else self._names(scope))
+
+    def stream(self, scope: str, name: str) -> ArchivedStream:
+        """A stream. Raises ScopeNotFound, StreamNotFound."""
+        known = self._ids(scope, self._tables.streams)
+        if known is None:
+            if name not in self._names(scope):
+                raise StreamNotFound(f"{scope}/{name}")
+            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
+        elif name in known:
+            records = self._tables.stream(scope, name, known[name])
+        else:
+            raise StreamNotFound(f"{scope}/{name}")
+        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []))
+
+    def key_value_tables(self, scope: str) -> list[str]:
+        """The key-value tables of a scope. Raises ScopeNotFound."""
+        known = self._ids(scope, self._tables.key_value_tables)
+        if known is not None:
+            return sorted(known)
+        return sorted(name.removesuffix(_TABLE) for name in self._named.get(scope, {}) if name.endswith(_TABLE))
+
+    def key_value_table(self, scope: str, name: str) -> ArchivedTable:
+        """A key-value table. Raises ScopeNotFound, StreamNotFound."""
+        if name not in self.key_value_tables(scope):
+            raise StreamNotFound(f"{scope}/{name}")
+        known = self._ids(scope, self._tables.key_value_tables) or {}
+        records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
+        return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
+
+    def _ids(
+        self, scope: str, read: Callable[[str, uuid.UUID], dict[str, uuid.UUID] | None]
+    ) -> dict[str, uuid.UUID] | None:
+        if scope not in self.scopes():
+            raise ScopeNotFound(scope)
+        return read(scope, self._scopes[scope]) if scope in self._scopes else None
+
+    def _names(self, scope: str) -> list[str]:
+        return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
+
+    def _check_container(self, name: str, container: int | None) -> None:
+        """A segment's name tells its container; if that is another, some containers' metadata are not there at all."""
+        if container is None or name.startswith(CONTAINERS):
+            return
+        due = container_of(name, self.archive.containers)
+        if due != container:
+            raise ArchiveDamaged(
+                f"{self.archive.where}: {name!r} is in container {container}, but belongs into {due} of "
+                f"{self.archive.containers}: the metadata of those that follow them are missing"
+            )
+
+    def _add_named(self, name: str) -> None:
+        try:
+            found = parse_segment_name(name.partition("#transaction.")[0])
+        except ValueError:
+            return  # of a table, or of a container
+        self._named.setdefault(found.scope, {}).setdefault(found.stream, []).append(name)
+
+    def _unknown(self) -> Iterator[str]:
+        if not self._scopes:
+            yield "the controller's table of scopes is not there: scopes are those of segments' names"
+        for scope, number in self._scopes.items():
+            if self._tables.streams(scope, number) is None:
+                yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
+
+
+class ArchivedStream:
+    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes."""
+
+    def __init__(self, archive: Archive, records: StreamRecords, names: list[str]) -> None:
+        self._archive = archive
+        self.records = records
+        self.scope, self.name = records.scope, records.stream
+        self._stored = {parse_segment_name(name).segment_id: name for name in names if _TRANSACTION not in name}
+        self._transactions = [name for name in names if _TRANSACTION in name]
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known of the stream, in words."""
+        more = []
+        if self._epochs is None:
+            more.append("its epochs are not known: segments are in the order of their ids, keys' ranges unknown")
+        elif self._later:
+            more.append(f"segments {self._later} are of epochs that were not flushed: their keys' ranges are unknown")
+        return (*self.records.unknown, *more)
+
+    @property
+    def sealed(self) -> bool | None:
+        """Whether it is sealed; None if that is not known."""
+        return None if self.records.state is None else self.records.state is StreamState.SEALED
+
+    @property
+    def epochs(self) -> tuple[ControllerEpoch, ...]:
+        """Its epochs, from the first one on; empty if they are not known."""
+        return self.records.epochs
+
+    @cached_property
+    def segments(self) -> tuple[int, ...]:
+        """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
+        known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
+        for number in known:
+            self._name(number)
+        return (*known, *self._later) if self._epochs is not None else tuple(known)
+
+    @cached_property
+    def head(self) -> StreamCut:
+        """Where it begins."""
+        if self._epochs is not None:
+            return self._cut({number: self._start(number, at) for number, at in self._truncated.items()})
+        first = min((number >> 32 for number in self.segments), default=0)
+        return self._cut({number: self._start(number, 0) for number in self.segments if number >> 32 == first})
+
+    @cached_property
+    def tail(self) -> StreamCut:
+        """Where it ends; without positions if it is sealed. If its epochs are not known: its last segments."""
+        if self.sealed:
+            return self._cut({})
+        if self._epochs is not None and not self._later:
+            return self._cut({segment.id: self._length(segment.id) for segment in self.epochs[-1].segments})
+        last = max((number >> 32 for number in self.segments), default=0)
+        return self._cut({number: self._length(number) for number in self.segments if number >> 32 == last})
+
+    @property
+    def transactions(self) -> list[ArchivedTransaction]:
+        """Those that are open, or were on their way; their events are not delivered."""
+        found = {
+            number: ArchivedTransaction(number, record.status, {})
+            for number, record in self.records.transactions.items()
+        }
+        for name in self._transactions:
+            number = uuid.UUID(name.rpartition(_TRANSACTION)[2])
+            entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
+            entry.segments[name] = self._archive.segment(name).length
+        return sorted(found.values())
+
+    def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
+        """The chunks of a segment."""
+        return self._archive.segment(self._name(number)).chunks
+
+    def check_cut(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless it is a cut of this stream."""
+        if cut is UNBOUNDED:
+            return
+        if (cut.scope, cut.stream) != (self.scope, self.name):
+            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}")
+        problem = None
+        if self._epochs is not None and cut.positions and not set(self._later) & cut.positions.keys():
+            problem = self._epochs.problem(cut.positions)
+        for number, offset in cut.positions.items():
+            if number in self.segments and offset > self._length(number):
+                problem = f"segment {number} has {self._length(number)} bytes; {offset} is behind its end"
+        if problem is not None:
+            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}: {problem}")
+
+    def ranges(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> dict[int, tuple[int, int]]:
+        """The range of each segment between two cuts, in the order of ids. UNBOUNDED: the head, the tail.
+
+        What lies before the head is left out. Raises InvalidStreamCut, ArchiveDamaged.
+        """
+        for cut in (start, end):
+            self.check_cut(cut)
+        low, high = self._places(start, first=True), self._places(end, first=False)
+        found = {}
+        for number in self.segments:
+            begin = max(low(number), self._start(number, self._truncated.get(number, 0)))
+            found[number] = begin, max(begin, min(high(number), self._length(number)))
+        return found
+
+    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[ArchivedEvent]:
+        """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
+        for number, (low, high) in self.ranges(start, end).items():
+            name = self._name(number)
+            for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
+                yield ArchivedEvent(number, offset, data)
+
+    def read(self, number: int, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a segment: of a byte stream they are the content."""
+        return self._archive.read(self._name(number), start, end)
+
+    @cached_property
+    def _truncated(self) -> Mapping[int, int]:
+        """The positions at which the stream begins by the controller's records."""
+        if self.records.truncation is not None and self.records.truncation.cut:
+            return self.records.truncation.cut
+        return {segment.id: 0 for segment in self.epochs[0].segments} if self.epochs else {}
+
+    @cached_property
+    def _epochs(self) -> Epochs | None:
+        if not self.epochs:
+            return None
+        records = [
+            EpochRecord(
+                epoch.epoch,
+                epoch.created,
+                tuple(sorted((StreamSegmentRecord(s.id, s.low, s.high) for s in epoch.segments), key=lambda s: s.low)),
+                epoch.reference,
+            )
+            for epoch in self.epochs
+        ]
+        named = {segment.id for epoch in records for segment in epoch.segments}
+        if strange := self._truncated.keys() - named:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment {min(strange)}, "
+                "which no epoch of it has"
+            )
+        return Epochs(records, self._truncated)
+
+    @cached_property
+    def _later(self) -> list[int]:
+        """Segments that are there, but whose epochs were not flushed."""
+        newest = self.epochs[-1].epoch if self.epochs else -1
+        return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
+
+    def _name(self, number: int) -> str:
+        if number not in self._stored:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: segment {segment_name(self.scope, self.name, number)!r} is missing: "
+                "the stream has it, and no container knows it"
+            )
+        return self._stored[number]
+
+    def _start(self, number: int, least: int) -> int:
+        """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
+        segment = self._archive.segment(self._name(number))
+        if segment.problem is None and segment.start_offset > least and not segment.head_recorded:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
+                f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"
+            )
+        if segment.problem is None and least > segment.length:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r} ends at {segment.length}, and the stream is truncated at "
+                f"{least} of it: its end is missing"
+            )
+        return max(segment.start_offset, least)
+
+    def _length(self, number: int) -> int:
+        """How long a segment is. Raises ArchiveDamaged if it is sealed, and had another length then."""
+        segment = self._archive.segment(self._name(number))
+        if segment.problem is not None:
+            raise segment.problem
+        sealed = self.records.sealed_sizes.get(number, segment.length)
+        if sealed != segment.length:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
+                "sealed"
+            )
+        return segment.length
+
+    def _places(self, cut: StreamCut, first: bool) -> Callable[[int], int]:
+        """Where a segment is cut: at 0 if the cut lies before it, at its end if behind it."""
+        if cut is UNBOUNDED or not cut.positions:
+            return (lambda number: 0) if first and cut is UNBOUNDED else self._length
+        behind = set(self._epochs.before(cut.positions)) if self._epochs is not None else set()
+        newest = max(cut.positions)
+
+        def place(number: int) -> int:
+            if number in cut.positions:
+                return max(cut.positions[number], 0)
+            if number in behind:
+                return self._length(number)
+            if self._epochs is None or number in self._later:
+                if min(cut.positions) < number < newest:
+                    raise InvalidStreamCut(f"{cut}: whether segment {number} is before it is not known")
+                return self._length(number) if number < newest else 0
+            return 0
+
+        return place
+
+    def _cut(self, positions: Mapping[int, int]) -> StreamCut:
+        return StreamCut(self.scope, self.name, positions)
+
+
+class ArchivedEntry(NamedTuple):
+    """An entry of a key-value table. version: as the original's `Version` has it, the partition's number and offset."""
+
+    primary: bytes
+    secondary: bytes
+    value: bytes
+    version: tuple[int, int]
+
+
+class ArchivedTable:
+    """A key-value table. `records`: what the controller knows of it, None if nothing."""
+
+    def __init__(
+        self, archive: Archive, scope: str, name: str, records: TableRecords | None, segments: list[str]
+    ) -> None:
+        self._archive = archive
+        self.scope, self.name = scope, name
+        self.records = records
+        self._segments = sorted(segments)
+
+    def entries(self) -> Iterator[ArchivedEntry]:
+        """The live entries. Where the lengths of keys are not known, all of a key is its primary one.
+
+        Raises ArchiveDamaged, and what the store raises.
+        """
+        configuration = self.records.configuration if self.records is not None else None
+        length = configuration.primary_key if configuration is not None and configuration.primary_key else None
+        for name in self._names():
+            partition = parse_segment_name(name).segment_id & 0xFFFFFFFF
+            for key, entry in self._archive.table(name).items():
+                cut = length if length is not None else len(key)
+                yield ArchivedEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
+
+    def _names(self) -> list[str]:
+        epoch = self.records.epoch if self.records is not None else None
+        due = [segment_name(self.scope, self.name + _TABLE, s.id) for s in epoch.segments] if epoch is not None else []
+        for name in due:
+            if name not in self._segments:
+                raise ArchiveDamaged(f"{self._archive.where}: {name!r} is missing: the key-value table has it")
+        return due or self._segments
+
+
+def decoded(
+    read: Callable[[int, int], bytes], name: str, start: int, end: int, length: int
+) -> Iterator[tuple[int, bytes]]:
+    """The events that begin in [start, end) of a segment of `length` bytes, each with the offset of its header.
+
+    Raises ArchiveDamaged where there is no whole event, and what `read` raises.
+    """
+    data, first = b"", start
+    place = start
+    while place < end:
+        at = place - first
+        if len(data) - at < HEADER_SIZE and first + len(data) < length:
+            data, first = read(place, min(length, max(end, place + HEADER_SIZE), place + _WINDOW)), place
+            continue
+        if len(data) - at < HEADER_SIZE:
+            raise ArchiveDamaged(f"{name!r}: the {length - place} bytes at its end, from {place} on, are no event")
+        kind, size = _HEADER.unpack_from(data, at)
+        behind = place + HEADER_SIZE + size
+        if kind != 0 or size < 0 or behind > length:
+            raise ArchiveDamaged(
+                f"{name!r}: there is no event at offset {place}: type {kind}, {size} bytes of {length - place} there"
+            )
+        if behind > first + len(data):
+            data, first = read(place, min(length, max(behind, min(end, place + _WINDOW)))), place
+            continue
+        yield place, bytes(data[at + HEADER_SIZE : at + HEADER_SIZE + size])
+        place = behind

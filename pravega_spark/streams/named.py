@@ -1,0 +1,108 @@
+"""Named writers: what a stream remembers of them, so that what is written again changes nothing, and is told (X3).
+
+The number of a writer's last write and its digest are three attributes of the stream's segment `#writers`. They are
+changed in the same append as the data, without a look at what they were before; the ids of a writer's attributes are
+neighbours, so that looking one of them up in LTS finds all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Literal, NamedTuple
+
+from chunkstore.decoding import encoded
+from engine.containers.container import Container
+from engine.errors import BadAttributeUpdate, SegmentNotFound
+from engine.state.operations import AttributeUpdate, Operation, UpdateAttributes, UpdateKind
+from pravega_spark.errors import ReplayChanged
+from pravega_spark.streams.digests import Digest
+
+logger = logging.getLogger(__name__)
+
+OnChangedReplay = Literal["skip", "fail", "write"]
+"""What to do about a write whose number is there already, with other data or with none that is remembered."""
+
+ON_CHANGED_REPLAY: tuple[OnChangedReplay, ...] = ("skip", "fail", "write")
+
+_NUMBER, _SIZE, _REST = range(3)
+
+
+class Remembered(NamedTuple):
+    """The number of a writer's last write, and its digest."""
+
+    number: int
+    digest: Digest
+
+
+def writer_attribute(name: str, which: int = _NUMBER) -> bytes:
+    """The attribute that remembers a named writer's last number, or one of the two of its digest.
+
+    Unlike core attributes it begins with a zero bit.
+    """
+    digest = bytearray(hashlib.sha256(encoded(name, "writer")).digest()[:16])
+    digest[0] &= 0x7F
+    digest[-1] = digest[-1] & 0xFC | which
+    return bytes(digest)
+
+
+class NamedWrite:
+    """A write that a stream remembers: who writes it, its number, and its digest.
+
+    segment: the segment without content whose attributes remember it.
+    """
+
+    def __init__(self, segment: str, name: str, number: int, digest: Digest) -> None:
+        self.name = name
+        self.number = number
+        self.digest = digest.kept()
+        self._segment = segment
+        self._attributes = [writer_attribute(name, which) for which in (_NUMBER, _SIZE, _REST)]
+
+    def __str__(self) -> str:
+        return f"write {self.number} of {self.name!r}"
+
+    def remembering(self) -> list[Operation]:
+        """What keeps it, and refuses it unless its number is greater than that of the writer's last write."""
+        return self._update(UpdateKind.REPLACE_IF_GREATER, None)
+
+    def replacing(self, found: Remembered) -> list[Operation]:
+        """What keeps it instead of what was found, if that is still there."""
+        return self._update(UpdateKind.REPLACE_IF_EQUALS, found)
+
+    def _update(self, kind: UpdateKind, found: Remembered | None) -> list[Operation]:
+        values = [self.number, *self.digest.encode()]
+        kinds = [kind, *([UpdateKind.REPLACE, UpdateKind.REPLACE] if found is None else [kind, kind])]
+        before = [0, 0, 0] if found is None else [found.number, *found.digest.encode()]
+        updates = map(AttributeUpdate, self._attributes, kinds, values, before)
+        return [UpdateAttributes(self._segment, tuple(updates))]
+
+    def is_refused(self, error: BadAttributeUpdate) -> bool:
+        """Whether an append was refused because of what is remembered of the writer."""
+        return error.segment == self._segment and error.attribute in self._attributes
+
+    def found(self, container: Container) -> Remembered | None:
+        """What is remembered of the writer, as this process knows it."""
+        try:
+            known = container.known_attributes(self._segment, self._attributes)
+        except SegmentNotFound:
+            return None
+        if self._attributes[_NUMBER] not in known:
+            return None
+        number, size, rest = (known.get(attribute, 0) for attribute in self._attributes)
+        return Remembered(number, Digest.decode(size, rest))
+
+    def judge(self, stream: str, found: Remembered, policy: OnChangedReplay) -> bool:
+        """Tell what was found where this was to be written. True if it is to be written all the same.
+
+        Raises ReplayChanged if these are other data, or nobody knows, and that is to be an error.
+        """
+        if found == (self.number, self.digest):
+            logger.info("stream %s: %s was committed before, with %s; nothing is written", stream, self, self.digest)
+            return False
+        changed = ReplayChanged(stream, self.name, self.number, str(self.digest), found.number, str(found.digest))
+        if policy == "fail":
+            raise changed
+        done = "was written anyway" if policy == "write" else "was NOT written"
+        logger.warning("%s The new data %s, because option 'on_changed_replay' is %r.", changed, done, policy)
+        return policy == "write"

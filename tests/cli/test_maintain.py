@@ -1,0 +1,165 @@
+"""`maintain` on the command line: what it changes, what it only tells, and how it ends."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chunkstore import open_store
+from engine.root import Root
+from pravega_spark import StreamManager, StreamRetentionPolicy
+from pravega_spark.jobs import maintain as job
+from pravega_spark.streams import retention, scaling
+from pravega_spark.streams.stream import Stream
+from tests.cli.test_cli import assert_keys, document, run
+from tests.clocks import set_ahead
+
+EVENTS = 20
+BYTES = EVENTS * (8 + len("event 00"))
+
+MAINTAINED = {"dry_run": bool, "steps": int, "changed": int, "failed": int, "outcomes": list}
+OUTCOME = {
+    "scope": str | None,
+    "stream": str | None,
+    "action": str,
+    "changed": bool,
+    "bytes": int,
+    "detail": str,
+    "error": str | None,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A root with stream one/short, of which retention lets go all but the last events, one/long and two/other."""
+    url = str(tmp_path / "root")
+    Root.open(url, containers=2).close()
+    with StreamManager(url) as manager:
+        for scope in ("one", "two"):
+            manager.create_scope(scope)
+        manager.create_stream_with_policy("one", "short", retention_policy=StreamRetentionPolicy.by_size(1))
+        manager.create_stream("one", "long")
+        manager.create_stream("two", "other")
+        for key in (("one", "short"), ("one", "long"), ("two", "other")):
+            write(manager, *key)
+        manager.retain("one", "short")
+        write(manager, "one", "short")
+        retention._record(Stream(manager._root, "one", "short"), int(time.time() * 1000))
+    return url
+
+
+def write(manager: StreamManager, scope: str, stream: str) -> None:
+    with manager.create_writer(scope, stream) as writer:
+        for number in range(EVENTS):
+            writer.write_event(f"event {number:02d}", "key")
+
+
+def size(url: str, scope: str = "one", stream: str = "short") -> int:
+    with StreamManager(url) as manager:
+        return manager.stream_info(scope, stream).size
+
+
+def flushed(url: str) -> bool:
+    with Root.open(url) as root:
+        return any(root.container(number).state.cycle.number for number in range(2))
+
+
+def steps(found: Any) -> set[tuple[str | None, str | None, str]]:
+    return {(row["scope"], row["stream"], row["action"]) for row in found["outcomes"]}
+
+
+OF_STREAMS = ("retention", "scaling", "transactions")
+OF_ROOT = {(None, None, action) for action in ("flush", "optimiser", "garbage")}
+
+
+def test_all_that_is_needed_is_done_and_told(folder: str) -> None:
+    found = document("maintain", "--period", "0", "--verify", "--yes", root=folder)["maintain"]
+    assert_keys(found, MAINTAINED)
+    for row in found["outcomes"]:
+        assert_keys(row, OUTCOME)
+    streams = (("one", "short"), ("one", "long"), ("two", "other"))
+    of_streams = {(*key, action) for key in streams for action in OF_STREAMS}
+    assert steps(found) == of_streams | OF_ROOT | {(None, None, "verify")}
+    assert (found["dry_run"], found["steps"], found["failed"]) == (False, 13, 0)
+    assert [row["bytes"] for row in found["outcomes"] if row["action"] == "retention" and row["changed"]] == [BYTES]
+    assert found["changed"] == sum(row["changed"] for row in found["outcomes"])
+    assert size(folder) == BYTES and size(folder, "one", "long") == BYTES
+    assert flushed(folder)
+    again = run("maintain", "--yes", root=folder)
+    assert "12 steps" in again.stdout and "0 failed" in again.stdout
+
+
+def test_streams_can_be_chosen(folder: str) -> None:
+    of_scope = document("maintain", "--scope", "two", "--yes", root=folder)["maintain"]
+    assert steps(of_scope) == {("two", "other", action) for action in OF_STREAMS} | OF_ROOT
+    of_stream = document("maintain", "--scope", "one", "--stream", "long", "--yes", root=folder)["maintain"]
+    assert steps(of_stream) == {("one", "long", action) for action in OF_STREAMS} | OF_ROOT
+    assert size(folder) == 2 * BYTES
+
+
+def test_a_dry_run_changes_nothing(folder: str) -> None:
+    for more in ([], ["--yes"]):
+        found = document("maintain", "--period", "0", "--dry-run", *more, root=folder)["maintain"]
+        assert found["dry_run"] is True
+        assert [row["bytes"] for row in found["outcomes"] if row["changed"]] == [BYTES]
+        assert {row["action"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
+    assert "1 would change something" in run("maintain", "--period", "0", "--dry-run", root=folder).stdout
+    assert size(folder) == 2 * BYTES and not flushed(folder)
+
+
+def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        run("container", "flush", str(number), root=folder)
+    open_store(folder).put(f"one/long/0.#epoch.0.E-0-O-0.{uuid.UUID(int=0)}", b"orphan")
+    set_ahead(monkeypatch, 1000)
+    for age, found in ((None, 0), (2000, 0), (500, 1)):
+        option = [] if age is None else ["--orphan-age", str(age)]
+        rows = document("maintain", *option, "--dry-run", root=folder)["maintain"]["outcomes"]
+        assert [row["detail"] for row in rows if row["action"] == "garbage"] == [f"{found} orphans, 0 objects deleted"]
+
+
+def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:
+    refused = run("maintain", "--period", "0", root=folder, code=1)
+    assert f"retention of stream one/short, {BYTES} bytes" in refused.stdout
+    assert "one/long" not in refused.stdout and "--yes" in refused.stderr
+    nothing = run("maintain", "--scope", "two", root=folder, code=1)
+    assert "delete nothing" in nothing.stdout
+    assert size(folder) == 2 * BYTES and not flushed(folder)
+
+
+def test_what_fails_does_not_keep_the_rest_from_being_done(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = scaling.scale
+
+    def failing(stream: Any) -> Any:
+        if stream.name == "long":
+            raise ValueError("it does not want to")
+        return real(stream)
+
+    monkeypatch.setattr(scaling, "scale", failing)
+    result = run("--json", "maintain", "--period", "0", "--yes", root=folder, code=1)
+    assert result.stderr == "pravega-spark: 1 of 12 steps failed; first error: it does not want to\n"
+    assert '"failed": 1' in result.stdout and size(folder) == BYTES and flushed(folder)
+
+
+def test_wrong_names(folder: str) -> None:
+    missing = run("maintain", "--scope", "one", "--stream", "none", "--yes", root=folder, code=1)
+    assert "Stream does not exist: one/none" in missing.stderr and not flushed(folder)
+    assert "Scope does not exist: none" in run("maintain", "--scope", "none", "--yes", root=folder, code=1).stderr
+    for wrong in (["--stream", "long"], ["--scope", "../x"], ["--scope", "one", "--stream", "a/b"], ["--period", "-1"]):
+        run("maintain", *wrong, "--yes", root=folder, code=2)
+    nowhere = run("maintain", "--yes", root=f"{folder}-none", code=1)
+    assert "-none" in nowhere.stderr and not Path(f"{folder}-none").exists()
+
+
+def test_progress_is_told_of_each_stream_and_step(folder: str) -> None:
+    heard: list[tuple[str, int, int]] = []
+    with Root.open(folder) as root:
+        list(job.maintain(root, progress=lambda *what: heard.append(what), period=retention.PERIOD))
+    streams, rest = heard[:3], heard[3:]
+    assert {what for what, _, _ in streams} == {"stream one/short", "stream one/long", "stream two/other"}
+    assert [(done, total) for _, done, total in streams] == [(0, 3), (1, 3), (2, 3)]
+    assert rest == [("flush", 0, 0), ("optimiser", 0, 0), ("garbage", 0, 0)]

@@ -1,0 +1,114 @@
+"""Slices of segments: what a reader gets, gives back and reads again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from pravega_spark import EventPointer, StreamManager
+from pravega_spark.client.groups import reader as group_reader
+from pravega_spark.client.groups.state import ReaderOffline
+from tests.client.groups.reading import drained, next_slice, payloads, run, write
+
+pytestmark = pytest.mark.usefixtures("no_patience")
+
+
+def test_an_event_tells_where_it_lies(manager: StreamManager) -> None:
+    write(manager, "one", ["first", ""])
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+    first, second = next_slice(reader)
+    assert (first.data(), first.scope, first.stream, first.segment_id, first.offset()) == (b"first", "sc", "one", 0, 0)
+    assert (second.data(), second.pointer) == (b"", EventPointer("sc", "one", 0, 13, 8))
+    assert repr(first) == "EventData(offset 0 data :b'first')"
+    assert "'r' of 'sc/rg'" in repr(reader)
+    assert "'sc/rg'" in repr(reader.group)
+
+
+def test_nothing_to_read_gives_an_empty_slice(manager: StreamManager) -> None:
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+    empty = next_slice(reader)
+    assert list(empty) == []
+    reader.release_segment(empty)
+    reader.release_segment(empty)
+    write(manager, "one", ["a"])
+    assert drained(reader) == ["a"]
+    manager.seal_stream("sc", "one")
+    assert drained(reader) == []
+
+
+def test_waits_for_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_reader, "PATIENCE", 100.0)
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+
+    async def work() -> list[str]:
+        waiting = asyncio.create_task(reader.get_segment_slice_async())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await asyncio.to_thread(write, manager, "one", ["late"])
+        return payloads(await waiting)
+
+    assert run(work()) == ["late"]
+
+
+def test_while_a_slice_is_out_nothing_more_comes_from_its_segment(manager: StreamManager) -> None:
+    write(manager, "one", ["a", "b"])
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+    part = next_slice(reader)
+    assert next(part).data() == b"a"
+    assert list(next_slice(reader)) == []
+    assert next(part).data() == b"b"
+    write(manager, "one", ["c"])
+    assert payloads(next_slice(reader)) == ["c"]  # all events of the first one were taken
+
+
+def test_a_dropped_slice_is_returned(manager: StreamManager) -> None:
+    write(manager, "one", ["a", "b", "c"])
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+    part = next_slice(reader)
+    assert next(part).data() == b"a"
+    del part
+    gc.collect()
+    assert payloads(next_slice(reader)) == ["b", "c"]
+
+
+def test_what_was_not_released_is_read_again(manager: StreamManager) -> None:
+    write(manager, "one", ["a", "b"])
+    group = manager.create_reader_group("rg", "sc", "one")
+    reader = group.create_reader("r")
+    assert payloads(next_slice(reader)) == ["a", "b"]
+    reader.reader_offline()
+    reader.reader_offline()
+    assert drained(group.create_reader("r")) == ["a", "b"]
+
+
+def test_an_offline_reader_delivers_and_takes_nothing(manager: StreamManager) -> None:
+    write(manager, "one", ["a", "b"])
+    group = manager.create_reader_group("rg", "sc", "one")
+    reader, other = group.create_reader("r"), group.create_reader("other")
+    part = next_slice(reader)
+    assert next(part).data() == b"a"
+    with pytest.raises(ValueError, match="the slice belongs to"):
+        other.release_segment(part)
+    reader.reader_offline()
+    for call in (lambda: next(part), lambda: reader.release_segment(part), lambda: next_slice(reader)):
+        with pytest.raises(OSError, match="reader r is offline") as caught:
+            call()
+        assert isinstance(caught.value, ReaderOffline)
+    assert drained(other, 2) == ["a", "b"]
+
+
+def test_slices_of_a_backlog_come_in_turn_from_all_segments(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_reader, "SLICE_BYTES", 20_000)
+    write(manager, "four", ["x" * 100] * 4000, key=None)
+    reader = manager.create_reader_group("rg", "sc", "four").create_reader("r")
+
+    async def work() -> list[int]:
+        return [next(await reader.get_segment_slice_async()).segment_id for _ in range(8)]
+
+    found = run(work())
+    assert sorted(found[:4]) == [0, 1, 2, 3]
+    assert found[4:] == found[:4]

@@ -1,0 +1,205 @@
+"""The sinks without a JVM: what a stream is told of a batch that comes again, and of one whose outcome is unknown."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from chunkstore.testing import FaultStore
+from chunkstore.testing.faults import Fault, When
+from engine.errors import OutcomeUnknown
+from engine.storage.reads import Stores
+from pravega_spark import PravegaDataSource
+from pravega_spark.errors import ReplayChanged
+from pravega_spark.roots import open_root
+from pravega_spark.source import sink
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.sink import BatchWriter, StreamWriter, TaskMessage
+from pravega_spark.streams import events as events_module
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.scan import SliceReader, plan_slices
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import ScalingPolicy
+
+ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid.uuid4()}"
+
+
+@pytest.fixture
+def stream(url: str) -> Iterator[Stream]:
+    root = open_root(url, create=True)
+    catalog = Catalog(root)
+    catalog.create_scope("s")
+    catalog.create_stream("s", "t", ScalingPolicy(min_segments=3))
+    yield catalog.stream("s", "t")
+    root.close()
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "pravega_spark.streams.named")
+    return caplog
+
+
+def options(url: str, **more: object) -> SourceOptions:
+    return SourceOptions.parse({"controller": url, "scope": "s", "stream": "t", **{k: str(v) for k, v in more.items()}})
+
+
+def tasks(writer: BatchWriter | StreamWriter, *rows: Sequence[bytes]) -> list[TaskMessage]:
+    """What the tasks of a query that write these rows, without keys, hand to the driver."""
+    messages = []
+    for some in rows:
+        message = writer.write(iter([pa.RecordBatch.from_pydict({"event": pa.array(some, pa.binary())})]))
+        message.query_id = "a query"  # which a task learns from Spark
+        messages.append(pickle.loads(pickle.dumps(message)))
+    return messages
+
+
+def committed(url: str, batch: int, *rows: Sequence[bytes], **more: object) -> None:
+    """A micro-batch, as a driver commits it that has just been started."""
+    writer = StreamWriter(options(url, **more), ROWS)
+    messages = tasks(writer, *rows)
+    try:
+        writer.commit(messages, batch)
+    except BaseException:
+        writer.abort(messages, batch)
+        raise
+
+
+def read(stream: Stream) -> list[bytes]:
+    snapshot = stream.snapshot()
+    slices = plan_slices(snapshot, snapshot.ranges(snapshot.head_cut(), snapshot.tail_cut()), 1 << 30)
+    return sorted(
+        bytes(events.data[start + 8 : start + 8 + length])
+        for events in SliceReader(stream.root, stream.scope, stream.name).read(slices)
+        for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True)
+    )
+
+
+def levels(told: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.levelname for record in told.records]
+    told.clear()
+    return found
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_the_same_rows_in_other_tasks_and_another_order_are_a_replay(
+    stream: Stream, url: str, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    """Rows without keys go to segments by chance, and the stream was scaled meanwhile."""
+    if not inline:
+        monkeypatch.setattr(sink, "INLINE_BYTES", 0)
+        monkeypatch.setattr(events_module, "MAX_EVENT_SIZE", 999)  # so that one event is a large one
+    rows = [b"%d" % number * (number % 7) for number in range(100)] + [b"x" * 1000] * (not inline)
+    committed(url, 0, rows[:50], rows[50:])
+    segments = stream.snapshot().record.current.segments
+    stream.scale([segments[0].id], [(0.0, 0.1), (0.1, segments[0].high)])
+    again = rows.copy()
+    random.Random(0).shuffle(again)
+    committed(url, 0, again[:10], [], again[10:30], again[30:])
+    assert levels(told) == ["INFO"]
+    assert read(stream) == sorted(rows)
+    committed(url, 0, [*again[:-1], b"changed"])
+    assert levels(told) == ["WARNING"]
+    committed(url, 1, rows)
+    assert levels(told) == []
+    assert read(stream) == sorted(rows * 2)
+
+
+def test_what_is_done_with_other_rows_is_an_option(stream: Stream, url: str, told: pytest.LogCaptureFixture) -> None:
+    committed(url, 0, [b"a"])
+    with pytest.raises(ReplayChanged, match=r"write 0 of 'query:a query'"):
+        committed(url, 0, [b"b"], on_changed_replay="fail")
+    assert read(stream) == [b"a"]
+    committed(url, 0, [b"c"], on_changed_replay="write")
+    assert read(stream) == [b"a", b"c"]
+    writer = BatchWriter(options(url, txn_app_id="job", txn_version=1), ROWS)
+    writer.commit(tasks(writer, [b"d"]))
+    assert levels(told) == ["WARNING"]
+    writer.commit(tasks(writer, [b"d"]))
+    writer.commit(tasks(writer, [b"e"]))
+    assert levels(told) == ["INFO", "WARNING"]
+    assert read(stream) == [b"a", b"c", b"d"]
+
+
+def test_digests_are_made_only_where_they_are_asked_for(stream: Stream, url: str) -> None:
+    for writer, wanted in (
+        (BatchWriter(options(url), ROWS), False),
+        (BatchWriter(options(url, txn_app_id="job", txn_version=1), ROWS), True),
+        (StreamWriter(options(url), ROWS), True),
+        (StreamWriter(options(url, exactly_once=False), ROWS), False),
+    ):
+        (message,) = tasks(writer, [b"a"])
+        assert (message.digest is not None) == wanted
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("chunks", [False, True])
+def test_a_batch_whose_outcome_is_unknown_is_there_once(
+    stream: Stream, url: str, monkeypatch: pytest.MonkeyPatch, when: When, chunks: bool
+) -> None:
+    if chunks:
+        monkeypatch.setattr(sink, "INLINE_BYTES", 0)
+    fates = [Fault(when)]
+    unsure(stream, fates)
+    committed(url, 0, [b"a", b"b"])
+    assert not fates
+    assert read(stream) == [b"a", b"b"]
+    committed(url, 0, [b"a", b"b"])
+    assert read(stream) == [b"a", b"b"]
+    committed(url, 1, [b"c"])
+    assert read(stream) == [b"a", b"b", b"c"]
+
+
+def test_a_batch_is_not_tried_for_ever_and_may_come_again(stream: Stream, url: str) -> None:
+    """Its chunks are given up; the restarted query writes it again."""
+    fates = [Fault("before")] * 100
+    unsure(stream, fates)
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether write 0 of 'query:a query' was committed"):
+        writer = StreamWriter(options(url), ROWS)
+        writer.commit(tasks(writer, [b"a"]), 0)
+    fates.clear()
+    committed(url, 0, [b"a"])
+    assert read(stream) == [b"a"]
+
+
+def unsure(stream: Stream, fates: list[Fault]) -> None:
+    """Open the stream's container on a log whose next frames meet these fates."""
+    stores, root = stream.root.stores, stream.root
+
+    def fate(number: int, request: object) -> Fault | None:
+        return fates.pop(0) if fates and "/wal/" in request.paths[0] else None  # type: ignore[attr-defined]
+
+    root.stores = Stores(FaultStore(stores.log, fate, verbs={"put_if_absent"}), stores.chunks)
+    root.settings = replace(root.settings, timeout=0.0, upkeep=False)
+    root.containers.stop(stream.number)
+
+
+def test_one_batch_cannot_be_named_for_a_whole_query(stream: Stream, url: str) -> None:
+    """All batches but the first would be taken for replays of it."""
+    given = {"controller": url, "scope": "s", "stream": "t", "txn_app_id": "job", "txn_version": "1"}
+    source = PravegaDataSource(given)
+    with pytest.raises(ValueError, match=r"'txn_app_id' and 'txn_version' identify one batch.*foreachBatch"):
+        source.streamWriter(ROWS, False)
+    assert isinstance(source.writer(ROWS, False), BatchWriter)
+
+
+def test_without_the_id_of_the_query(stream: Stream, url: str) -> None:
+    writer = StreamWriter(options(url), ROWS)
+    messages = tasks(writer, [b"a"])
+    messages[0].query_id = None
+    with pytest.raises(RuntimeError, match=r"did not provide the id .* foreachBatch with df.write and the options"):
+        writer.commit(messages, 0)
+    assert read(stream) == []

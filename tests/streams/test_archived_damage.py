@@ -1,0 +1,107 @@
+"""An archive with a damaged object gives an error that says so, or the right events: never others.
+
+What the original has no checksum for cannot be told: bytes that change within an event, so contents of chunks are cut,
+lost and exchanged here, and not changed. And in the rolling layout nothing says how long the last chunk of a segment
+is, so there chunks are lost only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+from chunkstore.pravega.archive import open_archive
+from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark.streams.archived import ArchivedStreams
+from tests.archives import CHUNKED, ROLLING, case, stored
+
+STREAMS = ("empty", "rides", "scaled", "sealed", "truncated", "txns")
+_ROLLING = "$offset."
+KINDS = {
+    "journals": "_system/containers/_sysjournal",
+    "storage metadata": "_system/containers/storage_metadata",
+    "containers' metadata": "_system/containers/metadata",
+    "tables": "_system/_tables/demo/",
+    "scopes": "_system/_tables/scopes",
+    "streams": "demo/",
+}
+
+
+def events(objects: dict[str, bytes]) -> dict[str, str | None]:
+    """A hash of each stream's events, with their places; None where it is damaged."""
+    found: dict[str, str | None] = dict.fromkeys(STREAMS)
+    try:
+        streams = ArchivedStreams(open_archive(stored(objects)))
+        names = streams.streams("demo")
+    except ArchiveDamaged:
+        return found
+    for name in STREAMS:
+        if name not in names:
+            found[name] = "is not there"
+            continue
+        digest = hashlib.sha256()
+        try:
+            for event in streams.stream("demo", name).events():
+                digest.update(f"{event.segment} {event.offset} {len(event.data)} ".encode() + event.data)
+        except ArchiveDamaged:
+            continue
+        found[name] = digest.hexdigest()
+    return found
+
+
+def damaged(dice: random.Random, objects: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
+    """The objects, one of which (two, if they are exchanged) is damaged, and what was done."""
+    kinds = {kind: [name for name in sorted(objects) if name.startswith(start)] for kind, start in KINDS.items()}
+    names = dice.choice([names for names in kinds.values() if names])
+    name, other = dice.choice(names), dice.choice(names)
+    data = objects[name]
+    ways = ["lost"]
+    if not any(each.startswith("demo/") and _ROLLING in each for each in (name, other)):
+        ways += ["cut", "exchanged"]
+    if data and (name.endswith("$header") or not name.startswith("demo/")):
+        ways += ["flipped", "zeroed"]
+    way = dice.choice(ways)
+    changed = dict(objects)
+    match way:
+        case "lost":
+            del changed[name]
+        case "cut":
+            changed[name] = data[: dice.randrange(len(data) + 1)]
+        case "exchanged":
+            changed[name], changed[other] = objects[other], data
+        case "flipped":
+            place = dice.randrange(len(data))
+            changed[name] = data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
+        case "zeroed":
+            place = dice.randrange(len(data))
+            count = min(dice.randrange(1, 64), len(data) - place)
+            changed[name] = data[:place] + bytes(count) + data[place + count :]
+    return f"{way}: {name} ({other})", changed
+
+
+def check(path: Path, seed: int, count: int) -> None:
+    one = case(path)
+    right = events(one.objects)
+    assert None not in right.values()
+    dice = random.Random(seed)
+    for _ in range(count):
+        what, objects = damaged(dice, one.objects)
+        there = events(objects)
+        wrong = [name for name in STREAMS if there[name] is not None and there[name] != right[name]]
+        assert not wrong, what
+
+
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_a_damaged_object_gives_no_wrong_event(path: Path) -> None:
+    check(path, 1, 6)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_many_damaged_objects_give_no_wrong_event(path: Path, seed: int) -> None:
+    check(path, seed, 250)

@@ -1,0 +1,184 @@
+"""Policies and tags are checked where they are made, whoever makes them; what upkeep meets stops nobody."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import pytest
+
+from engine.errors import DataCorruption
+from engine.root import Root
+from engine.settings import Settings
+from pravega_spark.client.manager import StreamManager
+from pravega_spark.jobs import work
+from pravega_spark.jobs.spread import over_named
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams import retention, scaling, upkeep
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord, first_epoch
+
+RATE = ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)
+
+
+@pytest.fixture
+def root() -> Iterator[Root]:
+    settings = Settings(upkeep=False, threaded=False)
+    with Root.open(f"memory://{uuid.uuid4()}", settings=settings, containers=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def manager(root: Root) -> StreamManager:
+    manager = StreamManager.over(root)
+    manager.create_scope("sc")
+    manager.create_stream("sc", "st")
+    return manager
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (("bytes", 1, 0, 2), "target_rate of a scaling policy of kind 'bytes'.* from 1 .* not 0"),
+        (("events", 1, 0, 2), "target_rate"),
+        (("events", 1, -5, 2), "target_rate.* not -5"),
+        (("bytes", 1, 10, 0), "scale_factor.* from 1 .* not 0"),
+        (("bytes", 1, 10, -1), "scale_factor"),
+        (("events", 1, 1.5, 2), r"target_rate.* whole number .* not 1\.5"),
+        (("events", 1, float("nan"), 2), "not nan"),
+        (("events", 1, True, 2), "not True"),
+        (("events", 1, "5", 2), "not '5'"),
+        (("events", 1, 1 << 31, 2), "target_rate"),
+        (("events", 0, 5, 2), "min_segments"),
+        (("fixed", 0), "min_segments.* from 1 .* not 0"),
+        (("fixed", -1), "min_segments"),
+        (("fixed", 1, 5, 0), "target_rate of a scaling policy of kind 'fixed' must be 0, not 5"),
+        (("rate", 1, 5, 2), "'fixed', 'bytes' or 'events', not 'rate'"),
+    ],
+)
+def test_scaling_policies_that_make_no_sense(fields: tuple[Any, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        ScalingPolicy(*fields)
+    kind, segments, *rest = fields
+    makers: dict[str, Callable[..., ScalingPolicy]] = {
+        "bytes": ScalingPolicy.auto_scaling_policy_by_data_rate,
+        "events": ScalingPolicy.auto_scaling_policy_by_event_rate,
+    }
+    if kind in makers:
+        with pytest.raises(ValueError, match=told):
+            makers[kind](*rest, segments)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("size", -1), ("size", 1.5), ("time", None), ("size", 10, 9), ("size", 1 << 63), ("size", 1, 1 << 63), ("no", 1)],
+)
+def test_retention_policies_that_make_no_sense(fields: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="retention policy"):
+        RetentionPolicy(*fields)
+
+
+def test_policies_that_make_no_sense_in_storage() -> None:
+    policy = ScalingPolicy.fixed_scaling_policy(1)
+    fields = msgpack.unpackb(StreamRecord(1, (first_epoch(policy, 1),)).encode(), strict_map_key=False)
+    for scaling_fields in (["events", 1, 0, 2], ["bytes", 1, 5, 0], ["fixed", 0, 0, 0]):
+        with pytest.raises(DataCorruption, match=r"stream sc/st: its record.* of a scaling policy"):
+            StreamRecord.decode(msgpack.packb(fields | {"scaling": scaling_fields}), 1, "sc/st")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"default_segment_target_rate_bytes_per_sec": "1023"},
+        {"default_segment_target_rate_events_per_sec": "0"},
+        {"default_segment_target_rate_events_per_sec": "-1"},
+        {"default_segment_target_rate_events_per_sec": str(1 << 31)},
+        {"default_scale_factor": "0"},
+        {"default_num_segments": "0"},
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, str]) -> None:
+    whole = {"controller": "/tmp/x", "scope": "s", "stream": "t"}
+    whole |= {"default_num_segments": "1", "default_scale_factor": "2"}
+    with pytest.raises(ValueError, match=r"should|needs to|whole number"):
+        SourceOptions.parse({**whole, **given}, {})
+
+
+def test_tags(manager: StreamManager) -> None:
+    many, long = [str(number) for number in range(127)], "x" * 255
+    manager.create_stream_with_policy("sc", "tagged", tags=many)
+    manager.update_stream_with_policy("sc", "tagged", tags=[*many[1:], long])
+    assert manager.get_stream_tags("sc", "tagged") == [*many[1:], long]
+    too_many, too_long = ([*many, long], "127 tags at most, not 128"), (["x" * 256], "at most 255 characters")
+    for tags, told in (too_many, too_long, ([7], "must be text")):
+        with pytest.raises(ValueError, match=told):
+            manager.create_stream_with_policy("sc", "another", tags=tags)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=told):
+            manager.update_stream_with_policy("sc", "tagged", tags=tags)  # type: ignore[arg-type]
+    assert manager.get_stream_tags("sc", "tagged") == [*many[1:], long]
+    assert "another" not in manager.list_stream("sc")
+
+
+# --- upkeep ------------------------------------------------------------------------------------------------------
+
+
+def failing(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("what nobody has thought of")
+
+
+def test_what_upkeep_meets_does_not_stop_a_writer(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE", 0.0)
+    monkeypatch.setattr(scaling, "decide", failing)
+    monkeypatch.setattr(scaling, "COOL_DOWN", -1)
+    manager.update_stream_with_policy("sc", "st", RATE)
+    with manager.create_writer("sc", "st") as writer:
+        for number in range(3):
+            writer.write_event(f"{number}")
+            writer.flush()
+    assert manager.stream_info("sc", "st").events == 3
+    logged = [record for record in caplog.records if "sc/st: applying its policies failed" in record.getMessage()]
+    assert len(logged) == 3
+    assert all(record.levelno == logging.ERROR and record.exc_info is not None for record in logged)
+
+
+def test_whatever_ends_the_thread_of_a_writer_is_told(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not taken for a fork."""
+    monkeypatch.setattr(Stream, "write", failing)
+    writer = manager.create_writer("sc", "st")
+    writer.write_event("a")
+    with pytest.raises(Exception, match="what nobody has thought of"):
+        writer.flush()
+
+    class Ended(BaseException):
+        pass
+
+    def end(*_: object, **__: object) -> None:
+        raise Ended("the thread was ended")
+
+    monkeypatch.setattr(Stream, "write", end)
+    writer = manager.create_writer("sc", "st")
+    writer.write_event("a")
+    with pytest.raises(Exception, match="the thread was ended"):
+        writer.flush()
+
+
+def test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others(
+    manager: StreamManager, root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    retain = retention.retain
+
+    def some_fail(stream: Stream, **more: Any) -> object:
+        return failing() if stream.name == "b" else retain(stream, **more)
+
+    monkeypatch.setattr(retention, "retain", some_fail)
+    for name in "abc":
+        manager.create_stream_with_policy("sc", name, None, RetentionPolicy.by_size(0))
+    found = list(over_named(root, [("sc", name) for name in "abc"], lambda stream: work.retain(stream, False, 0.0)))
+    assert [(done.stream, done.error is None) for done in found] == [("a", True), ("b", False), ("c", True)]
+    assert (found[1].action, found[1].error) == ("retention", "ZeroDivisionError('what nobody has thought of')")
+    assert "failed unexpectedly" in caplog.text
