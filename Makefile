@@ -4,18 +4,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
+LOWEST ?= $(VENV)-lowest
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 # Where the servers are that the backends are tested against; tests look here.
 export PRAVEGA_SERVERS ?= $(abspath .servers)
 # Files are given out in the order of tests/conftest.py, the longest first, not those with the most tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
+# Percent of each package's statements and branches that tests must run.
+CHUNKSTORE_FLOOR := 85
+ENGINE_FLOOR := 85
+
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-long backend-table lint bench clean
+.PHONY: help venv java servers demo test test-quick test-long test-lowest coverage planted backend-table lint format docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,7 +31,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,azure,gcs,notebooks,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,azure,gcs,notebooks,docs,dev]'
 	@touch $@
 
 java:
@@ -46,19 +51,49 @@ demo: java venv ## run the main job on a local root
 test: java venv ## run the tests that take seconds
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+test-quick: venv ## run what needs neither Java nor servers nor processes
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not spark and not server and not processes and not long"
+
 test-long: java venv ## run all tests, the long ones included
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "long or not long"
+
+test-lowest: $(LOWEST)/.installed ## run the tests that touch the dependencies with the lowest versions of these
+	$(LOWEST)/bin/python -m pytest $(PYTEST_ARGS) -m "not spark and not long" tests/chunkstore tests/backends tests/streams
+
+$(LOWEST)/.installed: setup.cfg pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[s3,azure,gcs,notebooks,dev]'
+	@touch $@
+
+constraints-lowest.txt: setup.cfg .ci/lowest
+	$(PYTHON) .ci/lowest > $@
+
+coverage: venv ## run the tests without Spark, and tell how much of chunkstore and engine they run
+	$(BIN)/coverage erase
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= -m "not spark and not long"
+	$(BIN)/coverage report --include 'chunkstore/*' --fail-under $(CHUNKSTORE_FLOOR)
+	$(BIN)/coverage report --include 'engine/*' --fail-under $(ENGINE_FLOOR)
+
+planted: java venv ## break the product on purpose, one place at a time; the tests must notice each
+	$(BIN)/python -m tests.planted
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and not long"
 
 lint: venv ## check style and types
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+format: venv ## bring everything into the style that lint checks
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+docs: venv ## build the documentation into build/docs; NOTEBOOKS=1 runs the notebooks for it, which takes minutes
+	$(BIN)/python -m mkdocs build --strict
 
 bench: java venv ## measure
 	$(BIN)/python -m tests.bench
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) .ci/venv .servers build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(LOWEST) .ci/venv .ci/venv-lowest .servers build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

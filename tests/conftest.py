@@ -1,12 +1,17 @@
-"""What tests of several packages share: servers, each started when the first test asks for it."""
+"""What tests of several packages share: servers and Spark, each started when the first test asks for it; a root in
+memory; and the marks that say what a test needs."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+import uuid
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from chunkstore.testing.azurite import Azurite
 from chunkstore.testing.gcs_server import GcsServer
@@ -14,6 +19,10 @@ from chunkstore.testing.rados_gateway import RadosGateway
 from chunkstore.testing.s3_server import S3Server
 from chunkstore.testing.servers import Server, ServerMissing
 from chunkstore.testing.sftp_server import SftpServer
+from pravega_spark import StreamManager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.backend_table"]
 pytest.register_assert_rewrite(
@@ -36,18 +45,57 @@ LONGEST = (
     "tests/spark/",
     "tests/notebooks/",
     "tests/client/test_processes.py",
+    "tests/client/large_events/test_large_processes.py",
     "tests/backends/",
-    "tests/engine/test_crash.py",
-    "tests/engine/test_log_simulated.py",
+    "tests/cli/test_upkeep.py",
+    "tests/engine/containers/test_crash.py",
+    "tests/chunkstore/pravega/test_journal.py",
+    "tests/chunkstore/collection/test_optimiser.py",
+    "tests/streams/test_stream.py",
+    "tests/chunkstore/segments/",
+    "tests/cli/",
+    "tests/engine/test_root.py",
+    "tests/engine/logs/",
+    "tests/engine/admin/",
+    "tests/engine/containers/",
 )
 """The files that take longest come first, so that no process is left with one of them in the end."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        return next((place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
+SERVERS = {"s3_server", "rados_gateway", "gcs_server", "azurite", "sftp_server"}
+"""The fixtures that start a server. A test that asks for one by name at run time carries the mark itself."""
 
-    items.sort(key=place)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Spark or a server, leave out what is long unless `-m` speaks of it, and put the longest first."""
+    for item in items:
+        mark_needs(item)
+    if "long" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    items.sort(key=place_in_order)
+
+
+def pytest_collection_finish() -> None:
+    """Without this, each full collection of garbage walks through all that was imported and collected."""
+    gc.collect()
+    gc.freeze()
+
+
+def mark_needs(item: pytest.Item) -> None:
+    """Add the marks `spark` and `server` to a test by the fixtures that it uses."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "spark" in fixtures:
+        item.add_marker("spark")
+    if fixtures & SERVERS:
+        item.add_marker("server")
+
+
+def place_in_order(item: pytest.Item) -> int:
+    """When a test's file is given out."""
+    return next((place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
 
 
 def running(kind: type[AnyServer]) -> Iterator[AnyServer]:
@@ -90,3 +138,43 @@ def azurite() -> Iterator[Azurite]:
 def sftp_server() -> Iterator[SftpServer]:
     """OpenSSH."""
     yield from running(SftpServer)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session, one for every process of pytest-xdist."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("pravega-spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # quick to start beats quick to run here
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The URL of a new root in memory, which is forgotten afterwards: a listing looks at all objects that there are."""
+    folder = str(uuid.uuid4())
+    yield f"memory://{folder}"
+    for path in [path for path in MemoryFileSystem.store if path.startswith(f"/{folder}/")]:
+        del MemoryFileSystem.store[path]
+
+
+@pytest.fixture
+def manager(url: str) -> Iterator[StreamManager]:
+    """A manager of a root with the streams `one` (1 segment) and `four` (4 segments) in scope `sc`."""
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        manager.create_stream("sc", "four", 4)
+        yield manager

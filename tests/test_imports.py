@@ -1,7 +1,9 @@
 """What importing costs and who may import whom."""
 
 import ast
+import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,47 @@ MAY_IMPORT = {
     "pyspark_pravega": {"pyspark_pravega", "pravega_spark", "pyspark"},
 }
 LAYERED = {*PACKAGES, "pyspark"}
+
+WINGS = {
+    "chunkstore": (
+        "errors port chunk_names chunks checksums clocks decoding metrics numbered paths selftest urls",
+        "backends",
+        "metadata",
+        "segments",
+        "collection",
+        "pravega",
+        "backup",
+        "testing",
+    ),
+    "engine": (
+        "errors ownership clocks background settings",
+        "tables",
+        "state",
+        "logs",
+        "storage",
+        "reading",
+        "writer",
+        "containers",
+        "places root",
+        "admin",
+        "testing",
+    ),
+    "pravega_spark": ("errors roots", "streams", "client", "source", "console", "picture checks", "jobs cli demo"),
+}
+"""What each package is made of, from the bottom (docs/decisions/wings.md): modules import from their own wing and from
+wings below it. The face of a package, its own `__init__`, stands above them all."""
+
+UPWARD_STILL: set[tuple[str, str]] = set()
+"""Imports against the order that are still to go."""
+
+CIRCLE_STILL = {
+    "pravega_spark.streams.changes",
+    "pravega_spark.streams.large_events",
+    "pravega_spark.streams.indexed_segments",
+    "pravega_spark.streams.snapshot",
+    "pravega_spark.streams.stream",
+}
+"""Modules of one wing that import each other, in several steps."""
 
 
 def modules_of(package: str) -> list[Path]:
@@ -56,10 +99,165 @@ def test_imports_point_down(package: str) -> None:
 
 
 def test_imports_inside_functions_count() -> None:
-    source = "def f():\n    from pyspark.sql import Row\n    import engine.log as log"
+    source = "def f():\n    from pyspark.sql import Row\n    import engine.logs.log as log"
     assert imported_names(source) == {"pyspark", "engine"}
 
 
+# --- wings ---------------------------------------------------------------------------------------------------------
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(source: str, modules: set[str]) -> set[str]:
+    """Those of `modules` that a module imports anywhere, also inside functions and for type checking only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, "imports name the whole module"
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(members & modules)
+            if not members <= modules:  # something else of it than modules
+                found.add(node.module)
+    return found & modules
+
+
+def wing_of(module: str) -> int:
+    """The height of a module's wing in its package; the face of the package is above all."""
+    package, *rest = module.split(".")
+    if not rest:
+        return len(WINGS[package])
+    (height,) = [height for height, names in enumerate(WINGS[package]) if rest[0] in names.split()]
+    return height
+
+
+def imports_within(package: str) -> dict[str, set[str]]:
+    """By module of a package, the modules of the same package that it imports."""
+    files = {module_name(file): file for file in modules_of(package)}
+    return {name: imported_modules(file.read_text("utf-8"), set(files)) for name, file in files.items()}
+
+
+@pytest.mark.parametrize("package", WINGS)
+def test_no_module_imports_from_a_wing_above_its_own(package: str) -> None:
+    upward = {
+        (module, other)
+        for module, others in imports_within(package).items()
+        for other in others
+        if wing_of(other) > wing_of(module)
+    }
+    assert upward == {pair for pair in UPWARD_STILL if pair[0].startswith(f"{package}.")}
+
+
+@pytest.mark.parametrize("package", WINGS)
+def test_no_modules_import_each_other(package: str) -> None:
+    """In however many steps: whoever reads a module can read what it builds on first."""
+    imports = {
+        module: {other for other in others if other != module and (module, other) not in UPWARD_STILL}
+        for module, others in imports_within(package).items()
+    }
+    circles = {module for module in imports if any(module in reached(other, imports) for other in imports[module])}
+    assert circles == {module for module in CIRCLE_STILL if module.startswith(f"{package}.")}
+
+
+def reached(module: str, imports: dict[str, set[str]]) -> set[str]:
+    """What a module imports in however many steps, itself included."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        new = set(itertools.chain.from_iterable(imports.get(name, ()) for name in new)) - found
+    return found
+
+
+def test_imports_for_types_and_of_members_count() -> None:
+    modules = {"engine.logs.log", "engine.root", "engine.logs", "engine.clocks"}
+    source = "from engine.logs import log\nimport engine.root\nif TYPE_CHECKING:\n    from engine.clocks import Clock\n"
+    assert imported_modules(source, modules) == {"engine.logs.log", "engine.root", "engine.clocks"}
+    assert imported_modules("from engine.logs import Something", modules) == {"engine.logs"}
+
+
+def functions(source: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def takes_a_container(source: str) -> bool:
+    """Whether a function has a parameter whose annotation says Container."""
+    arguments = [
+        argument
+        for function in functions(source)
+        for argument in ast.walk(function.args)
+        if isinstance(argument, ast.arg) and argument.annotation is not None
+    ]
+    return any(re.search(r"\bContainer\b", ast.unparse(argument.annotation or argument)) for argument in arguments)
+
+
+def test_nothing_below_the_containers_takes_one() -> None:
+    containers = wing_of("engine.containers")
+    below = [file for file in modules_of("engine") if wing_of(module_name(file)) < containers]
+    taking = {str(file.relative_to(ROOT)) for file in below if takes_a_container(file.read_text("utf-8"))}
+    assert taking == set()
+
+
+def hands_itself_out(source: str) -> bool:
+    """Whether a constructor gives the object that it makes to another one, which sees it half built."""
+    calls = [
+        call
+        for function in functions(source)
+        if function.name == "__init__"
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+    ]
+    given = [value for call in calls for value in (*call.args, *(keyword.value for keyword in call.keywords))]
+    return any(isinstance(value, ast.Name) and value.id == "self" for value in given)
+
+
+def test_no_constructor_of_the_engine_hands_out_what_is_half_built() -> None:
+    files = [file for file in modules_of("engine") if "testing" not in file.parts]
+    assert {str(file.relative_to(ROOT)) for file in files if hands_itself_out(file.read_text("utf-8"))} == set()
+
+
+def uses_thread_locals(source: str) -> bool:
+    """Whether a module keeps anything that only one thread sees, so that a call does not say what it depends on."""
+    return any(
+        (isinstance(node, ast.Attribute) and ast.unparse(node) == "threading.local")
+        or (isinstance(node, ast.ImportFrom) and node.module == "threading" and "local" in {a.name for a in node.names})
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def test_there_are_no_thread_locals() -> None:
+    files = [file for package in PACKAGES for file in modules_of(package)]
+    assert {str(file.relative_to(ROOT)) for file in files if uses_thread_locals(file.read_text("utf-8"))} == set()
+
+
+def test_the_public_names_cost_nothing_before_one_is_used() -> None:
+    loaded, names = in_new_python(
+        "import json, sys\n"
+        "import pravega_spark\n"
+        "loaded = [name for name in sys.modules if name.split('.')[0] in ('ast', 'pkgutil', 'engine', 'chunkstore')]\n"
+        "print(json.dumps([loaded, pravega_spark.__all__]))"
+    )
+    assert loaded == []
+    assert {"StreamManager", "StreamWriter", "TxnFailedException", "UNBOUNDED"} <= set(names)
+
+
+def test_what_the_engine_exports_is_there_and_costs_nothing_before() -> None:
+    loaded, exported = in_new_python(
+        "import json, sys\n"
+        "import engine\n"
+        "loaded = [name for name in sys.modules if name.split('.')[0] in ('engine', 'chunkstore')]\n"
+        "print(json.dumps([loaded, [getattr(engine, name).__name__ for name in engine.__all__]]))"
+    )
+    assert loaded == ["engine"]
+    assert {"Root", "Container", "Settings", "EngineError", "SegmentNotFound"} <= set(exported)
+
+
+# --- cost ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.processes
 def test_format_module_loads_nothing_heavy() -> None:
     """Every Spark session of every user who has us installed imports this module: it may cost next to nothing."""
     loaded = in_new_python(
@@ -76,6 +274,7 @@ def test_format_module_loads_nothing_heavy() -> None:
     assert len(loaded) <= 40, loaded
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("package", PACKAGES)
 def test_import_starts_no_thread_or_event_loop(package: str) -> None:
     threads, loop = in_new_python(
@@ -91,6 +290,7 @@ def test_import_starts_no_thread_or_event_loop(package: str) -> None:
     assert loop is False
 
 
+@pytest.mark.processes
 def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     """What pip installs, from the sdist as from the tree, is all of our modules and nothing else."""
     tree = tmp_path / "tree"
@@ -105,7 +305,10 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
         out = tmp_path / kind
         done = subprocess.run(
             [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_{kind}({str(out)!r})"],
-            cwd=source, capture_output=True, text=True, timeout=100,
+            cwd=source,
+            capture_output=True,
+            text=True,
+            timeout=100,
         )
         assert done.returncode == 0, done.stderr
         (built,) = out.iterdir()
@@ -116,4 +319,5 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(build("wheel", unpacked)) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert packed == {str(file.relative_to(ROOT)) for package in PACKAGES for file in modules_of(package)}
+    modules = {str(file.relative_to(ROOT)) for package in PACKAGES for file in modules_of(package)}
+    assert packed == modules | {f"{package}/py.typed" for package in PACKAGES}

@@ -19,18 +19,20 @@ import msgpack
 import pyarrow as pa
 
 from chunkstore import Store, open_store
-from chunkstore.records import ChunkRecord, encode
+from chunkstore.metadata.records import ChunkRecord, encode
 from chunkstore.testing.latency import LatencyStore
 from chunkstore.testing.rados_gateway import RadosGateway
 from chunkstore.testing.s3_server import S3Server
 from chunkstore.testing.servers import ServerMissing
-from engine import checkpoints
-from engine.container import Container, Settings
-from engine.operations import Append, CreateSegment, Operation, Payload
-from engine.reads import Stores
-from engine.segment_records import encode_segment
-from engine.segments import Extents, Segment
-from engine.tables import METADATA, STORAGE
+from engine.containers.container import Container
+from engine.logs import checkpoints
+from engine.logs.log import checkpoints_folder, frames_folder
+from engine.settings import Settings
+from engine.state.operations import Append, CreateSegment, Operation, Payload
+from engine.state.segment_record import encode_segment
+from engine.state.segments import Extents, Segment
+from engine.state.tables import METADATA, STORAGE
+from engine.storage.reads import Stores
 from pravega_spark import StreamManager
 
 THREADS, APPENDS = 64, 200
@@ -70,7 +72,7 @@ def _group_commit(name: str, store: Store) -> None:
         first = container.head.address
         taken = _from_all_threads(lambda: container.append(S, bytes(1000)))
         frames = container.head.address - first
-    sizes = [info.size for info in store.list("containers/0/wal/")][-frames:]
+    sizes = [info.size for info in store.list(frames_folder(0))][-frames:]
     bare = _bare(store, sizes)
     count = THREADS * APPENDS
     print(
@@ -165,8 +167,9 @@ def events(folder: str) -> None:
 _FOLLOWER = """
 import sys, time
 from chunkstore import open_store
-from engine.container import Container, Settings
-from engine.reads import Stores
+from engine.containers.container import Container
+from engine.settings import Settings
+from engine.storage.reads import Stores
 store = open_store(sys.argv[1])
 with Container(Stores(store, store), 0, Settings(upkeep=False, poll=float(sys.argv[2]))) as container:
     offset = 0
@@ -261,7 +264,7 @@ def _record(number: int) -> bytes:
 
 
 def _unpacked(store: Store) -> object:
-    data = store.read(store.list("containers/0/checkpoints/")[-1].path)
+    data = store.read(store.list(checkpoints_folder(0))[-1].path)
     return msgpack.unpackb(data[checkpoints.HEADER :], strict_map_key=False)
 
 

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 import engine.root
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
-from engine.operations import Payload
 from engine.root import Root
+from engine.state.operations import Payload
 from pravega_spark.cli.main import cli
 from pravega_spark.jobs import retention
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.records import RetentionPolicy
-from pravega_spark.streams.stream import Part
+from pravega_spark.streams.stream import SegmentAppend
+from pravega_spark.streams.stream_record import RetentionPolicy
 
 FEW, MANY = 10, 10_000
 THREADS = 32
@@ -69,7 +69,9 @@ def _measure(url: str, store: CountingStore) -> None:
 def _make(url: str, count: int) -> None:
     """Streams of one event each, which keep nothing that is older than the last recorded cut."""
     framed = frame_column(pa.array([b"an event"], pa.binary()), None, 1)
-    part = Part(0, Payload(framed.data.to_pybytes()), sparse_records(framed.lengths, int(time.time() * 1000)), 1)
+    part = SegmentAppend(
+        0, Payload(framed.data.to_pybytes()), sparse_records(framed.lengths, int(time.time() * 1000)), 1
+    )
     with Root.open(url) as root:
         catalog = Catalog(root)
         catalog.create_scope("s")

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pravega_spark.source.columns import BATCH_BYTES, BATCH_ROWS, SCHEMA
+from pravega_spark.source.event_columns import BATCH_BYTES, BATCH_ROWS, SCHEMA
 from pravega_spark.source.provider import READ_SCHEMA
 
 

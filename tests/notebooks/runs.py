@@ -29,7 +29,10 @@ class Run:
         executed = folder / f"executed-{name}"
         done = subprocess.run(
             [sys.executable, "-m", "tests.notebooks.execute", NOTEBOOKS / name, executed, folder],
-            cwd=NOTEBOOKS.parent, capture_output=True, text=True, timeout=550,
+            cwd=NOTEBOOKS.parent,
+            capture_output=True,
+            text=True,
+            timeout=550,
         )
         assert done.returncode == 0, done.stderr
         return cls(nbformat.read(executed, as_version=4))

@@ -50,6 +50,8 @@ def test_notebooks_are_kept_without_outputs(name: str) -> None:
     assert all(not cell.outputs and cell.execution_count is None for cell in cells)
 
 
+@pytest.mark.spark
+@pytest.mark.processes
 def test_first_steps(tmp_path: Path) -> None:
     run = Run.of("first_steps.ipynb", tmp_path)
     assert run.complaints() == []
@@ -71,6 +73,8 @@ def test_first_steps(tmp_path: Path) -> None:
     assert run.text("restarted") == "events in the stream: 105\nthe copy is the same: True\n"
 
 
+@pytest.mark.spark
+@pytest.mark.processes
 def test_cuts_scaling_and_retention(tmp_path: Path) -> None:
     run = Run.of("cuts_scaling_retention.ipynb", tmp_path)
     assert run.complaints() == []

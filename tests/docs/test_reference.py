@@ -1,0 +1,108 @@
+"""The reference has everything that the code has, and nothing that it has not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pravega_spark
+from chunkstore.metrics import default_metrics
+from docs.hooks import reference
+from docs.hooks.remedies import REMEDIES
+from pravega_spark import StreamManager
+from pravega_spark.cli.main import cli
+from pravega_spark.source.options import SourceOptions
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def rows(page: str) -> list[str]:
+    """The first cells of all tables of a page, without the marks of code."""
+    return re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+
+
+def test_every_spark_option_is_there() -> None:
+    listed = rows(reference.options())
+    assert len(listed) == len(set(listed))
+    # Fields that are made of several options, or that say how one was given, have other names.
+    derived = {"root", "storage", "scaling", "retention"}
+    fields = {name for name in SourceOptions.__dataclass_fields__ if not re.search("_to_create_", name)}
+    assert fields - derived <= set(listed)
+    assert {"controller", "path", "default_num_segments", "default_retention_size_bytes"} <= set(listed)
+
+
+def test_every_command_and_each_of_its_options_is_there() -> None:
+    page = reference.commands()
+    sections = dict(re.findall(r"^## (.+)\n\n((?:.|\n)*?)(?=^## |\Z)", page, re.MULTILINE))
+    found = dict(reference.walk_commands(cli))
+    assert len(found) > 30 and set(found) <= set(sections)
+    for words, command in found.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and "--help" not in parameter.opts:
+                assert set(parameter.opts) <= set(re.findall(r"--?[\w-]+", sections[words])), words
+
+
+@pytest.mark.parametrize("package", reference.PACKAGES)
+def test_every_error_is_there_with_a_remedy(package: str) -> None:
+    page = reference.errors()
+    for kind in reference.declared_errors(package):
+        assert f"{{ #{reference.anchor(kind)} }}" in page
+        told = reference.error_message(kind) or REMEDIES.get(kind.__name__)
+        assert told, f"{kind.__name__} has no message of its own: say in docs/hooks/remedies.py what to do"
+        assert kind.__doc__, kind
+
+
+def test_no_remedy_is_for_an_error_that_is_not_there() -> None:
+    names = {kind.__name__ for package in reference.PACKAGES for kind in reference.declared_errors(package)}
+    assert set(REMEDIES) <= names
+
+
+def test_a_message_shows_where_values_go() -> None:
+    message = reference.error_message(pravega_spark.StreamNotFound)
+    assert message is not None and message.startswith("Stream does not exist: ‹stream›. Create it first")
+
+
+def measured_in_code() -> set[str]:
+    """The names of operations that the source hands to a layer, or to what measures in its name."""
+    found: set[str] = set()
+    for package in ("chunkstore", "engine", "pravega_spark"):
+        for path in (PROJECT / package).rglob("*.py"):
+            found |= set(re.findall(r"\b_?measured?\(\"(\w+)\"", path.read_text("utf-8")))
+    return found
+
+
+def test_every_metric_is_there(tmp_path: Path) -> None:
+    known = {operation for operations in reference.METRICS.values() for operation in operations}
+    # Upkeep is measured under the names of its duties, which no call has as a literal.
+    assert measured_in_code() <= known
+    assert known - measured_in_code() <= set(reference.METRICS["upkeep"])
+
+    with StreamManager(tmp_path) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "s")
+        with manager.create_writer("s", "s") as writer:
+            writer.write_event("event")
+        list(manager.read_events("s", "s"))
+    for family in default_metrics().collect():
+        layer = re.fullmatch(r"pravega_([a-z]+)_(seconds|bytes|failures)", family.name)
+        assert layer is not None and layer[1] in reference.METRICS, family.name
+        for sample in family.samples:
+            assert sample.labels["operation"] in reference.METRICS[layer[1]], sample
+
+
+def test_every_public_name_is_there() -> None:
+    page, errors = reference.api(), reference.errors()
+    for name in pravega_spark.__all__:
+        value = getattr(pravega_spark, name)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            assert f"### {value.__name__} " in errors
+        else:
+            assert f"## {name}\n" in page
+
+
+def test_every_operation_of_the_log_is_there() -> None:
+    numbered = reference.numbered_operations()
+    assert sorted(numbered) == list(range(1, len(numbered) + 1))
+    assert reference.operations().count("\n| ") == len(numbered) + 2

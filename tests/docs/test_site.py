@@ -1,0 +1,78 @@
+"""The site is built without a complaint and without the network, and its pages have what they are made from."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from docs.hooks import notebooks, site
+
+PROJECT = site.PROJECT
+NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.timeout(600)
+def test_the_site_is_built_and_asks_nobody(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    # A proxy that is not there: whoever asks the network fails.
+    offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    environment = {**os.environ, **offline, "NOTEBOOKS": "", "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)\"", page.read_text("utf-8"))
+        assert loaded == [], page
+
+
+def test_links_of_the_repository_become_links_of_the_site() -> None:
+    page = site.from_repository("README.md")
+    assert "](tutorial.md)" in page and 'src="picture.svg"' in page and "](contributing.md)" in page
+    assert "](docs/" not in page
+
+
+@pytest.mark.parametrize("name", site.REPOSITORY_PAGES)
+def test_links_of_the_repository_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)[^):]*\)|src=\"([^\":]+)\"", (PROJECT / name).read_text("utf-8"))
+    for target in {one or other for one, other in links}:
+        assert (PROJECT / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/guarantees.md", "docs/format.md"])
+def test_places_in_the_code_are_there(name: str) -> None:
+    places = r"`((?:chunkstore|engine|pravega_spark|tests|docs)/[\w/.-]+)`"
+    for place in re.findall(places, (PROJECT / name).read_text("utf-8")):
+        assert (PROJECT / place).exists(), place
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_that_is_not_run_shows_its_code_and_says_so(path: Path) -> None:
+    page = notebooks.page(path, execute=False)
+    assert notebooks.NOT_EXECUTED in page
+    for cell in nbformat.read(path, as_version=4).cells:
+        assert cell.cell_type == "markdown" or cell.source in page
+    assert ".ipynb)" not in page
+
+
+def test_outputs_are_shown() -> None:
+    cell = nbformat.v4.new_code_cell("1 + 1")
+    cell.outputs = [
+        nbformat.v4.new_output("stream", name="stdout", text="printed\n"),
+        nbformat.v4.new_output("stream", name="stderr", text="of the JVM\n"),
+        nbformat.v4.new_output("execute_result", {"text/plain": "2"}),
+        nbformat.v4.new_output("display_data", {"text/html": "<table></table>", "text/plain": "a table"}),
+        nbformat.v4.new_output("display_data", {"image/png": "AAAA\n", "text/plain": "a picture"}),
+    ]
+    shown = list(notebooks.shown(cell))
+    assert shown == [
+        "```python\n1 + 1\n```",
+        "```text\nprinted\n```",
+        "```text\n2\n```",
+        "<div><table></table></div>",
+        '<img alt="output" src="data:image/png;base64,AAAA">',
+    ]

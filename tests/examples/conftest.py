@@ -1,0 +1,1 @@
+"""The Spark session of the run, which the examples share."""

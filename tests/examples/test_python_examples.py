@@ -1,0 +1,64 @@
+"""The examples that need no Spark run, and do what they say."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from examples import (
+    disaster_recovery,
+    large_files,
+    metrics_scrape,
+    python_client,
+    reader_group,
+    retention_job,
+    transactions,
+)
+from pravega_spark import StreamManager
+
+
+def test_python_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = python_client.run(str(tmp_path))
+    assert sorted(seen) == [f"reading {number}" for number in range(10)]
+    assert capsys.readouterr().out.count("reading") == 10
+
+
+def test_transactions(tmp_path: Path) -> None:
+    assert transactions.run(str(tmp_path)) == ["+100", "-100"]
+
+
+def test_reader_group(tmp_path: Path) -> None:
+    assert sorted(reader_group.run(str(tmp_path))) == sorted(f"order {number}" for number in range(100))
+
+
+def test_large_files(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    assert large_files.run(str(tmp_path / "root"), tmp_path / "files")
+
+
+def test_metrics_scrape(tmp_path: Path) -> None:
+    text = metrics_scrape.run(str(tmp_path))
+    assert 'pravega_log_seconds_count{operation="put_frame"}' in text
+
+
+def test_disaster_recovery(tmp_path: Path) -> None:
+    assert disaster_recovery.run(tmp_path) == ("in the backup", "in the backup and written later")
+
+
+def test_retention_job(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    with StreamManager(root) as manager:
+        manager.create_scope("rides")
+        manager.create_stream("rides", "trips")
+        with manager.create_writer("rides", "trips") as writer:
+            writer.write_event("old")
+        tomorrow = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
+        arguments = ["--root", root, "--scope", "rides", "--logical-date", tomorrow, "--keep-days"]
+        [kept] = retention_job.run([*arguments, "2"])
+        assert not kept.changed
+        [dry] = retention_job.run([*arguments, "0.5", "--dry-run"])
+        assert dry.changed and len(list(manager.read_events("rides", "trips"))) == 1
+        [gone] = retention_job.run([*arguments, "0.5"])
+        assert gone.changed and list(manager.read_events("rides", "trips")) == []
