@@ -17,7 +17,7 @@ import engine.root
 from chunkstore import Store, open_store
 from chunkstore.paths import SystemPlace, is_log, place_of
 from chunkstore.testing import CountingStore, SimulatedStore
-from chunkstore.testing.s3_server import S3Server
+from chunkstore.testing.rados_gateway import RadosGateway
 from engine.containers.container import Container
 from engine.root import Root
 from engine.settings import Settings
@@ -193,10 +193,10 @@ def test_twenty_thousand_on_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 @pytest.mark.timeout(14_400)
-def test_twenty_thousand_on_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twenty_thousand_on_s3(rados_gateway: RadosGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = int(os.environ.get("SHORT_LIVED", "20000"))
-    url = f"{s3_server.make_bucket()}/root"
-    roots = Roots(url, s3_server.storage_options(), monkeypatch, flush_frames=processes // 20)
+    url = f"{rados_gateway.make_bucket()}/root"
+    roots = Roots(url, rados_gateway.storage_options(), monkeypatch, flush_frames=processes // 20)
     rows = in_turn(roots, processes, processes // 20, mixed)
     check_flat(rows, 4)
 
