@@ -16,8 +16,11 @@ from queue import SimpleQueue
 @contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets. The second one is raised as usual, for who waits for a storage that does
-    not answer. For the main thread only."""
+    not answer. Nothing sets it in a thread that is not the main one, as signals go to that."""
     stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
     struck: SimpleQueue[bool] = SimpleQueue()  # a handler may put into it; an event has a lock that it may find held
     usual = signal.getsignal(signal.SIGINT)
 

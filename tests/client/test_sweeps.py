@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from pravega_spark import StreamManager
 from pravega_spark.jobs.maintain import maintain
 from pravega_spark.streams.owners import Owners
 from tests.cli.test_cli import run
+from tests.clocks import moved_on
 
 CHUNK = f"0.#epoch.0.E-1-O-0.{uuid.uuid4()}"
 
@@ -56,11 +56,12 @@ def root(tmp_path: Path) -> Iterator[Root]:
 
 def swept(root: Root) -> Sweep:
     """A clean-up that leaves nothing alone for its age, and all that comes of it."""
-    time.sleep(0.1)  # so that all is older than the grain of the storage's clock
+    moved_on(root.stores.chunks)
     sweep = find_orphans(root, Owners(root), 0)
     give_up(root, sweep, 1)
     for _ in range(3):
         root.container(0).flush()
+        moved_on(root.stores.chunks)
         root.container(0).collect_garbage()
     return sweep
 

@@ -28,6 +28,7 @@ from pravega_spark.streams.names import owner_of
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import ScalingPolicy
 from pravega_spark.streams.verification import check_events
+from tests.clocks import moved_on
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
 CONTAINERS = 2
@@ -79,26 +80,21 @@ def content(stream: Stream) -> list[bytes]:
     )
 
 
-def tick(stream: Stream) -> None:
-    """Until the storage's clock has gone on by more than a millisecond."""
-    begun = stream.root.stores.chunks.clock()
-    while stream.root.stores.chunks.clock() < begun + 0.002:
-        time.sleep(0.001)
-
-
 def swept(stream: Stream, age: float = 0) -> Sweep:
     """A clean-up that leaves nothing alone that is older than `age`, and all that comes of it."""
-    tick(stream)
     root = stream.root
+    moved_on(root.stores.chunks)
     sweep = find_orphans(root, partial(owner_of, count=CONTAINERS), age)
     give_up(root, sweep, 1)
     for number in range(CONTAINERS):
         root.container(number).flush()
+    moved_on(root.stores.chunks)
+    for number in range(CONTAINERS):
         root.container(number).collect_garbage()
     left = {info.path for info in root.stores.chunks.list("s/")}
     assert not left & {orphan.path for orphan in sweep.orphans}
     assert not any(root.container(number).state.garbage for number in range(CONTAINERS))
-    tick(stream)
+    moved_on(stream.root.stores.chunks)
     return sweep
 
 
@@ -158,12 +154,12 @@ def test_younger_chunks_are_not_disturbed(stream: Stream) -> None:
     """Neither by a sweep that finds older ones, nor by one that finds none; and what is inline never is."""
     writer = BatchWriter(options(stream), ROWS)
     died, inline = task(writer, *texts("died")), task(writer, b"0 inline")
-    tick(stream)
+    moved_on(stream.root.stores.chunks)
     slow = task(writer, *texts("slow"))
     assert died.created_at is not None and slow.created_at is not None and died.created_at < slow.created_at
     container = stream.container
     assert not swept(stream, 3600).orphans and container.state.orphan_horizon == 0
-    tick(stream)
+    moved_on(stream.root.stores.chunks)
     sweep = find_orphans(stream.root, partial(owner_of, count=CONTAINERS), 0)
     old = tuple(orphan for orphan in sweep.orphans if orphan.path in died.chunks())
     assert len(old) == len(died.chunks()) < len(sweep.orphans)
@@ -213,7 +209,7 @@ def test_the_first_chunk_of_all_tasks_counts(stream: Stream) -> None:
     """Also in the parts of a write that have none of it, as they come into the stream together."""
     writer = BatchWriter(options(stream), ROWS)
     early = task(writer, *texts("early"))
-    tick(stream)
+    moved_on(stream.root.stores.chunks)
     late = task(writer, *texts("late"))
     parts = sink_module.merged([late, early, task(writer, b"0 inline")])
     assert {part.created_at for part in parts} == {early.created_at} and early.created_at is not None
