@@ -154,6 +154,8 @@ def reader(hint: Any) -> Reader:
         return _row(reader(arguments[0]), tuple)
     if origin is tuple:
         return _fields(str(hint), [reader(argument) for argument in arguments], lambda *values: values)
+    if hint == list[Any]:
+        return _list  # of what is read later: a checkpoint has one for each segment
     if origin is list:
         return _row(reader(arguments[0]), list)
     if origin is dict:
@@ -222,6 +224,12 @@ def _literal(values: frozenset[Any]) -> Reader:
         return value
 
     return read
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) not in (list, tuple):
+        raise _wrong(value, "a list")
+    return value if type(value) is list else list(value)
 
 
 def _row(read: Reader, kind: Callable[[list[Any]], Any]) -> Reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 import pytest
@@ -24,6 +24,14 @@ def test_a_record_is_read_by_its_annotations() -> None:
     for wrong in (["a", 1], ["a", 1, None, 2], ["a", -1, None], [b"a", 1, None], ["a", True, None], ["a", 1, ["x"]], 7):
         with pytest.raises(InvalidData):
             read(wrong)
+
+
+def test_a_list_that_is_read_later_is_not_walked() -> None:
+    """A checkpoint has one for each segment: opening must not cost for each of their fields."""
+    plain = [1, "a", [None]]
+    assert reader(list[Any])(plain) is plain and reader(list[Any])((1, 2)) == [1, 2]
+    with pytest.raises(InvalidData):
+        reader(list[Any])("abc")
 
 
 def test_a_field_more_is_of_another_version() -> None:
