@@ -414,6 +414,7 @@ def test_one_failing_request_is_overcome_or_leaves_nothing(
             except StorageError as error:
                 heard += 1
                 assert not isinstance(error, PutUnknown)
+                assert "put_if_absent" not in str(error), "a frame, or a checkpoint, is sent again"
                 if container is not None:
                     run.check(container)
         assert container is not None
@@ -421,8 +422,7 @@ def test_one_failing_request_is_overcome_or_leaves_nothing(
         run.check()
     record_property("faults", len(points))
     print(f"{len(points)} faults, {heard} of them heard of ({configuration})")
-    assert heard
-    assert step > 1 or heard < len(points) / 2, "most of them are overcome, but a sample may be unlucky"
+    assert 0 < heard < len(points)
 
 
 # --- other processes ------------------------------------------------------------------------------------------
