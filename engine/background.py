@@ -93,8 +93,15 @@ class Background:
         except Exception as error:  # nobody waits for it, so nobody else would ever hear of it
             self._failed(kind, error, f"failed unexpectedly and will be tried again: {error!r}", trace=True)
 
+    def note(self, kind: str, error: Exception | None) -> None:
+        """Keep what went wrong with upkeep that somebody else does, and has logged; None: that it went well."""
+        if error is None:
+            self.failures.pop(kind, None)
+        else:
+            self.failures[kind] = str(error) or repr(error)
+
     def _failed(self, kind: str, error: Exception, what: str, trace: bool = False) -> None:
-        self.failures[kind] = str(error) or repr(error)
+        self.note(kind, error)
         level = logging.ERROR if trace else logging.WARNING
         logger.log(level, "%s: %s %s", self._name, kind, what, exc_info=trace)
 

@@ -314,6 +314,7 @@ def _log_store(
         return store
     found = _read_marker(log)
     if found is None and new:
+        refuse_inside(log, str(where), _options_for(str(where), url, options), "a log", open_store)
         found = _mark(log, store, config.id)
     if found is None:
         raise _log_not_there(store, log)

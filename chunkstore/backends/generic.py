@@ -30,6 +30,7 @@ from chunkstore.errors import (
     StorageRefused,
     StorageUnavailable,
 )
+from chunkstore.paths import SYSTEM
 from chunkstore.port import (
     ObjectInfo,
     Outcome,
@@ -68,6 +69,7 @@ class GenericStore(Store):
         self._base = str(self._class._strip_protocol(self.root)).rstrip("/")
         self._options = dict(options)
         self._idle: dict[int, deque[Any]] = {}  # filesystems of each process; they do not survive a fork
+        self._used = False  # whether something of ours was read here
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         name = self._name(path)
@@ -84,7 +86,9 @@ class GenericStore(Store):
                 raise ConnectionError(f"{len(data)} bytes of {stop - start}")
             return data
 
-        return self._run(read, path)
+        found = self._run(read, path)
+        self._used = self._used or path.startswith(SYSTEM)
+        return found
 
     def put(self, path: str, data: Parts) -> None:
         name = self._name(path)
@@ -250,9 +254,21 @@ class GenericStore(Store):
             try:
                 return action()
             except FileNotFoundError:
+                self._check_mounted(fs)
                 with contextlib.suppress(OSError):  # another process may be making the same folders
                     fs.makedirs(name.rpartition("/")[0], exist_ok=True)
         return action()
+
+    def _check_mounted(self, fs: Any) -> None:
+        """Raise StorageUnavailable if the folder that is ours was there and is gone: all else went with it, and what
+        was put into an empty folder in its place would never be seen again (P1)."""
+        ours = f"{self._base}/{SYSTEM.rstrip('/')}"
+        if self._used:
+            fs.invalidate_cache()
+            if not fs.isdir(ours):
+                raise StorageUnavailable(
+                    f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?"
+                )
 
     def _settle(self, path: str, token: bytes, failure: Exception) -> Outcome:
         """Tell from what is stored how a create ended that did not end well."""

@@ -43,7 +43,7 @@ from chunkstore.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from chunkstore.paths import TEMPORARY
+from chunkstore.paths import SYSTEM, TEMPORARY
 from chunkstore.port import (
     LONGEST_PATH,
     Data,
@@ -110,6 +110,7 @@ class LocalStore(Store):
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._known: set[str] = set()  # folders that exist and are synced into their parents
+        self._used = False  # whether something of ours was read here
         self._real: set[str] = {self._folder}  # folders that are no links, nor those on the way to them
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
@@ -285,7 +286,9 @@ class LocalStore(Store):
         """Ranges of one object, which is opened once. Raises ObjectNotFound."""
         for _, start, end in ranges:
             check_range(path, start, end)
-        return self._opened(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
+        found = self._opened(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
+        self._used = self._used or path.startswith(SYSTEM)
+        return found
 
     def _opened(self, path: str, action: Callable[[int], _Result]) -> _Result:
         """Do something with an object's file. Raises ObjectNotFound."""
@@ -392,14 +395,15 @@ class LocalStore(Store):
 
     def _check_mounted(self) -> None:
         """Raise StorageUnavailable if the folder that is ours was there and is gone: all else went with it, and what
-        was put into an empty folder in its place would never be seen again."""
+        was put into an empty folder in its place would never be seen again (P1)."""
         ours = os.path.dirname(self._temporary)
-        if ours in self._known and not os.path.isdir(ours):
+        if (self._used or ours in self._known) and not os.path.isdir(ours):
             raise StorageUnavailable(f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?")
 
     def _make_folder(self, folder: str) -> None:
         if folder in self._known:
             return
+        self._check_mounted()
         parent = os.path.dirname(folder)
         below_root = folder.startswith(f"{self._folder}/")
         if below_root or not os.path.isdir(parent):

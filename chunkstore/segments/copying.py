@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from chunkstore.checksums import BLOCK, WIDTH, block_checksums, first_bad_block
 from chunkstore.chunks import ChunkHandle, ChunkStorage
@@ -34,8 +33,10 @@ def copy_chunks(
             data = list(pool.map(lambda source, start: _read(chunks, segment, source, start), sources, skipped))
     else:
         data = [_read(chunks, segment, source, start) for source, start in zip(sources, skipped, strict=True)]
-    with suppress(ChunkAlreadyExists):  # an earlier attempt made it
+    try:
         chunks.create_with_content(target, data)
+    except ChunkAlreadyExists:  # an earlier attempt made it, which may have been killed before it had synced anything
+        chunks.store.sync(target[: target.rfind("/") + 1])
     return block_checksums(*data)
 
 

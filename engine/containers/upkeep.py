@@ -121,7 +121,8 @@ class Upkeep:
         try:
             self._background.do_deferred()
             self._look()
-        except Exception:
+        except Exception as error:
+            self._background.note("look", error)
             logger.exception("container %d: upkeep failed", self._log.number)
 
     def _look(self) -> None:

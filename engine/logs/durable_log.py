@@ -162,6 +162,7 @@ class DurableLog:
                 timeout=settings.timeout,
                 clock=clock,
                 sleep=sleep,
+                boundary=head.address if head != START else -1,
             )
 
         self._opening = _Opening(store, number, storage, store_clock, new_log, clock, self._observers.opened)

@@ -143,6 +143,7 @@ class Log:
         proof: `clock()` before the request that showed `head` not to be behind a boundary.
         grace: seconds for which frames outlive the boundary that covers them; the same for all processes of a root.
         timeout: seconds for which an unknown outcome is tried to be settled before the caller is told.
+        boundary: the address of the newest boundary that was seen, -1 for none.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Log:
         clock: Callable[[], float] = boot_time,
         sleep: Callable[[float], None] = time.sleep,
         new_writer: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        boundary: int = -1,
     ) -> None:
         self.store = store
         self.container = container
@@ -174,6 +176,7 @@ class Log:
         self._clock = clock
         self._sleep = sleep
         self._new_writer = new_writer
+        self._boundary = boundary
         self._owner = Owner(f"the log of container {container}", "open the container again")
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
@@ -389,7 +392,23 @@ class Log:
     # --- belief (W7) -------------------------------------------------------------------------------------------
 
     def boundary(self) -> int:
-        """The address of the newest boundary: frames before it may be deleted at any time. -1 when there is none."""
+        """The address of the newest boundary: frames before it may be deleted at any time. -1 when there is none.
+
+        Raises StorageUnavailable if the one that was there before is gone, as none ever goes before a newer one is
+        there: then this is not where the log was, and nothing that is missing here proves anything.
+        """
+        newest = self._listed_boundary()
+        if newest < self._boundary:
+            newest = self._listed_boundary()  # a listing may miss both when one replaces the other meanwhile
+        if newest < self._boundary:
+            raise StorageUnavailable(
+                f"{self.store.root}: {checkpoint_path(self.container, self._boundary)!r} was there, and neither it nor "
+                "a newer one is there any more: is the storage mounted?"
+            )
+        self._boundary = newest
+        return newest
+
+    def _listed_boundary(self) -> int:
         listed = self._patiently(lambda: list_numbered(self.store, checkpoints_folder(self.container)))
         return address_of(listed[-1].path) if listed else -1
 

@@ -150,3 +150,5 @@ class SegmentFlush:
             self._segments.delete(SegmentHandle(storage, read_only=False), companions=[forgotten])
         except StoredSegmentNotFound:  # nothing was written there
             self._source.commit([forgotten])
+        except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle does the same
+            raise FlushOvertaken(str(error)) from error

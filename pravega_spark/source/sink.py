@@ -272,12 +272,13 @@ class _Writer:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         parts = merged(tasks)
-        if not parts:
+        if not parts and writer is None:
             return
         stream = open_stream(self._options, "follow")  # the root was there when the write was planned
         digest = Digest.total(task.digest for task in tasks if task.digest is not None) if writer is not None else None
         policy = self._options.on_changed_replay
-        if not stream.write(parts, writer, tasks[0].planned, digest=digest, on_changed_replay=policy):
+        planned = tasks[0].planned if tasks else None
+        if not stream.write(parts, writer, planned, digest=digest, on_changed_replay=policy):  # of a name, also no rows
             self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
         after_commit(stream)
 

@@ -1,8 +1,8 @@
 """What a stream needs from time to time, and whoever commits to it sees to: retention and scaling by its policies.
 
 Nobody has to run a job for them, but may. A commit is never slowed down by more than a look at what this process knows;
-once in a minute it pays for what is due. What fails is logged, and is tried again by a later commit; whatever it is, it
-stops neither the writer nor the job that looked after the stream.
+once in a minute it pays for what is due. What fails is logged, shown with the container's other upkeep, and tried again
+by a later commit; whatever it is, it stops neither the writer nor the job that looked after the stream.
 """
 
 from __future__ import annotations
@@ -34,15 +34,19 @@ def after_commit(stream: Stream) -> None:
     """Called by who has just committed to a stream. Never raises."""
     if not _is_time(stream):
         return
+    kind = f"policies of {stream.key}"
     try:
         record = stream.snapshot(refresh=False).record
         if record.retention is not None and retention.due(stream):
             retention.retain(stream)
         if record.scaling.kind != "fixed":
             scaling.scale(stream)
+        stream.container.background.note(kind, None)
     except (StreamError, EngineError, StorageError) as error:
+        stream.container.background.note(kind, error)
         logger.warning("stream %s: applying its policies failed and will be retried: %s", stream.key, error)
-    except Exception:
+    except Exception as error:
+        stream.container.background.note(kind, error)
         logger.exception("stream %s: applying its policies failed unexpectedly and will be retried", stream.key)
 
 

@@ -11,10 +11,11 @@ import pytest
 from chunkstore import StorageError, StorageRefused, open_store
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.paths import BACKUP, RESTORING, ROOT, SELF_TESTS, is_log
-from engine.errors import RootNotFound
+from engine.errors import OutcomeUnknown, RootNotFound
 from engine.logs.frames import START
 from engine.logs.log import checkpoint_path, frame_path
 from engine.root import Root
+from engine.settings import Settings
 
 
 def objects(folder: Path) -> dict[str, bytes]:
@@ -112,6 +113,21 @@ def test_appends_end_where_the_folder_is_gone(tmp_path: Path) -> None:
     assert list((tmp_path / "root").iterdir()) == []
 
 
+@pytest.mark.parametrize("wal", [None, "log"])
+def test_whoever_has_only_read_appends_no_further_either(tmp_path: Path, wal: str | None) -> None:
+    """What it knows of the place is what it has read there."""
+    log = str(tmp_path / wal) if wal else None
+    used(tmp_path / "root", tmp_path / wal if wal else None)
+    gone = tmp_path / (wal or "root")
+    with Root.open(str(tmp_path / "root"), wal=log, settings=Settings(timeout=0.1)) as root:
+        assert root.container(1).read("s/a", 0, 4) == b"data"
+        shutil.rmtree(gone)
+        gone.mkdir()
+        with pytest.raises((StorageError, OutcomeUnknown), match="mounted"):
+            root.container(1).append("s/a", b"lost")
+    assert list(gone.iterdir()) == []
+
+
 # --- inside each other ------------------------------------------------------------------------------------------
 
 
@@ -124,6 +140,10 @@ def test_no_root_is_made_inside_another(tmp_path: Path) -> None:
             Root.open(str(tmp_path / inner))
     with pytest.raises(StorageRefused, match="inside another"):
         Root.open(str(tmp_path / "new"), wal=str(tmp_path / "outer/a/inner"))
+    used(tmp_path / "other", tmp_path / "log")
+    shutil.rmtree(tmp_path / "log")
+    with pytest.raises(StorageRefused, match="inside another"):
+        Root.open(str(tmp_path / "other"), wal=str(tmp_path / "outer/a/inner"), new_log=True)
     assert objects(tmp_path / "outer") == before and not (tmp_path / "new" / ROOT).exists()
 
 

@@ -123,6 +123,8 @@ def test_what_is_done_with_other_rows_is_an_option(stream: Stream, url: str, tol
     with pytest.raises(ReplayChanged, match=r"write 0 of 'query:a query'"):
         committed(url, 0, [b"b"], on_changed_replay="fail")
     assert read(stream) == [b"a"]
+    with pytest.raises(ReplayChanged, match="repeated with 0 events"):
+        committed(url, 0, [], on_changed_replay="fail")
     committed(url, 0, [b"c"], on_changed_replay="write")
     assert read(stream) == [b"a", b"c"]
     writer = BatchWriter(options(url, txn_app_id="job", txn_version=1), ROWS)

@@ -7,6 +7,7 @@ import pytest
 
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
 from pravega_spark.streams import retention, scaling, upkeep
+from pravega_spark.streams.stream import Stream
 
 
 @pytest.fixture
@@ -49,7 +50,10 @@ def test_it_is_looked_at_once_in_a_while(manager: StreamManager, monkeypatch: py
 def test_what_fails_does_not_fail_the_commit(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def failing(stream: object) -> None:
+    seen: list[Stream] = []
+
+    def failing(stream: Stream) -> None:
+        seen.append(stream)
         manager.seal_stream("sc", "st")
         manager.delete_stream("sc", "st")
         manager.stream_info("sc", "st")
@@ -58,4 +62,5 @@ def test_what_fails_does_not_fail_the_commit(
     with caplog.at_level(logging.WARNING):
         write(manager, 1)
     assert "applying its policies failed and will be retried" in caplog.text
+    assert "does not exist" in seen[0].container.failures["policies of sc/st"]
     manager.close()

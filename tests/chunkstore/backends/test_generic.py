@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -229,6 +230,21 @@ def sftp(sftp_server: SftpServer) -> Iterator[Store]:
     store = open_store(sftp_server.make_bucket(), sftp_server.storage_options())
     yield store
     store.close()
+
+
+def test_a_folder_that_is_gone_is_not_made_anew(sftp: Store, sftp_server: SftpServer) -> None:
+    """The server's disk is not mounted any more: what is put into the empty folder would never be seen again."""
+    described = body()
+    sftp.put("_system/pravega.json", described)
+    reader = open_store(sftp.root, sftp_server.storage_options())
+    assert reader.read("_system/pravega.json") == described
+    sftp.delete([info.path for info in sftp.list("")])
+    reader.put("s/after a deletion", body())  # its folders are still there
+    shutil.rmtree("/" + sftp.root.split("/", 3)[3])
+    for verb in (reader.put, reader.put_if_absent):
+        with pytest.raises(StorageError, match=r"mounted|not known"):
+            verb("s/b", body())
+    reader.close()
 
 
 def test_a_wrong_key_is_refused(sftp_server: SftpServer) -> None:

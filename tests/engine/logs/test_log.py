@@ -227,6 +227,18 @@ def test_a_create_at_a_deleted_address_is_not_acknowledged(store: SimulatedStore
     raised(LogMoved, sleeper.log.settle)
 
 
+def test_a_boundary_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
+    """Another storage lies where the log was: that nothing covers the address there says nothing."""
+    sleeper = Sleeper(store)
+    store.put_if_absent(checkpoint_path(0, 5), bytes(24))
+    assert sleeper.log.boundary() == 5
+    sleeper.log.send(b"late", [], None)
+    sleeper.executor.land()
+    store.delete([checkpoint_path(0, 5)])
+    sleeper.now = 5.1
+    assert "mounted" in str(raised(OutcomeUnknown, sleeper.log.settle))
+
+
 def test_half_the_grace_period_needs_no_look_at_the_boundary(store: SimulatedStore) -> None:
     counting = CountingStore(store)
     sleeper = Sleeper(counting)
