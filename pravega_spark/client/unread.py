@@ -12,9 +12,9 @@ from typing import TypeAlias
 from engine.root import Root
 from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
-from pravega_spark.streams.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Unread:
     pointer: EventPointer
 
     @classmethod
-    def found(cls, stream: Stream, events: Events) -> Unread:
+    def found(cls, stream: StreamLocation, events: Events) -> Unread:
         """What a scan has found of a large event, and has not read."""
         length = HEADER_SIZE + int(events.lengths[0])
         return cls(stream.root, EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length))

@@ -15,8 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.state.index_records import RECORD_SIZE
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 
 SPACING = 16 * 1024  # bytes of events between two records of one append
+
+WIDEST_GAP = MAX_EVENT_SIZE + HEADER_SIZE + SPACING
+"""Bytes: how far two neighbouring index records can be apart where no large event lies between them."""
 
 _STORED = np.dtype(">i8")
 _FIELDS = 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,22 +12,42 @@ from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, Segment
 from engine.state.state import State
 from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
-from pravega_spark.streams.index import SPACING, IndexReader, IndexRecord
-from pravega_spark.streams.large_events import WIDEST_GAP
+from pravega_spark.streams.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.names import index_segment_name, segment_name
 from pravega_spark.streams.stream_record import StreamRecord
 
-if TYPE_CHECKING:
-    from pravega_spark.streams.stream import Stream
+_REMEMBERED = 256
+
+
+class KnownPositions:
+    """How many index records lie up to offsets of segments, so that a reader that starts there need not search it.
+
+    That never changes; the offsets that were told last are kept.
+    """
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    def remember(self, segment: str, offset: int, records: int) -> None:
+        """Keep the number of index records up to an offset."""
+        self._positions[segment, offset] = records
+        while len(self._positions) > _REMEMBERED:
+            self._positions.popitem(last=False)
+
+    def remembered(self, segment: str, offset: int) -> int | None:
+        """What `remember` was told."""
+        return self._positions.get((segment, offset))
 
 
 class IndexedSegments:
     """A stream's record, and its segments' states. What is asked of a segment may read its index."""
 
-    def __init__(self, stream: Stream, record: StreamRecord, state: State) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
         self.stream = stream
         self.record = record
         self.state = state
+        self._known = known
         self._segments: dict[str, Segment] = {}
 
     def name_of(self, segment_id: int) -> str:
@@ -63,6 +83,12 @@ class IndexedSegments:
     def length(self, segment_id: int) -> int:
         """Where a segment ends."""
         return self.segment(segment_id).length
+
+    def tail(self, segment_id: int) -> int:
+        """Where a segment ends, kept as a position from which reading will go on."""
+        segment = self.segment(segment_id)
+        self._known.remember(segment.name, segment.length, self.index_segment(segment_id).length // RECORD_SIZE)
+        return segment.length
 
     def events_in(self, segment_id: int, low: int, high: int) -> int:
         """Number of events between two event boundaries."""
@@ -166,8 +192,8 @@ class IndexedSegments:
             return index.length // RECORD_SIZE
         if offset <= segment.start_offset:
             return index.start_offset // RECORD_SIZE
-        known = self.stream.remembered(segment.name, offset)
+        known = self._known.remembered(segment.name, offset)
         if known is None:
             known = self.index(segment_id).position_of(offset + 1)
-            self.stream.remember(segment.name, offset, known)
+            self._known.remember(segment.name, offset, known)
         return known

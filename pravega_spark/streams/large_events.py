@@ -6,22 +6,15 @@ every SPACING bytes at least. So between two neighbouring records more than WIDE
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chunkstore.checksums import BLOCK
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
-from pravega_spark.streams.index import SPACING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pravega_spark.streams.indexed_segments import IndexedSegments
-
-WIDEST_GAP = MAX_EVENT_SIZE + HEADER_SIZE + SPACING
-"""Bytes: how far two neighbouring index records can be apart where no large event lies between them."""
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.indexed_segments import IndexedSegments
 
 LEAST_SOUGHT = 64 << 20
 """Bytes: events that are smaller are not sought when a range is divided; each look for one may read the index."""

@@ -25,8 +25,8 @@ from engine.state.index_records import RECORD_SIZE
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
 from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
-from pravega_spark.streams.index import decode_records
-from pravega_spark.streams.large_events import NONE_LEFT_OUT, WIDEST_GAP, LeftOut, gaps
+from pravega_spark.streams.index import WIDEST_GAP, decode_records
+from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, gaps
 from pravega_spark.streams.object_ranges import between, fetch_whole
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT
 from engine.state.state import State
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, Positions
-from pravega_spark.streams.indexed_segments import IndexedSegments
+from pravega_spark.streams.indexed_segments import IndexedSegments, KnownPositions
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.stream_record import StreamRecord
 from pravega_spark.streams.walk import Walk
-
-if TYPE_CHECKING:
-    from pravega_spark.streams.stream import Stream
 
 CLOCKS_DIFFER = 600_000
 """Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
@@ -36,11 +32,11 @@ class Snapshot:
     record: what is kept of the stream. state: that of its container. segments: the stream's segments in this state.
     """
 
-    def __init__(self, stream: Stream, record: StreamRecord, state: State) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
         self.stream = stream
         self.record = record
         self.state = state
-        self.segments = IndexedSegments(stream, record, state)
+        self.segments = IndexedSegments(stream, record, state, known)
 
     def size(self) -> int:
         """Bytes that can be read, event headers included."""
@@ -63,13 +59,7 @@ class Snapshot:
 
     def tail_cut(self) -> StreamCut:
         """The cut behind the last event."""
-        positions = {}
-        for segment in self.record.current.segments:
-            known = self.segments.segment(segment.id)
-            positions[segment.id] = known.length
-            index = self.segments.index_segment(segment.id)
-            self.stream.remember(known.name, known.length, index.length // RECORD_SIZE)
-        return self._cut(positions)
+        return self._cut({segment.id: self.segments.tail(segment.id) for segment in self.record.current.segments})
 
     def _cut(self, positions: dict[int, int]) -> StreamCut:
         return StreamCut(self.stream.scope, self.stream.name, positions)

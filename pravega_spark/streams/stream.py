@@ -7,7 +7,6 @@ writer's last number is remembered in the same append as its data; a replay chan
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from engine.containers.container import Container
 from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
@@ -48,8 +46,10 @@ from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.index import encode_records, sparse_records
+from pravega_spark.streams.indexed_segments import KnownPositions
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.named import NamedWrite, OnChangedReplay
-from pravega_spark.streams.names import container_of, index_segment_name, segment_name
+from pravega_spark.streams.names import index_segment_name, segment_name
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     RetentionPolicy,
@@ -63,8 +63,6 @@ from pravega_spark.streams.stream_record import (
 )
 
 T = TypeVar("T")
-
-_REMEMBERED = 256
 
 _SAFE = "It is committed completely or not at all. Writing it again with the same name and number is safe"
 
@@ -89,27 +87,13 @@ class SegmentAppend(NamedTuple):
         return len(self.content) if isinstance(self.content, Payload) else sum(each.length for each in self.content)
 
 
-class Stream:
+class Stream(StreamLocation):
     """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions."""
 
     def __init__(self, root: Root, scope: str, name: str) -> None:
-        self.root = root
-        self.scope = scope
-        self.name = name
-        self.key = f"{scope}/{name}"
-        self.number = container_of(self.key, root.config.containers)
-        self._positions: OrderedDict[tuple[str, int], int] = OrderedDict()
+        super().__init__(root, scope, name)
+        self._known = KnownPositions()
         self._decoded: StreamRecord | None = None
-
-    @property
-    def container(self) -> Container:
-        """The container that holds all of the stream (X1)."""
-        return self.root.container(self.number)
-
-    @property
-    def writers(self) -> str:
-        """The segment without content whose attributes remember the named writers."""
-        return f"{self.key}#writers"
 
     # --- its life ----------------------------------------------------------------------------------------------
 
@@ -120,7 +104,7 @@ class Stream:
         record = self._record(state)
         if record is None:
             raise StreamNotFound(self.key)
-        return Snapshot(self, record, state)
+        return Snapshot(self, record, state, self._known)
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
@@ -303,16 +287,6 @@ class Stream:
         for part in parts:
             operations += append_operations(segment_name(self.scope, self.name, part.segment_id), part)
         return operations
-
-    def remember(self, segment: str, offset: int, records: int) -> None:
-        """Keep the number of index records up to an offset, so that a reader that starts there need not search it."""
-        self._positions[segment, offset] = records
-        while len(self._positions) > _REMEMBERED:
-            self._positions.popitem(last=False)
-
-    def remembered(self, segment: str, offset: int) -> int | None:
-        """What `remember` was told."""
-        return self._positions.get((segment, offset))
 
 
 def _figures(parts: Iterable[SegmentAppend]) -> Digest:

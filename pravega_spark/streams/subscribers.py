@@ -17,6 +17,7 @@ from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.streams.changes import SUBSCRIBERS
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import REMEDY
 
@@ -44,7 +45,7 @@ def decode_subscriber(data: bytes, key: str) -> StreamCut:
         return cut
 
 
-def subscribers(stream: Stream) -> dict[str, StreamCut]:
+def subscribers(stream: StreamLocation) -> dict[str, StreamCut]:
     """The last cut that each subscriber of a stream has released, by the subscriber's name, up to date."""
     container, prefix = stream.container, f"{stream.key}/"
     container.refresh()
@@ -55,14 +56,14 @@ def subscribers(stream: Stream) -> dict[str, StreamCut]:
     }
 
 
-def subscribe(stream: Stream, name: str, cut: StreamCut, *, anew: bool = False) -> None:
+def subscribe(stream: StreamLocation, name: str, cut: StreamCut, *, anew: bool = False) -> None:
     """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
     with suppress(BadKeyVersion):
         expected = None if anew else NOT_EXISTS
         stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), cut.to_bytes(), expected)])
 
 
-def unsubscribe(stream: Stream, name: str) -> None:
+def unsubscribe(stream: StreamLocation, name: str) -> None:
     """Let a subscriber hold back nothing any more."""
     entry = _entry(stream, name)
     while entry is not None and entry.value is not None:
@@ -95,10 +96,10 @@ def release(stream: Stream, name: str, cut: StreamCut) -> None:
             return
 
 
-def _key(stream: Stream, name: str) -> str:
+def _key(stream: StreamLocation, name: str) -> str:
     return f"{stream.key}/{name}"
 
 
-def _entry(stream: Stream, name: str) -> Entry | None:
+def _entry(stream: StreamLocation, name: str) -> Entry | None:
     container, key = stream.container, _key(stream, name)
     return container.entries(SUBSCRIBERS, [key], container.refresh())[key]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
+from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events, SliceReader, plan_slice
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import Stream
 
 
 class _Fields(NamedTuple):
@@ -102,14 +102,14 @@ def read_slice(snapshot: Snapshot, segment: int, start: int, end: int) -> Iterat
     return _events(stream, segment, [_kept(stream, events) for events in reader.read([planned])])
 
 
-def _kept(stream: Stream, events: Events) -> _Block | Unread:
+def _kept(stream: StreamLocation, events: Events) -> _Block | Unread:
     """A copy of what was read, or the place of what was not."""
     if events.large:
         return Unread.found(stream, events)
     return _Block(bytes(events.data), events.offset, events.starts.tolist(), events.lengths.tolist())
 
 
-def _events(stream: Stream, segment: int, blocks: Sequence[_Block | Unread]) -> Iterator[tuple[EventData, int]]:
+def _events(stream: StreamLocation, segment: int, blocks: Sequence[_Block | Unread]) -> Iterator[tuple[EventData, int]]:
     for block in blocks:
         if isinstance(block, Unread):
             place = block.pointer

@@ -140,7 +140,7 @@ class StreamReader:
         position = self._segments.positions[segment]
         if segment.id not in snapshot.record.history.segments:
             if fresh:
-                self._skip_truncated(snapshot.stream)
+                self._skip_truncated(self._stream(segment.stream))
             return False
         known = snapshot.segments.segment(segment.id)
         if known.start_offset <= position < known.length:

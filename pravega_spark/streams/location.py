@@ -1,0 +1,31 @@
+"""Where a stream lies: its name, and the one container that holds everything of it (X1)."""
+
+from __future__ import annotations
+
+from engine.containers.container import Container
+from engine.root import Root
+from pravega_spark.streams.names import container_of
+
+
+class StreamLocation:
+    """The place of a stream in an open root, whether it exists or not.
+
+    key: `scope/name`. number: that of its container.
+    """
+
+    def __init__(self, root: Root, scope: str, name: str) -> None:
+        self.root = root
+        self.scope = scope
+        self.name = name
+        self.key = f"{scope}/{name}"
+        self.number = container_of(self.key, root.config.containers)
+
+    @property
+    def container(self) -> Container:
+        """The container that holds all of the stream."""
+        return self.root.container(self.number)
+
+    @property
+    def writers(self) -> str:
+        """The segment without content whose attributes remember the named writers."""
+        return f"{self.key}#writers"
