@@ -16,9 +16,7 @@ from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
-_LARGEST_PUT = 5000 * 2**20  # that the service takes in one request
 _LARGEST_GET = 256 * 2**20  # that is read in one request
-_PAGE = 5000  # objects that one request lists
 _DELETES = 64  # requests at once
 _NO_CONTAINER = ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled")
 
@@ -31,17 +29,17 @@ class AzureStore(BucketStore):
 
     scheme = "abfs"
     package = "adlfs"
+    page = 5000
+    largest_put = 5000 * 2**20
+    """Bytes that the service takes in one request."""
 
     def __init__(self, place: str, options: Mapping[str, Any]) -> None:
-        named = re.match(r"([^@/:]+)@(([a-z0-9-]+)\.(?:dfs|blob)(\.[a-z0-9.-]+))(?=/|$)", place)
+        named = re.match(r"([^@/:]+)@([a-z0-9-]+\.(?:dfs|blob)\.[a-z0-9.-]+)(?=/|$)", place)
         if named is None:
             super().__init__(place, options)
             return
-        container, host, account, domain = named.groups()
-        super().__init__(
-            container + place[named.end() :],
-            {"account_name": account, "account_host": f"{account}.blob{domain}", **options},
-        )
+        container, host = named.groups()
+        super().__init__(container + place[named.end() :], {**account_options(host), **options})
         self.root = self.root.replace(container, f"{container}@{host}", 1)
 
     def put(self, path: str, data: Parts) -> None:
@@ -67,7 +65,7 @@ class AzureStore(BucketStore):
         token: str | None = None
         while limit is None or len(infos) < limit:
             # The place is listed itself, and does not count.
-            size = _PAGE if limit is None else min(_PAGE, limit - len(infos) + bool(after))
+            size = self.page if limit is None else min(self.page, limit - len(infos) + bool(after))
             blobs, token = self._list_page(prefix, size, token, place)
             for blob in blobs:
                 path = blob.name.removeprefix(self._base)
@@ -92,9 +90,9 @@ class AzureStore(BucketStore):
 
     def _body(self, path: str, data: Data) -> bytes:
         body = bytes(data)
-        if len(body) > _LARGEST_PUT:
+        if len(body) > self.largest_put:
             raise StorageRefused(
-                f"{self.root}: {path!r} has {len(body)} bytes; at most {_LARGEST_PUT} can be made with one request"
+                f"{self.root}: {path!r} has {len(body)} bytes; at most {self.largest_put} can be made with one request"
             )
         return body
 
@@ -156,7 +154,7 @@ class AzureStore(BucketStore):
 
         fs = AzureBlobFileSystem(**options)
         # adlfs has no options for these two of the client.
-        fs.service_client._config.max_single_put_size = _LARGEST_PUT
+        fs.service_client._config.max_single_put_size = self.largest_put
         fs.service_client._config.max_single_get_size = _LARGEST_GET
         return fs
 
@@ -177,3 +175,9 @@ class AzureStore(BucketStore):
             return Failed(code, 401)
         lost = (exceptions.ServiceRequestError, exceptions.ServiceResponseError, exceptions.IncompleteReadError)
         return Failed(code, transient=isinstance(error, (*lost, OSError, asyncio.TimeoutError)))
+
+
+def account_options(host: str) -> dict[str, str]:
+    """The options of adlfs for the account that a host name, `<account>.dfs.…` or `<account>.blob.…`, is of."""
+    account, _, domain = host.split(".", 2)
+    return {"account_name": account, "account_host": f"{account}.blob.{domain}"}

@@ -28,9 +28,6 @@ from chunkstore.errors import (
 )
 from chunkstore.port import ObjectInfo, Outcome, Range, Store, check_path, check_range
 
-_TRIES = 5
-_FIRST_PAUSE = 0.2  # seconds; twice as long each time
-
 _Result = TypeVar("_Result")
 
 
@@ -85,6 +82,13 @@ class BucketStore(Store):
     scheme: ClassVar[str]
     package: ClassVar[str]
     """What has to be installed."""
+
+    page: int
+    """How many objects one request lists."""
+    tries = 5
+    """How often a request is sent that fails in a way that may pass."""
+    first_pause = 0.2
+    """Seconds between the first two; twice as long each time."""
 
     def __init__(self, place: str, options: Mapping[str, Any]) -> None:
         self._bucket, _, folder = place.rstrip("/").partition("/")
@@ -192,7 +196,7 @@ class BucketStore(Store):
     async def _repeat(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Carry out a request, again if the failure may pass; raises Failed, doubtful if any of the attempts was."""
         doubtful = False
-        for number in range(_TRIES):
+        for number in range(self.tries):
             try:
                 return await attempt()
             except Exception as error:
@@ -200,8 +204,8 @@ class BucketStore(Store):
             doubtful = failed.doubtful = failed.doubtful or doubtful
             if not failed.transient:
                 break
-            if number < _TRIES - 1:
-                await asyncio.sleep(random.uniform(0.5, 1.0) * _FIRST_PAUSE * 2**number)
+            if number < self.tries - 1:
+                await asyncio.sleep(random.uniform(0.5, 1.0) * self.first_pause * 2**number)
         raise failed
 
     def _run(self, request: Callable[[Any], Awaitable[_Result]], path: str) -> _Result:

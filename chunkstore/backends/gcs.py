@@ -21,7 +21,6 @@ from urllib.parse import quote
 from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
-_PAGE = 1000  # objects that one request lists
 _DELETES = 64  # requests at once
 _CONNECT_TIMEOUT = 10.0
 _FACTS = MappingProxyType({"fields": "size,timeCreated"})
@@ -33,6 +32,7 @@ class GcsStore(BucketStore):
 
     scheme = "gs"
     package = "gcsfs"
+    page = 1000
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
@@ -57,7 +57,7 @@ class GcsStore(BucketStore):
         token: dict[str, str] = {}
         while limit is None or len(infos) < limit:
             # The offset is listed itself, and does not count.
-            wanted = _PAGE if limit is None else min(_PAGE, limit - len(infos) + bool(after))
+            wanted = self.page if limit is None else min(self.page, limit - len(infos) + bool(after))
             page = self._list_page(prefix, maxResults=str(wanted), **place, **token)
             for entry in page.get("items", ()):
                 path = entry["name"].removeprefix(self._base)

@@ -504,13 +504,13 @@ def _write_back(fd: int, start: int, length: int) -> None:
 
     An error has to be raised here: the kernel reports it once, and the sync would find none.
     """
-    call = _sync_file_range()
+    call = sync_file_range()
     if call is not None and call(fd, start, length, _WAIT_WRITE_WAIT) and ctypes.get_errno() not in _NOT_OFFERED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @functools.cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+def sync_file_range() -> Callable[[int, int, int, int], int] | None:
     """The call of the system, if it has it (Linux). Other than fdatasync it waits for neither journal nor disk."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if call is not None:

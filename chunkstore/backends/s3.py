@@ -18,10 +18,7 @@ from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
-_LARGEST_CREATE = 90 * 2**20  # some servers forget the condition when a multipart upload completes: one request
-_PAGE = 1000  # objects that one request lists or deletes
 _BODY_TRIES = 3
-_CONFLICT_TRIES = 6
 _CONNECTIONS = 64
 
 # What is refused for one of these reasons is so every time it is sent: an earlier sending, of which only a layer below
@@ -54,6 +51,12 @@ class S3Store(BucketStore):
 
     scheme = "s3"
     package = "s3fs"
+    page = 1000
+    """How many objects one request lists or deletes."""
+    tries = 6
+    """How often a create is sent that another one is in the way of; other requests are repeated below us."""
+    largest_create = 90 * 2**20
+    """Bytes. Some servers forget the condition when a multipart upload completes, so a create is one request."""
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
@@ -65,13 +68,14 @@ class S3Store(BucketStore):
         token = token_of(data)
         key = self._key(path)
         body = bytes(joined(data))
-        if len(body) > _LARGEST_CREATE:
+        if len(body) > self.largest_create:
             raise StorageRefused(
-                f"{self.root}: {path!r} has {len(body)} bytes; at most {_LARGEST_CREATE} can be made with one request"
+                f"{self.root}: {path!r} has {len(body)} bytes; "
+                f"at most {self.largest_create} can be made with one request"
             )
-        for attempt in range(_CONFLICT_TRIES):
+        for attempt in range(self.tries):
             try:
-                self._send(lambda fs: self._call(fs, "put_object", Key=key, Body=body, IfNoneMatch="*"))
+                self._send(lambda fs: self.request(fs, "put_object", Key=key, Body=body, IfNoneMatch="*"))
                 return Outcome.MINE
             except Failed as error:
                 failed = error
@@ -85,7 +89,7 @@ class S3Store(BucketStore):
         infos: list[ObjectInfo] = []
         place = {"StartAfter": self._base + after} if after else {}
         while limit is None or len(infos) < limit:
-            wanted = _PAGE if limit is None else min(_PAGE, limit - len(infos))
+            wanted = self.page if limit is None else min(self.page, limit - len(infos))
             page = self._list_page(prefix, MaxKeys=wanted, **place)
             for entry in page.get("Contents", ()):
                 path = entry["Key"].removeprefix(self._base)
@@ -98,8 +102,8 @@ class S3Store(BucketStore):
 
     def delete(self, paths: Sequence[str]) -> None:
         keys = [self._key(path) for path in paths]
-        for first in range(0, len(keys), _PAGE):
-            names = [{"Key": key} for key in keys[first : first + _PAGE]]
+        for first in range(0, len(keys), self.page):
+            names = [{"Key": key} for key in keys[first : first + self.page]]
             self._delete_page(names, paths[first])
 
     def _check_path(self, path: str) -> None:
@@ -108,7 +112,7 @@ class S3Store(BucketStore):
             raise ValueError(f"storage path {path!r} contains '?versionId=', which s3fs takes for a version")
 
     async def _head(self, fs: Any, key: str) -> tuple[int, float]:
-        found = await self._call(fs, "head_object", Key=key)
+        found = await self.request(fs, "head_object", Key=key)
         return found["ContentLength"], _seconds(found["LastModified"])
 
     async def _get(self, fs: Any, key: str, start: int, end: int | None) -> bytes:
@@ -117,7 +121,7 @@ class S3Store(BucketStore):
 
     async def _read_body(self, fs: Any, **arguments: Any) -> bytes:
         for tries_left in reversed(range(_BODY_TRIES)):
-            response = await self._call(fs, "get_object", **arguments)
+            response = await self.request(fs, "get_object", **arguments)
             try:
                 async with response["Body"] as body:
                     content: bytes = await body.read()
@@ -129,7 +133,7 @@ class S3Store(BucketStore):
 
     def _list_page(self, prefix: str, **arguments: Any) -> Any:
         async def request(fs: Any) -> Any:
-            page = await self._call(fs, "list_objects_v2", Prefix=self._base + prefix, **arguments)
+            page = await self.request(fs, "list_objects_v2", Prefix=self._base + prefix, **arguments)
             if "IsTruncated" not in page or ("NextContinuationToken" not in page and page["IsTruncated"]):
                 raise not_the_bucket()
             return page
@@ -138,13 +142,14 @@ class S3Store(BucketStore):
 
     def _delete_page(self, names: builtins.list[dict[str, str]], path: str) -> None:
         request = {"Objects": names, "Quiet": True}
-        answer = self._run(lambda fs: self._call(fs, "delete_objects", Delete=request), path)
+        answer = self._run(lambda fs: self.request(fs, "delete_objects", Delete=request), path)
         for error in answer.get("Errors", ()):
             if error["Code"] != "NoSuchKey":
                 status = 403 if error["Code"] == "AccessDenied" else 500
                 raise self._error(Failed(error["Code"], status), error["Key"].removeprefix(self._base))
 
-    async def _call(self, fs: Any, method: str, **arguments: Any) -> Any:
+    async def request(self, fs: Any, method: str, **arguments: Any) -> Any:
+        """Send a request of the protocol, by the name that the client has for it."""
         return await fs._call_s3(method, Bucket=self._bucket, **arguments)
 
     def _make_filesystem(self, options: dict[str, Any]) -> Any:

@@ -68,7 +68,7 @@ class Disk:
         with (
             mock.patch.object(local, "os", self),
             mock.patch.object(local, "_sync", self.fsync),
-            mock.patch.object(local, "_sync_file_range", return_value=None),
+            mock.patch.object(local, "sync_file_range", return_value=None),
         ):
             yield
 

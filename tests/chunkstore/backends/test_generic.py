@@ -18,6 +18,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from paramiko import SFTPClient
 
 from chunkstore import (
     ObjectNotFound,
@@ -31,6 +32,7 @@ from chunkstore import (
 )
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
+from chunkstore.testing.cutting_proxy import CuttingProxy
 from chunkstore.testing.sftp_server import SftpServer
 
 
@@ -263,13 +265,14 @@ def test_a_server_that_is_not_there() -> None:
         store.put_if_absent("a", body())
 
 
-def test_a_connection_that_breaks_is_made_again(sftp: Store) -> None:
-    sftp.put("a", b"before")
-    for fs in sftp._idle[os.getpid()]:  # type: ignore[attr-defined]
-        fs.client.get_transport().sock.close()
-    with pytest.raises(StorageUnavailable):
-        sftp.read("a")
-    assert sftp.read("a") == b"before"
+def test_a_connection_that_breaks_is_made_again(sftp_server: SftpServer) -> None:
+    with CuttingProxy(sftp_server) as proxy:
+        sftp = open_store(*proxy.through(sftp_server.make_bucket(), sftp_server.storage_options()))
+        sftp.put("a", b"before")
+        with proxy.cut(1, once=True), pytest.raises(StorageUnavailable):
+            sftp.read("a")
+        assert sftp.read("a") == b"before"
+        sftp.close()
 
 
 def test_temporary_files_are_no_objects_and_do_not_stay(sftp: Store) -> None:
@@ -277,8 +280,7 @@ def test_temporary_files_are_no_objects_and_do_not_stay(sftp: Store) -> None:
     assert sftp.put_if_absent("b", body()) is Outcome.MINE
     assert sftp.put_if_absent("b", body()) is Outcome.ANOTHERS
     assert [info.path for info in sftp.list("")] == ["a", "b"]
-    with sftp._filesystem() as fs:  # type: ignore[attr-defined]
-        assert fs.ls(f"{sftp._base}/_system/tmp") == []  # type: ignore[attr-defined]
+    assert os.listdir(folder_of(sftp) / "_system" / "tmp") == []
     own = "_system/tmp/a"
     for verb, *arguments in ((sftp.read, own), (sftp.put, own, b""), (sftp.delete, [own])):
         with pytest.raises(ValueError, match="belongs to the store"):
@@ -287,16 +289,14 @@ def test_temporary_files_are_no_objects_and_do_not_stay(sftp: Store) -> None:
 
 def test_an_object_that_is_published_late_looks_new(sftp: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a boundary whose writer slept before the rename would seem to be older than the grace period."""
-    with sftp._filesystem() as fs:  # type: ignore[attr-defined]
-        kind = type(fs.ftp)
-    rename, seen = kind.rename, []
+    rename, seen = SFTPClient.rename, []
 
     def late(self: Any, old: str, new: str) -> None:
         rename(self, old, new)
         seen.append(self.stat(new).st_mtime)
         time.sleep(2.1)
 
-    monkeypatch.setattr(kind, "rename", late)
+    monkeypatch.setattr(SFTPClient, "rename", late)
     before = sftp.clock()
     sftp.put_if_absent("a", body())
     assert seen[0] > before + 10**6
@@ -355,12 +355,12 @@ def test_what_is_no_object_on_a_server(sftp: Store, tmp_path: Path) -> None:
     assert (outside / "a").read_bytes() == b"precious" and os.listdir(outside) == ["a"]
 
 
-def test_the_servers_folder_of_temporary_files_is_no_link(sftp: Store, tmp_path: Path) -> None:
+def test_the_servers_folder_of_temporary_files_is_no_link(sftp: Store, sftp_server: SftpServer, tmp_path: Path) -> None:
     sftp.put("a", b"")
     temporary = folder_of(sftp) / "_system" / "tmp"
     temporary.rmdir()
     temporary.symlink_to(tmp_path)
-    again = open_store(sftp.root, sftp._options)  # type: ignore[attr-defined]
+    again = open_store(sftp.root, sftp_server.storage_options())
     with pytest.raises(StorageRefused, match="symbolic link"):
         again.put("b", b"")
     assert os.listdir(tmp_path) == []

@@ -232,7 +232,7 @@ def test_a_large_object_leaves_the_page_cache_in_pieces(store: Store, monkeypatc
         pieces.append((start, length))
         return 0
 
-    monkeypatch.setattr(local, "_sync_file_range", lambda: written_back)
+    monkeypatch.setattr(local, "sync_file_range", lambda: written_back)
     store.put_if_absent("large", data)
     store.put_if_absent("small", bytes(500_000))
     assert pieces == [(start, 512 << 10) for start in range(0, 4 << 19, 512 << 10)]
@@ -255,26 +255,26 @@ def test_an_error_of_writing_back_is_one_of_the_write(
         return call
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "_sync_file_range", lambda: fail(errno.ENOSPC))
+        patched.setattr(local, "sync_file_range", lambda: fail(errno.ENOSPC))
         with pytest.raises(StorageFull):
             getattr(store, verb)(*arguments)
         assert [(info.path, info.size) for info in store.list("")] == [("a", 6)]
         assert temporary_files(tmp_path) == []
-        patched.setattr(local, "_sync_file_range", lambda: fail(errno.ENOSYS))
+        patched.setattr(local, "sync_file_range", lambda: fail(errno.ENOSYS))
         getattr(store, verb)(*arguments)
     assert store.read("a") == b"before" + (bytes(2 << 20) if verb == "append" else b"")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
 def test_the_system_writes_pieces_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    call, answers = local._sync_file_range(), []
+    call, answers = local.sync_file_range(), []
     assert call is not None
 
     def counted(*arguments: int) -> int:
         answers.append(call(*arguments))
         return answers[-1]
 
-    monkeypatch.setattr(local, "_sync_file_range", lambda: counted)
+    monkeypatch.setattr(local, "sync_file_range", lambda: counted)
     store.put("large", os.urandom(2 << 20))
     assert answers == [0, 0, 0]
 

@@ -66,13 +66,13 @@ def once(stores: tuple[Store, Store], store: Store) -> Store:
 def requests(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The methods of the requests that the store sends from now on."""
     sent: list[str] = []
-    call = s3.S3Store._call
+    call = s3.S3Store.request
 
     async def noted(self: s3.S3Store, fs: Any, method: str, **arguments: Any) -> Any:
         sent.append(method)
         return await call(self, fs, method, **arguments)
 
-    monkeypatch.setattr(s3.S3Store, "_call", noted)
+    monkeypatch.setattr(s3.S3Store, "request", noted)
     return sent
 
 
@@ -174,7 +174,7 @@ def test_a_conflict_is_tried_again(once: Store, s3_server: S3Server) -> None:
 
 
 def test_a_conflict_without_end(once: Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "_CONFLICT_TRIES", 2)
+    monkeypatch.setattr(once, "tries", 2)
     s3_server.add_fault(ServerFault("PUT", status=409, code="ConditionalRequestConflict", count=2))
     with pytest.raises(PutUnknown, match="ConditionalRequestConflict"):
         once.put_if_absent("a", body())
@@ -240,7 +240,7 @@ def test_what_requests_cost(store: Store, requests: list[str]) -> None:
 
 
 def test_pages(store: Store, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "_PAGE", 4)
+    monkeypatch.setattr(store, "page", 4)
     names = [f"a/{number:02d}" for number in range(10)]
     for name in names:
         store.put(name, b"")
@@ -266,12 +266,12 @@ def test_objects_that_stand_for_folders_are_not_listed(s3_server: S3Server) -> N
 
 
 def test_a_server_that_ignores_where_to_start(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = s3.S3Store._call
+    call = s3.S3Store.request
 
     async def ignorant(self: s3.S3Store, fs: Any, method: str, StartAfter: str = "", **arguments: Any) -> Any:
         return await call(self, fs, method, **arguments)
 
-    monkeypatch.setattr(s3.S3Store, "_call", ignorant)
+    monkeypatch.setattr(s3.S3Store, "request", ignorant)
     for name in "abcd":
         store.put(name, b"")
     assert [info.path for info in store.list("", after="b")] == ["c", "d"]
@@ -290,7 +290,7 @@ def test_an_object_that_cannot_be_deleted(store: Store, s3_server: S3Server, cod
 
 
 def test_a_create_is_one_request(store: Store, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "_LARGEST_CREATE", 1000)
+    monkeypatch.setattr(store, "largest_create", 1000)
     with pytest.raises(StorageRefused, match="1001 bytes; at most 1000"):
         store.put_if_absent("a", bytes(1001))
     assert store.put_if_absent("a", bytes(1000)) is Outcome.MINE
