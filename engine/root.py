@@ -70,7 +70,7 @@ class RootConfig:
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
         fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
-        fields["checksum"] = _checksum(fields)
+        fields["checksum"] = checksum(fields)
         return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
 
     @classmethod
@@ -84,7 +84,7 @@ class RootConfig:
                 raise StorageRefused(f"{where} holds the write-ahead log of another root; give that root instead")
             if version != FORMAT:
                 raise StorageRefused(f"{where}/{ROOT} has format {version}; this version reads format {FORMAT}")
-            if fields.pop("checksum") != _checksum({**fields, "format": version}):
+            if fields.pop("checksum") != checksum({**fields, "format": version}):
                 raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
             return cls(**fields)
 
@@ -171,7 +171,7 @@ class Root:
         config, log = _read_config(self.stores.chunks), self.stores.log
         if config is None or config.id != self.config.id:
             raise _not_there(self.stores.chunks)
-        if log.root != self.stores.chunks.root and (_read_marker(log) or {}).get("log_of") != config.id:
+        if log.root != self.stores.chunks.root and (read_marker(log) or {}).get("log_of") != config.id:
             raise _log_not_there(self.stores.chunks, log)
 
     def container(self, number: int) -> Container:
@@ -286,18 +286,18 @@ def _begin_log(log: Store, store: Store, root_id: str) -> str:
 
 def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
     """The mark of a log's root, made unless there is one, or anything of ours without one."""
-    if _read_marker(log) is None:
-        if obstacle(log, empty=False) is not None and _read_marker(log) is None:
+    if read_marker(log) is None:
+        if obstacle(log, empty=False) is not None and read_marker(log) is None:
             raise _in_use(log)
-        log.put_if_absent(ROOT, _marker(root_id, store.root))
-    return _read_marker(log) or {}
+        log.put_if_absent(ROOT, marker(root_id, store.root))
+    return read_marker(log) or {}
 
 
 def _in_use(log: Store) -> StorageRefused:
     return StorageRefused(f"option 'wal': {log.root} is in use already; give an empty folder or bucket")
 
 
-def _marker(root_id: str, root: str) -> bytes:
+def marker(root_id: str, root: str) -> bytes:
     """What says in a log's root whose log it is."""
     return json.dumps({"log_of": root_id, "root": root, "format": FORMAT}).encode()
 
@@ -312,7 +312,7 @@ def _log_store(
         if log.root != store.root:
             raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
         return store
-    found = _read_marker(log)
+    found = read_marker(log)
     if found is None and new:
         refuse_inside(log, str(where), _options_for(str(where), url, options), "a log", open_store)
         found = _mark(log, store, config.id)
@@ -331,7 +331,7 @@ def _log_not_there(store: Store, log: Store) -> StorageRefused:
     )
 
 
-def _read_marker(log: Store) -> dict[str, Any] | None:
+def read_marker(log: Store) -> dict[str, Any] | None:
     try:
         found = json_value(log.read(ROOT))
     except ObjectNotFound:
@@ -343,7 +343,7 @@ def _read_marker(log: Store) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {}
 
 
-def _checksum(fields: Mapping[str, Any]) -> int:
+def checksum(fields: Mapping[str, Any]) -> int:
     return crc32c(json.dumps(fields, sort_keys=True).encode())
 
 

@@ -63,6 +63,9 @@ class Settings:
     flights: int = 4
     """The most frames in flight."""
 
+    frame_transactions: int = 4096
+    """The most transactions of one frame."""
+
     linger: float = 0.005
     """How long operations are collected for the next frame while others are in flight."""
 

@@ -185,6 +185,7 @@ class DurableLog:
             committed=self._observers.committed,
             checkpoint_due=self._observers.checkpoint_due,
             flights=settings.flights,
+            frame_transactions=settings.frame_transactions,
             linger=settings.linger,
             threaded=settings.threaded,
             now=now,

@@ -18,9 +18,9 @@ from engine.errors import FrameDamaged, UnknownFormat, understanding
 
 MAGIC = b"PSWL"
 VERSION = 1
-_BODY = struct.Struct(">16sQ4sBBHIqQ16sqIIQI")
+BODY = struct.Struct(">16sQ4sBBHIqQ16sqIIQI")
 _CRC = struct.Struct(">I")
-HEADER = _BODY.size + _CRC.size
+HEADER = BODY.size + _CRC.size
 NOBODY = bytes(16)
 _LARGE = 256 << 10
 
@@ -77,7 +77,7 @@ def encode(
     Much payload is left in its pieces, as copying it costs more than all else; little makes one piece.
     """
     length = sum(len(part) for part in payload)
-    body = _BODY.pack(
+    body = BODY.pack(
         position.writer,
         attempt,
         MAGIC,
@@ -102,9 +102,9 @@ def meta_end(prefix: bytes, path: str, address: int) -> int:
     """How many bytes of the object hold header and metadata, read off (and checked by) its header."""
     if len(prefix) < HEADER:
         raise FrameDamaged(path, address, f"the frame has {len(prefix)} bytes, its header alone needs {HEADER}")
-    if _CRC.unpack_from(prefix, _BODY.size)[0] != crc32c(prefix[: _BODY.size]):
+    if _CRC.unpack_from(prefix, BODY.size)[0] != crc32c(prefix[: BODY.size]):
         raise FrameDamaged(path, address, "the header's checksum does not match")
-    return HEADER + int(_BODY.unpack_from(prefix)[11])
+    return HEADER + int(BODY.unpack_from(prefix)[11])
 
 
 def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) -> Frame:
@@ -115,7 +115,7 @@ def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) 
     """
     end = meta_end(prefix, path, address)
     (writer, _, magic, version, kind, _, number, own, epoch, pred_writer, pred_address, _, meta_crc, length, _) = (
-        _BODY.unpack_from(prefix)
+        BODY.unpack_from(prefix)
     )
     if magic != MAGIC:
         raise FrameDamaged(path, address, "the object is no frame")

@@ -54,9 +54,6 @@ from engine.state.state import State
 
 logger = logging.getLogger(__name__)
 
-MAX_TRANSACTIONS = 4096
-"""The most transactions of one frame."""
-
 _CLAIMS = 3
 
 _REMEDY = "Restore the object from a copy"
@@ -118,7 +115,8 @@ class Processor:
         throttle: holds callers back that bring more payload than can be worked off.
         committed: told the position and state after each own frame, and whether it holds a Checkpoint.
         checkpoint_due: tells, from the number of frames since the last Checkpoint, whether the next frame carries one.
-        flights: the most frames in flight. linger: seconds for which operations are collected while others fly.
+        flights: the most frames in flight. frame_transactions: the most transactions of one frame.
+        linger: seconds for which operations are collected while others fly.
         threaded: a background thread does the work; otherwise `submit` does it at once, in the caller's thread.
     """
 
@@ -134,6 +132,7 @@ class Processor:
         committed: Callable[[Position, State, bool], None],
         checkpoint_due: Callable[[int], bool],
         flights: int = 4,
+        frame_transactions: int = 4096,
         linger: float = 0.005,
         threaded: bool = True,
         now: Callable[[], float] = time.time,
@@ -148,6 +147,7 @@ class Processor:
         self._committed = committed
         self._checkpoint_due = checkpoint_due
         self._max_flights = flights
+        self._frame_transactions = frame_transactions
         self._linger = linger
         self._exclusive = False
         self._threaded = threaded
@@ -235,6 +235,11 @@ class Processor:
             with self._news:
                 self._news.notify_all()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued, and no frame is in flight."""
+        return not self._queue and not self.log.flights
+
     def claim(self) -> None:
         """Hold the log exclusively: from our next frame on, go offline with NotPrimary when another process appends."""
         for left in reversed(range(_CLAIMS)):
@@ -277,7 +282,7 @@ class Processor:
     def _drain(self) -> None:
         """Do all that is to be done, in the caller's thread."""
         with self._turn:
-            while self._queue or self.log.flights:
+            while not self.idle:
                 self._steps(wait=True)
 
     def _steps(self, wait: bool = False) -> None:
@@ -299,7 +304,7 @@ class Processor:
         """Wait until something can be done. False when all is done and the processor is closing."""
         with self._wake:
             while not self._ready():
-                if self._closing and not self._queue and not self.log.flights:
+                if self._closing and self.idle:
                     return False
                 self._wake.wait(self._lingering())
             return True
@@ -367,7 +372,7 @@ class Processor:
 
     def _take(self) -> list[Pending]:
         with self._wake:
-            return self._queue.take(MAX_PAYLOAD, MAX_TRANSACTIONS)
+            return self._queue.take(MAX_PAYLOAD, self._frame_transactions)
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
         spans = batch[0].chunk is None and batch[0].size > MAX_PAYLOAD

@@ -41,15 +41,18 @@ Item = tuple[int, int]
 
 
 class ByHand:
-    """An executor that carries out a request when the test says so."""
+    """An executor that carries out a request when the test says so; once it is `inline`, each at once."""
 
     def __init__(self) -> None:
+        self.inline = False
         self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
         """Keep the request for later."""
         future: Future[Any] = Future()
         self._waiting.append((future, lambda: fn(*args)))
+        if self.inline:
+            self.land(-1)
         return future
 
     def land(self, index: int = 0) -> None:

@@ -53,7 +53,7 @@ class Simulation:
             exclusive=exclusive,
             repair=repair,
             executor=executor,
-            clock=self._clock,
+            clock=self.clock,
             now=lambda: self.store.now,
             sleep=self.advance,
         )
@@ -68,7 +68,7 @@ class Simulation:
         self.store.now += seconds
         self._elapsed += seconds
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
         self._elapsed += 1e-4  # who polls until a deadline gets there
         return self._elapsed
 

@@ -50,7 +50,7 @@ class StorageWriter:
                 if left == TRIES - 1 and not wanted(state):
                     break
                 try:
-                    cycle = self._cycle = self._begin(state, strict=left > 0)
+                    cycle = self._cycle = self.begin(state, strict=left > 0)
                 except FlushOvertaken:
                     break
                 if self._stopping:  # since this was looked at: whoever stops finds either the cycle or this
@@ -73,7 +73,8 @@ class StorageWriter:
         if cycle is not None:
             cycle.stop()
 
-    def _begin(self, state: State, strict: bool) -> FlushCycle:
+    def begin(self, state: State, strict: bool) -> FlushCycle:
+        """Begin a flush cycle, which the caller carries out. strict: see `FlushCycle`."""
         source = self._source
         source.storage_clock.now()  # asked now, if ever: what the cycle makes garbage is dated by it
         number = state.cycle.number + 1

@@ -177,7 +177,7 @@ def _scale_problem(
     for one, other in pairwise(ordered):
         if other[0] < one[1]:
             return f"the new key ranges {one} and {other} overlap"
-    before, after = _joined((current[n].low, current[n].high) for n in sealed), _joined(ordered)
+    before, after = joined_ranges((current[n].low, current[n].high) for n in sealed), joined_ranges(ordered)
     if before != after:
         return f"the new key ranges cover {after}, but the segments to seal cover {before}"
     left = len(current) - len(sealed) + len(ranges)
@@ -186,7 +186,7 @@ def _scale_problem(
     return None
 
 
-def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def joined_ranges(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Ranges in order, those that touch made one."""
     joined: list[tuple[float, float]] = []
     for low, high in sorted(ranges):

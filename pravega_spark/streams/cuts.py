@@ -27,8 +27,8 @@ _UNBOUNDED_TEXT = "UNBOUNDED"
 MAX_SEGMENTS = 100_000
 """The most segments of a cut, ten times as many as a stream may have at a time by default."""
 
-_LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024  # bytes of so many segments; what unpacks to more is refused
-_LONGEST_TEXT = 2 * _LONGEST_PLAIN_TEXT
+LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024  # bytes of so many segments; what unpacks to more is refused
+LONGEST_TEXT = 2 * LONGEST_PLAIN_TEXT
 
 # Deflate, no flags, no time, no extra flags, unknown system: what Java writes since JDK 16.
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
@@ -212,15 +212,15 @@ def _compressed(data: bytes) -> bytes:
 
 def _decompressed(text: str) -> str:
     invalid = InvalidStreamCut("Invalid base64 input. Pass a text that StreamCut.as_text() returned, or UNBOUNDED.")
-    if len(text) > _LONGEST_TEXT:
-        raise InvalidStreamCut(f"The text of the stream cut has {len(text)} characters; the limit is {_LONGEST_TEXT}.")
+    if len(text) > LONGEST_TEXT:
+        raise InvalidStreamCut(f"The text of the stream cut has {len(text)} characters; the limit is {LONGEST_TEXT}.")
     inflate = zlib.decompressobj(_GZIP_FORMAT)
     try:
-        plain = inflate.decompress(base64.b64decode(text, validate=True), _LONGEST_PLAIN_TEXT).decode()
+        plain = inflate.decompress(base64.b64decode(text, validate=True), LONGEST_PLAIN_TEXT).decode()
     except (ValueError, zlib.error):
         raise invalid from None
     if inflate.unconsumed_tail:
-        raise InvalidStreamCut(f"Invalid base64 input. It unpacks to more than {_LONGEST_PLAIN_TEXT} bytes.")
+        raise InvalidStreamCut(f"Invalid base64 input. It unpacks to more than {LONGEST_PLAIN_TEXT} bytes.")
     if not inflate.eof or inflate.unused_data:
         raise invalid
     return plain

@@ -69,7 +69,7 @@ def retain(
     if not dry_run:
         if not due(stream, moment, period):
             return NOTHING
-        recorded = _record(stream, moment)
+        recorded = record(stream, moment)
     known = True
     while True:
         with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
@@ -83,7 +83,7 @@ def retain(
             return Retained(recorded, cut, size)
 
 
-def _record(stream: Stream, moment: int) -> StreamCut | None:
+def record(stream: Stream, moment: int) -> StreamCut | None:
     """Record the tail cut. None if somebody else has just done so."""
     snapshot = stream.snapshot(refresh=False)
     cut = snapshot.tail_cut()

@@ -20,7 +20,6 @@ _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
 _ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
 _SAMPLE = 4096
-_KEPT = 4096  # distinct keys that are remembered: looking one up in many more costs as much as hashing it
 _FEW_RANGES = 32
 _LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
 
@@ -75,10 +74,18 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
 
 
 class KeyPlaces:
-    """The places of routing keys, for a writer that meets the same keys in one column after the other."""
+    """The places of routing keys, for a writer that meets the same keys in one column after the other.
 
-    def __init__(self) -> None:
+    kept: distinct keys that are remembered at most; looking one up in many more costs as much as hashing it.
+    """
+
+    def __init__(self, kept: int = 4096) -> None:
+        self._kept = kept
         self._known = pa.array([], pa.large_string()), np.empty(0)
+
+    def __len__(self) -> int:
+        """How many keys are remembered."""
+        return len(self._known[0])
 
     def find(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
         """As `hash_keys`, sooner for keys that were there before."""
@@ -100,7 +107,7 @@ class KeyPlaces:
         places = hash_keys(keys)
         distinct = pc.unique(keys[:_SAMPLE]).drop_null()
         known, places_of = self._known
-        if len(distinct) * 3 < _SAMPLE and len(known) + len(distinct) <= _KEPT:
+        if len(distinct) * 3 < _SAMPLE and len(known) + len(distinct) <= self._kept:
             # In one step, as several threads may use a writer.
             self._known = pa.concat_arrays([known, _large(distinct)]), np.append(places_of, hash_keys(distinct))
         return places

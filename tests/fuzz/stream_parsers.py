@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import random
 import uuid
@@ -17,7 +18,7 @@ from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupSt
 from pravega_spark.console.arguments import SecondsType, StreamNameType, StreamPositionType, parse_moment
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.cuts import StreamCut, _compressed
+from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, duplicate, replaced
 from pravega_spark.streams.events import InvalidEvent, decode, event_column
 from pravega_spark.streams.index import InvalidIndex, decode_records, encode_records
@@ -102,7 +103,7 @@ def _cut(cut: StreamCut) -> None:
 
 def _cut_text(plain: bytes) -> None:
     """A cut's text that unpacks to these bytes."""
-    _cut(StreamCut.from_text(base64.b64encode(_compressed(plain)).decode()))
+    _cut(StreamCut.from_text(base64.b64encode(gzip.compress(plain, mtime=0)).decode()))
 
 
 def _events(data: bytes) -> None:

@@ -56,9 +56,9 @@ def resealed(path: str, data: bytes, dice: random.Random) -> bytes:
     if "/wal/" in path:
         end = frames.meta_end(data, path, 0)
         meta = mutators.of_msgpack(dice, [data[frames.HEADER : end]])
-        fields = list(frames._BODY.unpack_from(data))
+        fields = list(frames.BODY.unpack_from(data))
         fields[11:13] = len(meta), crc32c(meta)
-        body = frames._BODY.pack(*fields)
+        body = frames.BODY.pack(*fields)
         return body + struct.pack(">I", crc32c(body)) + meta + data[end:]
     body = mutators.of_msgpack(dice, [data[checkpoints.HEADER :]])
     prefix = data[: checkpoints.HEADER - 4]
@@ -122,7 +122,7 @@ def newer(store: SimulatedStore, path: str) -> None:
     data = bytearray(store.read(path))
     data[28] = 2
     if "/wal/" in path:
-        body = frames._BODY.size
+        body = frames.BODY.size
         data[body : body + 4] = crc32c(bytes(data[:body])).to_bytes(4, "big")
     else:
         prefix = checkpoints.HEADER - 4

@@ -94,8 +94,8 @@ BREAKAGES = [
     Breakage(
         name="cut-text-unpacks-too-much",
         file="pravega_spark/streams/cuts.py",
-        old="_LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024",
-        new="_LONGEST_PLAIN_TEXT = 420 * MAX_SEGMENTS + 1024",
+        old="LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024",
+        new="LONGEST_PLAIN_TEXT = 420 * MAX_SEGMENTS + 1024",
         tests=["tests/streams/test_limits.py::test_a_short_text_of_a_cut_costs_little"],
     ),
     Breakage(

@@ -95,7 +95,7 @@ def test_retention_survives_cuts_that_were_recorded_in_the_future(place: Place) 
         place.advance(3600.0)
     write(stream, [100])
     future = int((place.store.now + MONTH) * 1000)
-    retention._record(stream, future)
+    retention.record(stream, future)
     place.advance(3600.0)
     write(stream, [100])
     kept = stream.snapshot().head_cut()
@@ -115,10 +115,10 @@ def test_two_that_record_anew_at_a_time_do_it_once(place: Place) -> None:
     stream = place.host()
     stream.create(ScalingPolicy(), RetentionPolicy("time", 1))
     write(stream, [100])
-    retention._record(stream, int((place.store.now + MONTH) * 1000))
+    retention.record(stream, int((place.store.now + MONTH) * 1000))
     now = int(place.store.now * 1000)
     slow = RecordedCuts(stream.snapshot()).record({0: 100}, 100, now)
-    assert retention._record(stream, now) is not None
+    assert retention.record(stream, now) is not None
     with pytest.raises(retention.BadOffset):
         stream.container.commit(slow)
     assert len(list(RecordedCuts(stream.snapshot()).all())) == 2

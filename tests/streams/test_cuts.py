@@ -148,7 +148,7 @@ def test_offsets_out_of_range_are_refused(plain: str) -> None:
 
 
 def test_a_text_that_unpacks_to_too_much_is_refused() -> None:
-    bomb = text_of(b"0" * (cuts._LONGEST_PLAIN_TEXT + 1))
+    bomb = text_of(b"0" * (cuts.LONGEST_PLAIN_TEXT + 1))
     assert len(bomb) < 100_000
     with pytest.raises(InvalidStreamCut, match="unpacks to more than"):
         StreamCut.from_text(bomb)

@@ -17,7 +17,7 @@ import pytest
 from chunkstore import StorageRefused, open_store
 from chunkstore.paths import ROOT
 from engine import root as roots
-from engine.root import Root, RootConfig, _checksum
+from engine.root import Root, RootConfig, checksum
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.errors import InvalidStreamCut, RecordTooLarge, TooManySegments
 from pravega_spark.source.opening import open_stream
@@ -147,7 +147,7 @@ def test_a_cut_of_more_segments_than_there_can_be_is_refused_before_it_is_made()
     with pytest.raises(InvalidStreamCut, match=r"The stream cut has 100001 segments; the limit is 100000"):
         StreamCut.from_text(text_of(f"0:s/a:{numbers}:{numbers}:{numbers}"))
     with pytest.raises(InvalidStreamCut, match="characters"):
-        StreamCut.from_text("A" * (cuts._LONGEST_TEXT + 1))
+        StreamCut.from_text("A" * (cuts.LONGEST_TEXT + 1))
 
 
 # --- what a root says of itself -----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_root_with_numbers_that_cannot_be_is_refused(tmp_path: Path, name: str
     fields = json.loads(store.read(ROOT))
     fields[name] = value
     del fields["checksum"]
-    store.put(ROOT, json.dumps({**fields, "checksum": _checksum(fields)}).encode())
+    store.put(ROOT, json.dumps({**fields, "checksum": checksum(fields)}).encode())
     with pytest.raises(StorageRefused, match=rf"{ROOT} does not describe a root of streams: .*{name}="):
         Root.open(str(tmp_path))
 

@@ -211,7 +211,7 @@ def test_a_dry_run_changes_nothing() -> None:
     write(stream, [50, 60])
     before = stream.snapshot().record
     assert retention.retain(stream, 10**12, dry_run=True) == retention.NOTHING
-    retention._record(stream, 10**12)
+    retention.record(stream, 10**12)
     told = retention.retain(stream, 10**12, dry_run=True)
     assert told.truncated == stream.snapshot().tail_cut() and told.bytes == 110 and told.recorded is None
     assert stream.snapshot().record == before
@@ -226,7 +226,7 @@ def test_what_is_forgotten_is_gone() -> None:
         retention.retain(stream, now)
     recorded = RecordedCuts(stream.snapshot())
     assert recorded.latest() is not None
-    assert recorded._end - recorded._first == 2
+    assert len(list(recorded.all())) == 2
     assert stream.snapshot().size() == 200
 
 
@@ -249,7 +249,7 @@ def test_cuts_are_searched_and_not_walked_through() -> None:
     for _ in range(200):
         write(stream, [50])
         now += MINUTE
-        retention._record(stream, now)
+        retention.record(stream, now)
     recorded, asked = RecordedCuts(stream.snapshot()), []
 
     def before_half(cut: StreamCut) -> bool:

@@ -65,7 +65,7 @@ class Grown:
             if number in (count // 100, count // 10, count):
                 self.costs[number] = self.measured()
             else:
-                self.remember(retention._record(self.stream, self.now))
+                self.remember(retention.record(self.stream, self.now))
             self.store.reset()
 
     def opened(self) -> Stream:

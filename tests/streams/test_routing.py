@@ -178,11 +178,8 @@ def test_keys_that_repeat_are_hashed_as_others_are(kind: pa.DataType) -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("kept", [4096, 3])
-def test_places_of_keys_are_the_same_however_often_they_are_met(
-    kind: pa.DataType, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routing, "_KEPT", kept)
-    places = routing.KeyPlaces()
+def test_places_of_keys_are_the_same_however_often_they_are_met(kind: pa.DataType, kept: int) -> None:
+    places = routing.KeyPlaces(kept)
     for keys in (["a", "b", None, "é"], ["b", "a"], ["c", None, "a", "d"], [], ["d", "c", "e", None], ["x"] * 5000):
         np.testing.assert_array_equal(places.find(pa.array(keys, kind)), plain_fractions(keys))
     chunks = pa.chunked_array([["a"], ["new", None]], kind)
@@ -194,4 +191,4 @@ def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
     for first in range(0, 20_000, 5000):
         keys = [f"key {number}" for number in range(first, first + 5000)]
         np.testing.assert_array_equal(places.find(pa.array(keys)), plain_fractions(keys))
-    assert not len(places._known[0])
+    assert not len(places)

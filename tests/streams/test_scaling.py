@@ -145,7 +145,7 @@ class Case:
         segments = self.stream.snapshot().record.current.segments
         sealed = self.random.sample(segments, self.random.randint(1, min(3, len(segments))))
         ranges: list[tuple[float, float]] = []
-        for low, high in changes._joined((segment.low, segment.high) for segment in sealed):
+        for low, high in changes.joined_ranges((segment.low, segment.high) for segment in sealed):
             ranges += ranges_of(self.random.choice((1, 1, 2, 3) if len(segments) < 6 else (1,)), low, high)
         self.random.shuffle(ranges)
         self.now += self.random.choice((0, 5))

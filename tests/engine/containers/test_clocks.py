@@ -337,7 +337,7 @@ class Bucket(Simulation):
             Stores(store, store),
             0,
             settings,
-            clock=self._clock,
+            clock=self.clock,
             now=lambda: self.store.now + ahead,
             sleep=self.advance,
         )

@@ -24,7 +24,7 @@ from chunkstore.paths import ROOT, container_folder
 from chunkstore.testing.power import Disk, Killed
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, LogLost, SegmentNotFound
-from engine.root import Root, RootConfig, _marker
+from engine.root import Root, RootConfig, marker
 from engine.settings import Settings
 from engine.state.operations import (
     Append,
@@ -232,7 +232,7 @@ def test_a_root_that_somebody_used_survives_its_maker(memory: Path) -> None:
         url, log = f"{disk.folder}/root", f"{disk.folder}/log"
         with disk.mounted():
             config = RootConfig(uuid.uuid4().hex, containers=1, wal=f"file://{log}")
-            open_store(log).put_if_absent(ROOT, _marker(config.id, f"file://{url}"))
+            open_store(log).put_if_absent(ROOT, marker(config.id, f"file://{url}"))
             disk.stop_at = disk.calls + point
             with suppress(Killed):
                 open_store(url).put_if_absent(ROOT, config.to_bytes())
@@ -244,7 +244,7 @@ def test_a_root_that_somebody_used_survives_its_maker(memory: Path) -> None:
                 left = disk.after_power_failure(memory / f"{point} after")
         if used:
             moved = {"wal": f"{left.folder}/log", "create": False, "settings": SETTINGS}
-            open_store(f"{left.folder}/log").put(ROOT, _marker(config.id, f"file://{left.folder}/root"))
+            open_store(f"{left.folder}/log").put(ROOT, marker(config.id, f"file://{left.folder}/root"))
             with Root.open(f"{left.folder}/root", **moved) as again:  # type: ignore[arg-type]
                 assert again.container(0).info("s").length == 0
         if not reached:

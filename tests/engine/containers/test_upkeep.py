@@ -270,7 +270,7 @@ def test_a_cycle_that_was_given_up_takes_nothing_more() -> None:
     container = simulation.open()
     container.create_segment(SEGMENT)
     container.append(SEGMENT, b"x" * 1000)
-    cycle = container.writer._begin(container.refresh(), strict=True)
+    cycle = container.writer.begin(container.refresh(), strict=True)
     cycle.give_up()
     assert cycle.carried_out() and not cycle.moved
     assert container.state.segments[SEGMENT].storage_length == 0

@@ -25,7 +25,7 @@ from engine.testing.simulation import Simulation
 
 def opened(simulation: Simulation, **settings: int | float) -> DurableLog:
     store = simulation.store
-    stores, clock = Stores(store, store), StorageClock(store, lambda: store.now, simulation._clock)
+    stores, clock = Stores(store, store), StorageClock(store, lambda: store.now, simulation.clock)
     storage = ContainerStorage(stores, 0, Lookups(stores, 0, Cache()), clock.now)
     return DurableLog(
         store,
@@ -34,7 +34,7 @@ def opened(simulation: Simulation, **settings: int | float) -> DurableLog:
         storage,
         store_clock=clock,
         now=clock.known,
-        clock=simulation._clock,
+        clock=simulation.clock,
         sleep=simulation.advance,
     )
 

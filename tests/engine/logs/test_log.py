@@ -14,7 +14,7 @@ from chunkstore.testing.faults import Fault, Plan
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position
-from engine.logs.log import InlineExecutor, checkpoint_path, frame_path
+from engine.logs.log import checkpoint_path, frame_path
 from engine.testing.contracts import LogContract, append, append_in_turn, contents, metas, open_log, raised
 from engine.testing.processes import ByHand
 from engine.testing.simulation import Simulation
@@ -199,12 +199,12 @@ def test_reading_many_at_once_may_be_too_much(store: SimulatedStore) -> None:
 class Sleeper:
     """A log whose clock the test sets, on a store of which frames 0 to 4 are deleted behind a boundary at 5."""
 
-    def __init__(self, store: Store, plan: Plan | None = None) -> None:
+    def __init__(self, store: Store, plan: Plan | None = None, timeout: float = 60.0) -> None:
         self.now = 0.0
         self.store = store
         self.requests = FaultStore(store, plan)
         self.executor = ByHand()
-        self.log = open_log(self.requests, grace=10.0, executor=self.executor, clock=lambda: self.now, timeout=60.0)
+        self.log = open_log(self.requests, grace=10.0, executor=self.executor, clock=lambda: self.now, timeout=timeout)
         self.log.follow()
 
     def meanwhile(self) -> None:
@@ -312,13 +312,12 @@ def test_a_race_lost_at_a_deleted_address_is_no_proof_of_loss(store: SimulatedSt
     zombie = open_log(store)
     zombie.send(b"made by a zombie", [], None)
     sleeper.now = 5.1
-    sleeper.log._executor = InlineExecutor()  # the put is repeated, and finds the other's frame
+    sleeper.executor.inline = True  # the put is repeated, and finds the other's frame
     raised(LogMoved, sleeper.log.settle)
 
 
 def test_an_unreachable_boundary_leaves_the_outcome_unknown(store: SimulatedStore) -> None:
-    sleeper = Sleeper(store, lambda at, request: Fault("before") if request.verb == "list" else None)
-    sleeper.log._timeout = 0.0
+    sleeper = Sleeper(store, lambda at, request: Fault("before") if request.verb == "list" else None, timeout=0.0)
     sleeper.log.send(b"there", [], None)
     sleeper.executor.land()
     sleeper.now = 5.1

@@ -16,7 +16,6 @@ import pytest
 from chunkstore.testing import LatencyStore, SimulatedStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
-from engine.logs import processor
 from engine.logs.log import LONGEST_TURN, Log
 from engine.logs.pending import Receipt
 from engine.settings import Settings
@@ -70,9 +69,13 @@ class Outcome(NamedTuple):
 
 
 def opened(count: int) -> list[Container]:
-    """The same container as so many processes have it, with the segments fast and slow."""
+    """The same container as so many processes have it, with the segments fast and slow.
+
+    One transaction in a frame: else the fast process would have all that it has to append in one, and never several in
+    flight.
+    """
     store = LatencyStore(SimulatedStore(), LATENCY)
-    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, upkeep=False)
+    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, frame_transactions=1, upkeep=False)
     containers = [Container(stores, 0, settings) for _ in range(count)]
     for name in ("fast", "slow"):
         containers[0].create_segment(name)
@@ -115,34 +118,23 @@ def check(slow: int, commits: int, alone: float, kept: float) -> None:
     assert statistics.median(outcome.tries) <= 3
 
 
-@pytest.fixture
-def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One transaction in a frame: else the fast process would have all that it has to append in one, and never several
-    in flight."""
-    monkeypatch.setattr(processor, "MAX_TRANSACTIONS", 1)
-
-
-@pytest.mark.usefixtures("small_frames")
 def test_a_small_commit_gets_its_turn() -> None:
     check(slow=1, commits=6, alone=1.5, kept=0.8)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("small_frames")
 def test_twenty_small_commits_get_their_turn() -> None:
     check(slow=1, commits=20, alone=5.0, kept=0.8)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("small_frames")
 def test_several_slow_processes_get_their_turn() -> None:
     check(slow=3, commits=8, alone=3.0, kept=0.5)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("small_frames")
 def test_without_asking_it_takes_many_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proves that the tests above can fail: a small commit may wait for as long as the fast process goes on."""
     monkeypatch.setattr(Log, "ask", Log.follow)

@@ -158,7 +158,7 @@ def test_planted_bugs_are_found(bug: Any, process: type[Process], faults: dict[s
 def finish(containers: list[Container]) -> None:
     for container in containers:
         processor = container.log.processor
-        while processor._queue or processor.log.flights:
+        while not processor.idle:
             processor.step()  # type: ignore[attr-defined]
 
 

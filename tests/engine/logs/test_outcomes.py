@@ -186,13 +186,13 @@ def test_what_was_looked_up_is_forgotten_when_its_operation_is_queued_again() ->
     assert isinstance(processor, Stepped)
     future = container.submit([Append("s", Payload(b"x"), None, (set_to(7, 5),))])
     processor.step()
-    assert processor._queue.first().known
+    assert processor.first.known
     processor.step()
     with simulation.open() as another:
         another.append("s", b"other")
     executor.land()
     processor.step()
-    assert not processor._queue.first().known
+    assert not processor.first.known
     processor.step()
     processor.step()
     executor.land()
@@ -384,7 +384,7 @@ def all_at_once(container: Container, lose: Callable[[], None]) -> Outcomes:
     lose()
     for letter in WORK:
         outcomes.submit(container, letter)
-    while processor._queue or processor.log.flights:
+    while not processor.idle:
         processor.step()
     processor.step()
     return outcomes
@@ -555,8 +555,7 @@ def test_what_is_live_is_told_although_reading_on_fails() -> None:
     processor.log._askers[b"another writer"] = 0.001
     queued = container.submit([Append("s", Payload(b"queued"))])
     broken.plan = fail_at(broken.passed + 1, forever=True)
-    with mock.patch.object(Stepped, "_step", lambda self: self._send()):
-        processor._steps()
+    processor.send()
     assert live.result().results == [0]
     assert isinstance(queued.exception(), StorageUnavailable)
     with simulation.open() as fresh:
@@ -636,10 +635,9 @@ class SlowAnswers(WrappingStore):
         return result
 
 
-def test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against() -> None:
     """Though the log was read to its end since the call: what refuses it is not in the log, and does not get there."""
-    monkeypatch.setattr("engine.logs.processor.MAX_TRANSACTIONS", 1)
-    simulation, executor = Simulation(linger=0.0), ByHand()
+    simulation, executor = Simulation(linger=0.0, frame_transactions=1), ByHand()
     simulation.open().create_segment("s", [AttributeUpdate(NUMBER, UpdateKind.REPLACE, 5)])
     refusing = FaultStore(simulation.store, verbs=["put_if_absent"])
     with mock.patch("engine.logs.durable_log.Processor", Stepped):

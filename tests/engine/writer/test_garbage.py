@@ -54,8 +54,7 @@ def littered(small: None) -> Simulation:
 def again(simulation: Simulation) -> Simulation:
     """A simulation of the same storage, of its own."""
     copied = Simulation(**simulation.settings)
-    copied.store._objects.update(simulation.store._objects)
-    copied.store.now = simulation.store.now
+    copied.store.copy_of(simulation.store)
     return copied
 
 
