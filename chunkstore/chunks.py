@@ -109,6 +109,12 @@ class ChunkStorage:
         with self._measured("delete_all", names[0]):
             self.store.delete(names)
 
+    def open_read(self, name: str) -> ChunkHandle:
+        """A handle for reading. Raises ChunkNotFound."""
+        with self._measured("open_read", name):
+            self.store.stat(name)
+            return ChunkHandle(name, read_only=True)
+
     def open_write(self, name: str) -> ChunkHandle:
         """A handle for reading and writing. Raises ChunkNotFound."""
         with self._measured("open_write", name):

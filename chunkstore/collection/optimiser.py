@@ -39,6 +39,9 @@ from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, NewCh
 
 _log = logging.getLogger(__name__)
 
+PARTS = 1000
+"""Chunks that one merge joins at most."""
+
 _ATTEMPTS = 5  # looks at a list of chunks that is being changed
 
 
@@ -80,22 +83,16 @@ class StorageOptimiser:
     """Merges small chunks of the segments in `storage`. May be used by many threads.
 
     target: bytes of a new chunk, at most; a segment's rolling length is a limit too. Chunks longer than half of it stay
-    as they are. parts: chunks that one merge joins at most.
+    as they are.
     """
 
     def __init__(
-        self,
-        storage: ChunkedSegmentStorage,
-        chunks: ChunkStorage,
-        metadata: MetadataStore,
-        target: int,
-        parts: int = 1000,
+        self, storage: ChunkedSegmentStorage, chunks: ChunkStorage, metadata: MetadataStore, target: int
     ) -> None:
         self._storage = storage
         self._chunks = chunks
         self._metadata = metadata
         self._target = target
-        self._parts = parts
 
     def optimise(
         self, segments: Iterable[str], copies: Copies | None = None, together: int = 1
@@ -133,8 +130,7 @@ class StorageOptimiser:
             return []
         if not record.status & RecordStatus.SEALED:
             placed = placed[:-1]
-        limit = min(self._target, record.max_rolling_length or NO_ROLLING)
-        found = list(_runs(placed, limit, self._parts))
+        found = list(_runs(placed, min(self._target, record.max_rolling_length or NO_ROLLING)))
         targets = self._storage.track_new_chunks(segment, [run[0].start for run in found])
         return [
             Merge(segment, run[0].start, tuple(map(_written, run)), target.name, target.deadline)
@@ -235,13 +231,13 @@ def _written(placed: PlacedChunk) -> WrittenChunk:
     return WrittenChunk(placed.chunk.name, placed.chunk.length, placed.chunk.checksums)
 
 
-def _runs(placed: Sequence[PlacedChunk], limit: int, parts: int) -> Iterator[list[PlacedChunk]]:
-    """Runs of at most so many chunks that are worth merging into one of at most `limit` bytes."""
+def _runs(placed: Sequence[PlacedChunk], limit: int) -> Iterator[list[PlacedChunk]]:
+    """Runs of chunks that are worth merging into one of at most `limit` bytes."""
     run: list[PlacedChunk] = []
     length = 0
     for at in placed:
         fits = 2 * at.chunk.length <= limit
-        if run and (not fits or length + at.chunk.length > limit or len(run) == parts):
+        if run and (not fits or length + at.chunk.length > limit or len(run) == PARTS):
             yield from _worthwhile(run, length)
             run, length = [], 0
         if fits:

@@ -2,7 +2,7 @@
 
 A `MetadataStore` is transactional: a `MetadataTransaction` reads records, notes changes, and commits them only if
 nothing that it read or changed was changed by anybody else meanwhile. Where the records lie is decided by a subclass,
-with three methods.
+with three methods; `MemoryMetadataStore` keeps them in this process.
 
 Who shares a log with the store may give a transaction companions: what is to happen in the same step as its changes.
 They are opaque here; the transaction carries them, and the store does them with its commit, all or nothing.
@@ -28,6 +28,8 @@ from chunkstore.metadata.records import (
     IndexBlockRecord,
     Record,
     StoredSegmentRecord,
+    decode,
+    encode,
     segment_key,
 )
 
@@ -155,7 +157,7 @@ class MetadataStore(abc.ABC):
         changed = tuple(key for key, version in read.items() if key in known and known[key].version != version)
         if changed:
             self._cache.drop(changed)  # in memory may be what was true before another process changed it
-            raise conflict(changed)
+            raise _conflict(changed)
 
     def _load_into_cache(self, keys: Collection[str]) -> dict[str, Versioned]:
         if not keys:
@@ -299,8 +301,55 @@ class MetadataTransaction:
             raise RuntimeError("this transaction was begun for reading only")
 
 
-def conflict(keys: tuple[str, ...]) -> MetadataConflict:
-    """What a commit raises when another transaction has changed these keys."""
+class MemoryTable:
+    """What `MemoryMetadataStore`s keep: the bytes of each record, and its version. It outlives the stores on it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[int, bytes]] = {}
+        self.lock = threading.Lock()
+        self.versions = itertools.count()
+
+
+class MemoryMetadataStore(MetadataStore):
+    """Records in this process. Several stores on one `table` are like processes that take over from one another."""
+
+    def __init__(self, table: MemoryTable | None = None, *, cache_size: int = CACHE_SIZE) -> None:
+        super().__init__(cache_size=cache_size)
+        self.table = MemoryTable() if table is None else table
+
+    def _load(self, keys: Collection[str]) -> dict[str, tuple[int, Record | None]]:
+        with self.table.lock:
+            found = {key: self.table.rows.get(key) for key in keys}
+        return {key: (row[0], decode(row[1])) if row else (ABSENT, None) for key, row in found.items()}
+
+    def _store(
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+    ) -> dict[str, int]:
+        if companions:
+            raise ValueError(f"nothing can happen together with a change of records in memory: {companions!r}")
+        encoded = {key: record and encode(record) for key, record in changes.items()}
+        rows = self.table.rows
+        with self.table.lock:
+            changed = tuple(key for key, version in expected.items() if rows.get(key, (ABSENT,))[0] != version)
+            if changed:
+                raise _conflict(changed)
+            versions = {}
+            for key, data in encoded.items():
+                if data is None:
+                    rows.pop(key, None)
+                    versions[key] = ABSENT
+                else:
+                    versions[key] = next(self.table.versions)
+                    rows[key] = versions[key], data
+            return versions
+
+    def _scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
+        with self.table.lock:
+            found = [(key, data) for key, (_, data) in self.table.rows.items() if key.startswith(prefix)]
+        return ((key, decode(data)) for key, data in found)
+
+
+def _conflict(keys: tuple[str, ...]) -> MetadataConflict:
     return MetadataConflict(f"another transaction changed {', '.join(map(repr, keys))}: begin again", keys)
 
 

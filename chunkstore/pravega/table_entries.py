@@ -110,14 +110,14 @@ def _led_by_hash(places: Mapping[int, Entry], index: Mapping[bytes, int]) -> set
             continue
         while offset >= 0 and offset not in led:
             entry = places.get(offset)
-            if entry is not None and index_key(entry.key) != key:
+            if entry is not None and _index_key(entry.key) != key:
                 raise InvalidData(f"the index leads to offset {offset}, where another key is: {entry.key!r}")
             led.add(offset)
             offset = index.get(key_of(uuid.UUID(int=_BACK << 64 | offset)), -1)
     return led
 
 
-def index_key(key: bytes) -> bytes:
+def _index_key(key: bytes) -> bytes:
     """By what a key of any length is indexed (Pravega: KeyHasher)."""
     found = int.from_bytes(hashlib.sha256(key).digest()[:_HASH], "big")
     first = found >> 64

@@ -39,7 +39,7 @@ class StoredSegmentSealed(SegmentError):
     """The segment is sealed: nothing can be added to it."""
 
     def __init__(self, segment: str) -> None:
-        super().__init__("it is sealed, so nothing can be added", segment)
+        super().__init__("it is sealed, so nothing can be added; unseal it first", segment)
 
 
 class StoredSegmentNotSealed(SegmentError):

@@ -189,6 +189,11 @@ class ChunkedSegmentStorage:
             transaction.commit()
         return SegmentHandle(segment, read_only=False)
 
+    def open_read(self, segment: str) -> SegmentHandle:
+        """A handle for reading. Raises StoredSegmentNotFound."""
+        self.info(segment)
+        return SegmentHandle(segment, read_only=True)
+
     def open_write(self, segment: str) -> SegmentHandle:
         """A handle for changing the segment too, which belongs to this instance's epoch from now on.
 
@@ -289,13 +294,11 @@ class ChunkedSegmentStorage:
 
     def seal(self, handle: SegmentHandle, companions: Companions = ()) -> None:
         """Let nothing be added to the segment any more. Nothing happens if it is sealed."""
-        segment = self._writable(handle)
-        with self._changing(segment, companions=companions) as transaction:
-            chunks = self._owned(transaction, segment)
-            self._refuse_system(chunks.record, "sealed")
-            # Even if it seems to be so already: it may have been changed, and only the commit shows that.
-            chunks.record = chunks.record._replace(status=chunks.record.status | RecordStatus.SEALED)
-            self._commit(transaction, chunks)
+        self._set_sealed(handle, sealed=True, companions=companions)
+
+    def unseal(self, handle: SegmentHandle) -> None:
+        """Let the segment grow again."""
+        self._set_sealed(handle, sealed=False)
 
     def concat(self, target: SegmentHandle, offset: int, source: str, companions: Companions = ()) -> None:
         """Make the sealed segment `source` the end of `target`, which is at `offset`. Only metadata moves.
@@ -535,6 +538,16 @@ class ChunkedSegmentStorage:
         task = GarbageTask(deleted.name, self._due(), kind=GarbageKind.SEGMENT, segment=segment)
         self._garbage.add([task], transaction)
         transaction.put(deleted)
+
+    def _set_sealed(self, handle: SegmentHandle, *, sealed: bool, companions: Companions = ()) -> None:
+        segment = self._writable(handle)
+        with self._changing(segment, companions=companions) as transaction:
+            chunks = self._owned(transaction, segment)
+            self._refuse_system(chunks.record, "sealed")
+            status = chunks.record.status & ~RecordStatus.SEALED | (RecordStatus.SEALED if sealed else RecordStatus(0))
+            # Even if it seems to be so already: it may have been changed, and only the commit shows that.
+            chunks.record = chunks.record._replace(status=status)
+            self._commit(transaction, chunks)
 
     def _cut(self, transaction: MetadataTransaction, chunks: ChunkList) -> int:
         """Take out chunks that are truncated away, at most a batch; returns how many."""

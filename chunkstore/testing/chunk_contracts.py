@@ -86,6 +86,7 @@ class ChunkStorageContract:
         absent = ChunkHandle(name, read_only=False)
         assert not storage.exists(name)
         for error in (
+            refused(ChunkNotFound, storage.open_read, name),
             refused(ChunkNotFound, storage.open_write, name),
             refused(ChunkNotFound, storage.info, name),
             refused(ChunkNotFound, storage.read, absent, 0, 1),
@@ -110,7 +111,8 @@ class ChunkStorageContract:
 
     def test_handles_for_reading(self, storage: ChunkStorage) -> None:
         name = storage.create_with_content(new_name(), CONTENT).name
-        handle = ChunkHandle(name, read_only=True)
+        handle = storage.open_read(name)
+        assert handle == ChunkHandle(name, read_only=True)
         assert storage.read(handle, 100, 20) == CONTENT[100:120]
         for error in (
             refused(ObjectReadOnly, storage.write, handle, len(CONTENT), b"more"),

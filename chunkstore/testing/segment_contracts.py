@@ -18,6 +18,7 @@ import pytest
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import (
     BadStoredOffset,
@@ -38,7 +39,6 @@ from chunkstore.segments.reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, NewChunk, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing.contracts import BAD_PATHS, refused
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore, MemoryTable
 
 NAME = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"
@@ -117,7 +117,7 @@ class SegmentContract:
         info = segments.info(NAME)
         assert (info.name, info.length, info.start_offset, info.sealed) == (NAME, 0, 0, False)
         assert info.last_modified == int(world.now * 1000)
-        assert segments.read(SegmentHandle(NAME, read_only=True), 0, 0) == b""
+        assert segments.read(segments.open_read(NAME), 0, 0) == b""
         assert list(segments.layout(NAME)) == []
         assert not world.stored_chunks()
 
@@ -142,6 +142,7 @@ class SegmentContract:
     def test_what_does_not_exist(self, segments: ChunkedSegmentStorage) -> None:
         handle = SegmentHandle(NAME, read_only=False)
         calls: list[tuple[Any, ...]] = [
+            (segments.open_read, NAME),
             (segments.open_write, NAME),
             (segments.info, NAME),
             (segments.write, handle, 0, b"x"),
@@ -149,6 +150,7 @@ class SegmentContract:
             (segments.read, handle, 0, 0),
             (segments.read_into, handle, 0, memoryview(bytearray(1))),
             (segments.seal, handle),
+            (segments.unseal, handle),
             (segments.truncate, handle, 0),
             (segments.delete, handle),
             (lambda: list(segments.layout(NAME)),),
@@ -233,11 +235,12 @@ class SegmentContract:
 
     def test_a_read_only_handle_changes_nothing(self, segments: ChunkedSegmentStorage) -> None:
         segments.create(NAME)
-        handle = SegmentHandle(NAME, read_only=True)
+        handle = segments.open_read(NAME)
         calls: list[tuple[Any, ...]] = [
             (segments.write, handle, 0, b"x"),
             (segments.attach, handle, 0, []),
             (segments.seal, handle),
+            (segments.unseal, handle),
             (segments.concat, handle, 0, OTHER),
             (segments.truncate, handle, 0),
             (segments.delete, handle),
@@ -266,6 +269,10 @@ class SegmentContract:
             assert refused(StoredSegmentSealed, *call).segment == NAME
         segments.truncate(handle, 5)
         assert segments.read(handle, 5, 5) == DATA[5:10]
+        segments.unseal(handle)
+        assert not segments.info(NAME).sealed
+        segments.write(handle, 10, b"x")
+        assert segments.read(handle, 9, 2) == DATA[9:10] + b"x"
 
     # -- concat
 
@@ -361,6 +368,9 @@ class SegmentContract:
             assert all(placed.end > offset for placed in segments.layout(name))
             for before in range(offset):
                 refused(StoredSegmentTruncated, segments.read, handle, before, 1)
+            segments.unseal(handle)
+            segments.write(handle, total, b"end")
+            assert segments.read(handle, offset, total + 3 - offset) == DATA[offset:total] + b"end"
         world.collect()
         live = {placed.chunk.name for info in segments.list() for placed in segments.layout(info.name)}
         assert world.stored_chunks() == live
@@ -517,6 +527,7 @@ class SegmentContract:
             (segments.write, handle, 10, b"of the zombie"),
             (segments.attach, handle, 10, [WrittenChunk("chunk", 1)]),
             (segments.seal, handle),
+            (segments.unseal, handle),
             (segments.concat, handle, 10, OTHER),
             (segments.truncate, handle, 5),
             (segments.delete, handle),

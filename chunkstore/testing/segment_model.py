@@ -26,7 +26,7 @@ from chunkstore.collection.garbage import GarbageCollector, GarbageConfig
 from chunkstore.errors import StorageError
 from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import ChunkRecord, Record, RecordStatus, StoredSegmentRecord, decode, segment_key
-from chunkstore.metadata.store import Companions
+from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
 from chunkstore.metrics import Metrics
 from chunkstore.port import Data, Parts, Store
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
@@ -35,7 +35,7 @@ from chunkstore.segments.errors import SegmentError, StorageNotPrimary
 from chunkstore.segments.reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import FlakyMetadataStore, MemoryMetadataStore, MemoryTable
+from chunkstore.testing.metadata import FlakyMetadataStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 
@@ -158,7 +158,7 @@ class SegmentSimulation:
         instance = self.random.choice(zombies) if zombies and self.random.random() < 0.25 else self.instances[-1]
         if not self.asleep and self.random.random() < 0.1:
             instance.metadata.sleep = self.while_asleep(instance)
-        operations = [self.write] * 12 + [self.read, self.truncate, self.concat, self.create] * 2
+        operations = [self.write] * 12 + [self.read, self.truncate, self.concat, self.unseal, self.create] * 2
         operations += [self.seal, self.delete, self.attach, self.merge_chunks, self.collect, self.collect, self.wait]
         if instance is self.instances[-1] and self.random.random() < 0.06:
             self.fail_over()
@@ -283,14 +283,18 @@ class SegmentSimulation:
 
         self.attempt(instance, f"attach {chunks} to {name} at {offset}", act, apply)
 
-    def seal(self, instance: Instance, name: str | None = None) -> None:
+    def seal(self, instance: Instance, sealed: bool = True, name: str | None = None) -> None:
         name = name or self.a_name()
 
         def apply(state: State) -> None:
             self.require(name in state)
-            state[name].sealed = True
+            state[name].sealed = sealed
 
-        self.attempt(instance, f"seal {name}", lambda: instance.segments.seal(SegmentHandle(name, False)), apply)
+        act = instance.segments.seal if sealed else instance.segments.unseal
+        self.attempt(instance, f"{'' if sealed else 'un'}seal {name}", lambda: act(SegmentHandle(name, False)), apply)
+
+    def unseal(self, instance: Instance) -> None:
+        self.seal(instance, sealed=False)
 
     def concat(self, instance: Instance) -> None:
         target, source = self.random.sample(NAMES, 2)

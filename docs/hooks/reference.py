@@ -267,6 +267,7 @@ METRICS: dict[str, dict[str, str]] = {
         "create_with_content": "A chunk is made with its content.",
         "delete": "One chunk is deleted.",
         "delete_all": "Many chunks are deleted by as few requests as the backend allows.",
+        "open_read": "A chunk is opened for reading.",
         "open_write": "A chunk is opened for appending.",
         "info": "A chunk's size and time are asked.",
         "read": "A range of a chunk is read into new memory.",

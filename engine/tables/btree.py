@@ -117,6 +117,22 @@ class _Visit(NamedTuple):
 _Slot: TypeAlias = "_Child | list[Entry]"  # a page that stays as it is, or the content of one that is to be written
 
 
+def read_root(read: Read, length: int) -> TreeRoot | None:
+    """Where the root is in a segment of `length` bytes, None if the tree is empty. Raises DataCorruption."""
+    if not length:
+        return None
+    place = length - _ROOT.size
+    if place < 0:
+        raise DataCorruption(f"index segment: {length} bytes are less than the {_ROOT.size} of a pointer to a root")
+    [data] = read([(place, _ROOT.size)])
+    offset, size = _ROOT.unpack(data)
+    if (offset, size) == (-1, 0):
+        return None
+    if not 0 <= offset <= place - size or size <= _FRAME:
+        raise DataCorruption(f"index segment: its last bytes point to a root at offset {offset}, length {size}")
+    return TreeRoot(offset, size)
+
+
 def find(read: Read, root: TreeRoot | None, keys: Collection[bytes]) -> dict[bytes, int]:
     """The values of those of `keys` that are in the tree. One call of `read` for each level.
 

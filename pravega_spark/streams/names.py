@@ -80,6 +80,14 @@ def transaction_segment_name(scope: str, stream: str, segment: int, transaction:
     return f"{segment_name(scope, stream, segment)}#transaction.{transaction.hex}"
 
 
+def indexed_segment_name(index_segment: str) -> str:
+    """The name of the segment that an index segment describes. ValueError if the name is not an index segment's."""
+    segment = index_segment.removesuffix(_INDEX_SUFFIX)
+    if segment in ("", index_segment):
+        raise ValueError(f"{index_segment!r} is not an index segment name: expected <segment>{_INDEX_SUFFIX}")
+    return segment
+
+
 def validate_scope_name(name: str) -> str:
     """Returns `name` if a user may give it to a scope, else raises ValueError."""
     return _validated("scope", name, _USER_NAME, MAX_SCOPE_NAME)

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore import open_store
 from chunkstore.chunks import ChunkStorage
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.reads import ReadConfig
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore
 
 CHUNK, CHUNKS = 16 << 20, 64
 READS = ReadConfig()

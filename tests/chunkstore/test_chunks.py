@@ -64,6 +64,7 @@ COSTS: list[tuple[str, Operation, list[str]]] = [
     ("exists", lambda storage, handle: storage.exists(handle.name), ["stat"]),
     ("create", lambda storage, handle: storage.create(new_name()), ["stat", "put"]),
     ("create with content", lambda storage, handle: storage.create_with_content(new_name(), CONTENT), ["stat", "put"]),
+    ("open for reading", lambda storage, handle: storage.open_read(handle.name), ["stat"]),
     ("open for writing", lambda storage, handle: storage.open_write(handle.name), ["stat"]),
     ("info", lambda storage, handle: storage.info(handle.name), ["stat"]),
     ("read", lambda storage, handle: storage.read(handle, 3, 5), ["read"]),

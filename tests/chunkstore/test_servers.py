@@ -91,7 +91,7 @@ def test_gcs_serves_fsspec(gcs_server: GcsServer) -> None:
     with pytest.raises(FileExistsError):
         fs.pipe_file(name, b"other", mode="create")
     assert fs.cat_file(name) == content
-    fs.close_session(fs.loop, fs.session)
+    fs.close_session(fs.loop, fs._session)
 
 
 # -- starting and ending

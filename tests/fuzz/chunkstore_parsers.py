@@ -21,6 +21,7 @@ from chunkstore.metadata.records import (
     encode,
     encode_transaction_data,
 )
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.port import TOKEN
 from chunkstore.pravega.journal import JournalConfig, SystemJournal, SystemLayouts
 from chunkstore.pravega.journal_records import (
@@ -44,7 +45,6 @@ from chunkstore.pravega.layout_mode import LayoutMode, layout_mode
 from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, format_header, parse_header
 from chunkstore.testing import SimulatedStore
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
 

@@ -34,6 +34,7 @@ def test_segment_names_round_trip(scope: str, stream: str, number: int, epoch: i
     segment = names.segment_id(number, epoch)
     name = names.segment_name(scope, stream, segment)
     assert names.parse_segment_name(name) == (scope, stream, segment)
+    assert names.indexed_segment_name(names.index_segment_name(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,12 @@ def test_segment_names_round_trip(scope: str, stream: str, number: int, epoch: i
 def test_what_is_not_a_segment_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="segment"):
         names.parse_segment_name(name)
+
+
+@pytest.mark.parametrize("name", ["scope/stream/0.#epoch.0", "#index", ""])
+def test_what_is_not_an_index_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not an index segment name"):
+        names.indexed_segment_name(name)
 
 
 @pytest.mark.parametrize("name", ["a", "Z9.-", "...", "-", "a.b-c"])

@@ -16,8 +16,10 @@ import pytest
 from chunkstore import Store, open_store
 from chunkstore.checksums import block_checksums
 from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.collection import optimiser
 from chunkstore.collection.garbage import GarbageCollector
 from chunkstore.collection.optimiser import Merge, OptimiserReport, StorageOptimiser, copy
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import SystemJournal, system_segments
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import (
@@ -29,7 +31,6 @@ from chunkstore.segments.errors import (
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore
 
 S = "scope/stream/0"
 KIB = 1 << 10
@@ -47,23 +48,14 @@ class Rig(NamedTuple):
     optimiser: StorageOptimiser
 
     @classmethod
-    def over(
-        cls,
-        store: Store,
-        target: int = 100,
-        metadata: MemoryMetadataStore | None = None,
-        epoch: int = 1,
-        parts: int = 1000,
-    ) -> Rig:
+    def over(cls, store: Store, target: int = 100, metadata: MemoryMetadataStore | None = None, epoch: int = 1) -> Rig:
         chunks, garbage = ChunkStorage(store), StoreGarbageQueue(store, 0)
         metadata = metadata or MemoryMetadataStore()
         # Every write is a chunk, so that there are many.
         storage = ChunkedSegmentStorage(
             chunks, metadata, garbage, epoch, SegmentStorageConfig(appends=False, garbage_delay=DELAY)
         )
-        return cls(
-            store, chunks, metadata, garbage, storage, StorageOptimiser(storage, chunks, metadata, target, parts)
-        )
+        return cls(store, chunks, metadata, garbage, storage, StorageOptimiser(storage, chunks, metadata, target))
 
     def write(self, *pieces: bytes, segment: str = S, rolling: int = 0) -> SegmentHandle:
         known = self.storage.exists(segment)
@@ -77,9 +69,7 @@ class Rig(NamedTuple):
 
     def content(self, segment: str = S) -> bytes:
         info = self.storage.info(segment)
-        return self.storage.read(
-            SegmentHandle(segment, read_only=True), info.start_offset, info.length - info.start_offset
-        )
+        return self.storage.read(self.storage.open_read(segment), info.start_offset, info.length - info.start_offset)
 
     def collect(self, after: float = 86400) -> None:
         GarbageCollector(self.chunks, self.metadata, self.garbage).run_once(time.time() + after)
@@ -210,8 +200,9 @@ def test_long_chunks_stay(rig: Rig) -> None:
     assert rig.lengths() == [4, 60, 64, 3], "longer than half the target stays"
 
 
-def test_a_merge_has_a_bounded_number_of_parts(store: Store) -> None:
-    rig = Rig.over(store, 1000, parts=7)
+def test_a_merge_has_a_bounded_number_of_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimiser, "PARTS", 7)
+    rig = Rig.over(store, 1000)
     rig.write(*[b"x"] * 50)
     rig.optimise()
     assert rig.lengths() == [7] * 7 + [1]
@@ -406,7 +397,7 @@ def readers(
 
         def read(seed: int = seed, reads: list[int] = reads, wrong: list[str] = wrong) -> None:
             chance = random.Random(seed)
-            handle = SegmentHandle(S, read_only=True)
+            handle = rig.storage.open_read(S)
             try:
                 while not stop.is_set():
                     length = rig.storage.info(S).length

@@ -10,10 +10,9 @@ import pytest
 
 from chunkstore.errors import MetadataConflict, PutUnknown, StorageError
 from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, Record
-from chunkstore.metadata.store import Companions, MetadataStore
+from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable, MetadataStore
 from chunkstore.testing import FlakyMetadataStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.metadata import MemoryMetadataStore, MemoryTable
 from chunkstore.testing.metadata_contracts import BLOCK, CHUNKS, RECORDS, MetadataStoreContract, get, put
 
 

@@ -14,6 +14,7 @@ from chunkstore import ObjectNotFound, StorageUnavailable, Store
 from chunkstore.chunks import ChunkStorage
 from chunkstore.collection.garbage import GarbageCollector, GarbageReport
 from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import JournalConfig, JournalDamaged, SystemJournal, SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (
     Appended,
@@ -31,10 +32,9 @@ from chunkstore.pravega.journal_records import (
     snapshot_name,
 )
 from chunkstore.segments.errors import StorageNotPrimary
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
+from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at, fail_at
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore
 
 CONTAINER = 3
 SEGMENTS = system_segments(CONTAINER)
@@ -738,7 +738,7 @@ class Container(NamedTuple):
     def content(self, segment: str) -> tuple[int, bytes]:
         info = self.storage.info(segment)
         length = info.length - info.start_offset
-        return info.start_offset, self.storage.read(SegmentHandle(segment, read_only=True), info.start_offset, length)
+        return info.start_offset, self.storage.read(self.storage.open_read(segment), info.start_offset, length)
 
 
 Contents = dict[str, tuple[int, bytes]]

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from chunkstore import Store, open_store
 from chunkstore.chunks import ChunkStorage
 from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.paths import ROOT
 from chunkstore.pravega.rolling import (
     Header,
@@ -30,10 +31,9 @@ from chunkstore.segments.errors import (
     StoredSegmentSealed,
     StoredSegmentTruncated,
 )
-from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentHandle
+from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage
 from chunkstore.testing import CountingStore
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore
 
 S = "scope/stream/0.#epoch.0"
 
@@ -229,7 +229,7 @@ def storage(store: CountingStore, metadata: MemoryMetadataStore, legacy: LegacyS
 
 def content(storage: ChunkedSegmentStorage, segment: str = S) -> bytes:
     info = storage.info(segment)
-    return storage.read(SegmentHandle(segment, read_only=True), info.start_offset, info.length - info.start_offset)
+    return storage.read(storage.open_read(segment), info.start_offset, info.length - info.start_offset)
 
 
 def test_a_segment_without_metadata_is_adopted_as_it_is_met(
@@ -252,7 +252,7 @@ def test_nothing_is_adopted_where_nothing_is(storage: ChunkedSegmentStorage, sto
     store.put(header_name(S), b"")
     assert not storage.exists(S)
     with pytest.raises(StoredSegmentNotFound):
-        storage.open_write("other/stream/0")
+        storage.open_read("other/stream/0")
     storage.create(S)
 
 
@@ -277,7 +277,7 @@ def test_a_truncated_segment_begins_at_its_first_chunk(
     assert storage.info(S).start_offset == 6
     assert content(storage) == data[6:]
     with pytest.raises(StoredSegmentTruncated):
-        storage.read(SegmentHandle(S, read_only=True), 5, 1)
+        storage.read(storage.open_read(S), 5, 1)
 
 
 def test_a_segment_whose_last_chunk_is_empty(old: OldCode, storage: ChunkedSegmentStorage) -> None:
@@ -357,7 +357,7 @@ def test_a_deleted_segment_does_not_come_back(
     queue = StoreGarbageQueue(store, 0)
     collector = GarbageCollector(ChunkStorage(store), metadata, queue)
     for days in range(1, 4):
-        collector.run_once(storage.clock() + days * 86400)
+        collector.run_once(storage._now() / 1000 + days * 86400)
         assert not storage.exists(S)
         assert legacy.adopt_all().adopted == 0
     assert [found.path for found in store.list("scope/")] == [header_name(S)]
@@ -483,6 +483,11 @@ def test_what_was_exported_is_adopted_as_it_was(
     assert content(copy) == b"twelve bytes"
     assert copy.info(S).sealed
     assert [placed[1].length for placed in copy.layout(S)] == [5, 5, 2]
+    storage.unseal(handle)
+    legacy.export_header(S)
+    metadata.table.rows.clear()
+    metadata.evict_all()
+    assert not copy.info(S).sealed
 
 
 def test_bytes_that_do_not_count_are_not_shown_to_old_code(

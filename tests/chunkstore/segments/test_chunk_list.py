@@ -10,9 +10,9 @@ import pytest
 
 from chunkstore.errors import MetadataConflict
 from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable
 from chunkstore.segments import chunk_list
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
-from chunkstore.testing.metadata import MemoryMetadataStore, MemoryTable
 
 NAME = "scope/stream/0"
 OTHER = "scope/stream/1"

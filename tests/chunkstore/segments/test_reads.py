@@ -16,13 +16,13 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.chunks import ChunkStorage
+from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged, StoredSegmentTruncated
 from chunkstore.segments.reads import ChunkRange, ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore, SimulatedStore, WrappingStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.metadata import MemoryMetadataStore
 from chunkstore.testing.segment_contracts import DATA, NAME, World
 from chunkstore.testing.wrapping import Request
 
@@ -194,15 +194,14 @@ def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> 
     failures: list[object] = []
 
     def read_on() -> None:
-        metadata = MemoryMetadataStore(world.table)
-        reads = SegmentReads(world.chunks, metadata, ReadConfig(part=30))
+        reads = SegmentReads(world.chunks, MemoryMetadataStore(world.table), ReadConfig(part=30))
         for turn in itertools.count():
             if done.is_set():
                 break
             if turn % 10 == 0:
-                metadata.evict_all()  # learns of what is new
+                reads._metadata.evict_all()  # learns of what is new
             try:
-                info = world_info(metadata)
+                info = next(world_info(reads))
                 start = info[0] + turn % 50
                 data = b"".join(reads.scan(NAME, start)) if turn % 2 else reads.read(NAME, start, info[1] - start)
             except StoredSegmentTruncated:
@@ -214,11 +213,11 @@ def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> 
                 failures.append((start, data))
         reads.close()
 
-    def world_info(metadata: MemoryMetadataStore) -> tuple[int, int]:
-        with metadata.begin(read_only=True) as transaction:
+    def world_info(reads: SegmentReads) -> Any:
+        with reads._metadata.begin(read_only=True) as transaction:
             record = transaction.segment(NAME)
             assert record is not None
-            return record.start_offset, record.length
+            yield record.start_offset, record.length
 
     segments.write(handle, 0, repeated(0, 1000))
     readers = [threading.Thread(target=read_on) for _ in range(3)]

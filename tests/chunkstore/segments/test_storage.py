@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import threading
 import time
@@ -23,7 +22,7 @@ from chunkstore.chunks import ChunkStorage
 from chunkstore.collection.garbage import GarbageCollector
 from chunkstore.errors import InvalidOffset, PutUnknown, StorageFull
 from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecord, segment_key
-from chunkstore.metadata.store import Companions
+from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
 from chunkstore.port import ObjectInfo
 from chunkstore.segments import chunk_list
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
@@ -40,7 +39,6 @@ from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, Segme
 from chunkstore.testing import CountingStore, FaultStore, FlakyMetadataStore, SimulatedStore, WrappingStore, fail_at
 from chunkstore.testing.contracts import refused
 from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import MemoryMetadataStore, MemoryTable
 from chunkstore.testing.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
 from chunkstore.testing.wrapping import Request
 
@@ -380,15 +378,13 @@ def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
     handle = world.open().create(NAME)
 
     def write(mark: bytes) -> int:
-        mine = dataclasses.replace(world)  # as threads share a world's
-        segments, written = mine.open(), 0
+        segments, written = world.open(), 0
         while written < 30:
             try:
                 segments.write(handle, segments.info(NAME).length, mark * 10)
                 written += 1
             except (ConcurrentModification, BadStoredOffset):
-                assert mine.metadata is not None
-                mine.metadata.evict_all()
+                segments._metadata.evict_all()
         return written
 
     with ThreadPoolExecutor(2) as pool:
@@ -430,8 +426,7 @@ def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
     handle = segments.create(NAME)
     segments.write(handle, 0, DATA)
     (placed,) = segments.layout(NAME)
-    assert world.metadata is not None
-    with world.metadata.begin(segment_key(NAME)) as transaction:
+    with segments._metadata.begin(segment_key(NAME)) as transaction:
         layout = ChunkList(transaction, transaction.segment(NAME))  # type: ignore[arg-type]
         layout.grow(-300)
         layout.record = layout.record._replace(status=RecordStatus.ACTIVE)
@@ -504,8 +499,9 @@ SYSTEM = "_system/containers/metadata_0"
 def test_system_segments_are_pinned_and_journaled() -> None:
     world = World(ChunkStorage(SimulatedStore()))
     journal = Journal()
-    metadata = MemoryMetadataStore(world.table)
-    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, journal=journal, clock=lambda: world.now)
+    segments = ChunkedSegmentStorage(
+        world.chunks, MemoryMetadataStore(world.table), world.queue, 1, journal=journal, clock=lambda: world.now
+    )
     handle = segments.create(SYSTEM, 600)
     segments.write(handle, 0, DATA[:500])
     segments.write(handle, 500, DATA[500:800])
@@ -525,11 +521,11 @@ def test_system_segments_are_pinned_and_journaled() -> None:
         ("truncated", SYSTEM, 650, second, 600),
         ("truncated", SYSTEM, 800, None, 800),
     ]
-    kept = GarbageCollector(world.chunks, metadata, world.queue).run_once(world.now + 61)
+    kept = GarbageCollector(world.chunks, segments._metadata, world.queue).run_once(world.now + 61)
     assert kept.retried == 4 and world.chunks.exists(first)  # nobody could make a snapshot
     snapshots: list[int] = []
     options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
-    GarbageCollector(world.chunks, metadata, world.queue, **options).run_once(world.now + 122)
+    GarbageCollector(world.chunks, segments._metadata, world.queue, **options).run_once(world.now + 122)
     assert not world.chunks.exists(first) and not world.chunks.exists(second) and snapshots
     attach = segments.attach, handle, 800, [WrittenChunk("a", 1)]
     for call in [(segments.seal, handle), (segments.delete, handle), attach]:
