@@ -196,8 +196,8 @@ BREAKAGES = [
     Breakage(
         name="upkeep-stops-a-writer",
         file="pravega_spark/streams/upkeep.py",
-        old="    except Exception:",
-        new="    except KeyError:",
+        old="    except Exception as error:",
+        new="    except KeyError as error:",
         tests=[f"{_POLICIES}::test_what_upkeep_meets_does_not_stop_a_writer"],
     ),
     Breakage(

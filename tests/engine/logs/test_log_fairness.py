@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
-from chunkstore.testing import LatencyStore, SimulatedStore
+from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
+from engine.logs.frames import Frame
 from engine.logs.log import LONGEST_TURN, Log
 from engine.logs.pending import Receipt
 from engine.settings import Settings
@@ -118,6 +119,7 @@ def check(slow: int, commits: int, alone: float, kept: float) -> None:
     assert statistics.median(outcome.tries) <= 3
 
 
+@pytest.mark.long
 def test_a_small_commit_gets_its_turn() -> None:
     check(slow=1, commits=6, alone=1.5, kept=0.8)
 
@@ -149,6 +151,39 @@ def test_without_asking_it_takes_many_tries(monkeypatch: pytest.MonkeyPatch) -> 
     for container in (fast, slow):
         container.close()
     assert max(tries) > 5
+
+
+# -- without the clock: who asks, and when
+
+
+def test_a_container_that_has_lost_twice_asks_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is faster at each of its first two tries, and none comes after that."""
+    store, settings = SimulatedStore(), Settings(linger=0.0, upkeep=False)
+    through = FaultStore(store)
+    fast, slow = (Container(Stores(each, each), 0, settings) for each in (store, through))
+    for name in ("fast", "slow"):
+        fast.create_segment(name)
+    slow.refresh()
+    events: list[str] = []
+    ask = Log.ask
+
+    def asks(log: Log) -> list[Frame]:
+        events.append("asked")
+        return ask(log)
+
+    def overtake(number: int, request: Request) -> None:
+        if request.verb == "put_if_absent" and events.count("overtaken") < 2:
+            events.append("overtaken")
+            fast.append("fast", b"x")
+
+    monkeypatch.setattr(Log, "ask", asks)
+    through.plan = overtake
+    assert slow.commit([Append("slow", Payload(b"small"))]).tries == 3
+    assert events == ["overtaken", "overtaken", "asked"]
+    fast.append("fast", b"x")  # it gets past the void frame
+    assert (fast.info("fast").length, fast.info("slow").length) == (3, 5)
+    fast.close()
+    slow.close()
 
 
 # -- the protocol, step by step

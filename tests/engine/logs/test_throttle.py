@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from chunkstore import StorageUnavailable, open_store
 from chunkstore.testing import FaultStore, Request
 from engine.containers.container import Container
 from engine.errors import Throttled
+from engine.logs import throttle as throttles
 from engine.logs.throttle import Throttle
 from engine.settings import Settings
 from engine.storage.reads import Stores
@@ -29,6 +31,21 @@ class LongTermStorage:
             raise StorageUnavailable("LTS is down")
 
 
+@pytest.fixture
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long an append is held back is another test's matter."""
+    monkeypatch.setattr(throttles, "LONGEST_DELAY", 0.01)
+
+
+def append_when_there_is_room(container: Container, data: bytes) -> None:
+    """LTS takes its time, and for how long an append waits is set."""
+    while True:
+        with suppress(Throttled):
+            container.append("scope/a", data)
+            return
+
+
+@pytest.mark.usefixtures("short_delays")
 def test_slower_then_refused_then_on_again(tmp_path: Path) -> None:
     lookups, store = LongTermStorage(), open_store(str(tmp_path))
     settings = Settings(backlog_bytes=512 * KIB, flush_bytes=64 * KIB, timeout=0.3, linger=0.001)
@@ -50,13 +67,14 @@ def test_slower_then_refused_then_on_again(tmp_path: Path) -> None:
         container.checkpoint()
         lookups.down = False
         for _ in range(50):
-            container.append("scope/a", bytes(16 * KIB))
+            append_when_there_is_room(container, bytes(16 * KIB))
         assert container.info("scope/a").length == (taken + 50) * 16 * KIB
         container.wait_for_upkeep()
         container.flush()
         assert container.state.logged_bytes == 0
 
 
+@pytest.mark.usefixtures("short_delays")
 def test_what_is_on_its_way_is_bounded(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     settings = Settings(outstanding_bytes=256 * KIB, timeout=30.0, upkeep=False)
