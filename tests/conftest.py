@@ -47,6 +47,8 @@ LONGEST = (
     "tests/client/test_processes.py",
     "tests/client/large_events/test_large_processes.py",
     "tests/backends/",
+    "tests/examples/",
+    "tests/docs/test_site.py",
     "tests/cli/test_upkeep.py",
     "tests/engine/containers/test_crash.py",
     "tests/chunkstore/pravega/test_journal.py",
