@@ -206,6 +206,10 @@ class Store(abc.ABC):
         """Make durable whatever can be seen in the folder `prefix` ("a/b/", "" = root), whoever made it. For who acts
         on objects that others made, and may not have synced yet."""
 
+    def neighbours(self) -> builtins.list[str]:
+        """Places beside this root with names like its name, the most similar first, as far as that costs no request."""
+        return []
+
     def passed_over(self) -> Mapping[str, str]:
         """What listings have met so far that is no object: names, printable, and what each is. At most 1,000 of them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from chunkstore import StorageRefused
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
@@ -14,18 +15,29 @@ class EngineError(Exception):
 
 
 class RootNotFound(StorageRefused):
-    """Nothing of a root lies in the place that was named. `root`: the place, without credentials."""
+    """Nothing of a root lies in the place that was named. `root`: the place, without credentials.
 
-    def __init__(self, root: str) -> None:
+    similar: roots that may be meant: around it, or beside it with a name like its own. fact: the message without what
+    can be done about it.
+    """
+
+    def __init__(self, root: str, similar: Sequence[str] = ()) -> None:
         super().__init__(
-            f"{root} holds no streams: there is no {ROOT}. Look whether this is the right place, and whether its "
-            "storage is mounted. To make a root there: `pravega-spark --root URI root create`, create_scope of a "
-            "StreamManager if the place is empty, or StreamManager(URI, create=True)"
+            f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)} Look whether this is the right "
+            "place, and whether its storage is mounted. To make a root there: `pravega-spark --root URI root create`, "
+            "create_scope of a StreamManager if the place is empty, or StreamManager(URI, create=True)"
         )
         self.root = root
+        self.similar = tuple(similar)
+        self.fact = f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.root,)
+        return type(self), (self.root, self.similar)
+
+
+def did_you_mean(similar: Sequence[str]) -> str:
+    """The question that follows what is wrong, if there is anything like what was named; else nothing."""
+    return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
 class DataCorruption(EngineError):

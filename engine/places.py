@@ -11,15 +11,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from chunkstore import Range, StorageRefused, Store, open_store
+from chunkstore import Range, StorageError, StorageRefused, Store, open_store
 from chunkstore.chunk_names import made_for
-from chunkstore.paths import BACKUP, MARKERS, RESTORING, SELF_TESTS, SYSTEM, nested_folder
+from chunkstore.paths import BACKUP, MARKERS, RESTORING, ROOT, SELF_TESTS, SYSTEM, nested_folder
 
 LOOKED_AT = 10_000
 """Objects that are looked at in a place where others' objects are."""
 
 MOST_FOLDERS = 64
 """Folders above a place that are looked at."""
+
+MOST_SIMILAR = 3
+"""Roots that are named to who may have meant them."""
 
 Opener = Callable[[str, Mapping[str, Any] | None], Store]
 
@@ -77,6 +80,24 @@ def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
         if empty and not info.path.startswith(SELF_TESTS):
             return Obstacle(f"{info.path!r} is there", ours=False)
     return None
+
+
+def similar_roots(store: Store, opener: Opener = open_store) -> tuple[str, ...]:
+    """Roots that may be meant where none is: around the place, or beside it with a name like its own.
+
+    Of folders only: elsewhere each look would be a request.
+    """
+    if not store.root.startswith("file://"):
+        return ()
+    folder = store.root.removeprefix("file://")
+    found = []
+    for place in [*(parent for parent in _parents(folder) if parent != "/"), *store.neighbours()]:
+        try:
+            if opener(place, None).read_ranges([Range(ROOT, 0, 1)])[0] is not None:
+                found.append(place)
+        except StorageError:
+            continue  # it is only a suggestion
+    return tuple(found[:MOST_SIMILAR])
 
 
 def _folders_above(store: Store, url: str) -> Iterator[str]:

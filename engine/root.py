@@ -11,6 +11,7 @@ begins another.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,10 +28,12 @@ from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound
 from engine.logs.frames import START
 from engine.ownership import this_process
-from engine.places import Obstacle, obstacle, refuse_inside
+from engine.places import Obstacle, obstacle, refuse_inside, similar_roots
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from engine.storage.recovery import Recovery, recover
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -225,7 +228,7 @@ def _read_config(store: Store) -> RootConfig | None:
 def _not_there(store: Store) -> StorageRefused:
     """The error where a root has no description: there is none, or what it belongs to has lost it."""
     found = obstacle(store, empty=False)
-    return RootNotFound(store.root) if found is None else _lost(store, found)
+    return RootNotFound(store.root, similar_roots(store, open_store)) if found is None else _lost(store, found)
 
 
 def _lost(store: Store, found: Obstacle) -> StorageRefused:
@@ -271,6 +274,8 @@ def _create(
     store.put_if_absent(ROOT, config.to_bytes())
     made = _read_config(store)
     assert made is not None
+    if made.id == config.id:
+        logger.info("there was no root of streams in %s: it was created", store.root)
     return made
 
 

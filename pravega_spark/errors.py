@@ -5,16 +5,41 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from engine.errors import did_you_mean
+
 
 class StreamError(Exception):
     """Base of the errors that streams raise."""
 
 
-class ScopeNotFound(StreamError):
-    """The scope does not exist."""
+class AdvisedError(StreamError):
+    """Base of errors whose remedy depends on where one meets them. `fact`: what is wrong, without a remedy.
 
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"Scope does not exist: {scope}. Create it first, or set option 'allow_create_scope' to true.")
+    `str` of it ends in the remedy of a Python program; Spark's data source and the command line name theirs. `problem`,
+    filled with the details, is the fact.
+    """
+
+    problem = "{0}"
+    remedy = ""
+
+    def __init__(self, **details: object) -> None:
+        self.fact = self.problem.format(**details)
+        super().__init__(f"{self.fact} {self.remedy}")
+
+
+class ScopeNotFound(AdvisedError):
+    """The scope does not exist. similar: names of scopes that are like its name."""
+
+    problem = "Scope does not exist: {scope}.{similar}"
+    remedy = "Create it first with create_scope."
+
+    def __init__(self, scope: str, similar: Sequence[str] = ()) -> None:
+        super().__init__(scope=scope, similar=did_you_mean(similar))
+        self.scope = scope
+        self.similar = tuple(similar)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.scope, self.similar)
 
 
 class ScopeNotEmpty(StreamError):
@@ -31,13 +56,19 @@ class ScopeNotEmpty(StreamError):
         return type(self), (self.scope, self.groups)
 
 
-class StreamNotFound(StreamError):
-    """The stream does not exist."""
+class StreamNotFound(AdvisedError):
+    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream"."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(
-            f"Stream does not exist: {stream}. Create it first, or set option 'allow_create_stream' to true."
-        )
+    problem = "Stream does not exist: {stream}.{similar}"
+    remedy = "Create it first with create_stream."
+
+    def __init__(self, stream: str, similar: Sequence[str] = ()) -> None:
+        super().__init__(stream=stream, similar=did_you_mean(similar))
+        self.stream = stream
+        self.similar = tuple(similar)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stream, self.similar)
 
 
 class StreamSealed(StreamError):
@@ -226,19 +257,19 @@ class InvalidScale(StreamError, ValueError):
         return type(self), (self.stream, self.problem)
 
 
-class TruncatedData(StreamError):
+class TruncatedData(AdvisedError):
     """A range that should be read was truncated.
 
     stream: "scope/stream"; segment_id; [start, end): the lost offsets. end is None if the segment is deleted and its
     length unknown.
     """
 
+    problem = "Stream {stream}, segment {segment}: the data {lost} has been truncated and cannot be read any more."
+    remedy = "Start from the head of the stream, or from a later cut."
+
     def __init__(self, stream: str, segment_id: int, start: int, end: int | None) -> None:
         lost = f"between offsets {start} and {end}" if end is not None else f"from offset {start} on"
-        super().__init__(
-            f"Stream {stream}, segment {segment_id}: the data {lost} has been truncated and cannot be read any more. "
-            "Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start from a later cut."
-        )
+        super().__init__(stream=stream, segment=segment_id, lost=lost)
         self.stream = stream
         self.segment_id = segment_id
         self.start = start

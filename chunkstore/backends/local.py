@@ -20,6 +20,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import difflib
 import errno
 import fcntl
 import functools
@@ -85,6 +86,7 @@ _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
     errno.EAGAIN: (StorageUnavailable, "the filesystem is busy: try again"),
 }
 
+_MOST_NEIGHBOURS = 1000
 _MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _MOST_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)  # that the kernel takes at once
 _MOST_BYTES = 512 << 10  # at once; for more, Linux seeks huge pages: up to 4 times the time in a virtual machine
@@ -439,6 +441,14 @@ class LocalStore(Store):
                     self.pass_over(path, "a symbolic link" if entry.is_symlink() else "neither a file nor a folder")
                 elif (path.isascii() and len(path) <= LONGEST_PATH) or self._can_name(path):  # nearly all are
                     yield path, None
+
+    def neighbours(self) -> builtins.list[str]:
+        """Folders beside this one with names like its name, the most similar first."""
+        parent, name = os.path.split(self._folder)
+        with contextlib.suppress(OSError), os.scandir(parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_NEIGHBOURS) if entry.is_dir()]
+            return [f"{parent.rstrip('/')}/{each}" for each in difflib.get_close_matches(name, names) if each != name]
+        return []
 
     def _absent(self, path: str) -> ObjectNotFound:
         return ObjectNotFound(f"{self.root}: there is no object {path!r}")

@@ -208,12 +208,18 @@ def anchor(kind: type[BaseException]) -> str:
 def error_message(kind: type[BaseException]) -> str | None:
     """The message that the class itself gives to its instances; None where whoever raises it says what is wrong."""
     if isinstance(problem := vars(kind).get("problem"), str) and problem != "{0}":
-        return _escaped(re.sub(r"\{(\d)[^}]*\}", "‹…›", problem))
+        remedy = getattr(kind, "remedy", "")
+        return _escaped(re.sub(r"\{(\w*)[^}]*\}", _place, f"{problem} {remedy}".strip()))
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__" and call.args:
             return _template(call.args[0])
     return None
+
+
+def _place(found: re.Match[str]) -> str:
+    """Where a value goes, by its name if it has one."""
+    return "‹…›" if found[1].isdigit() else f"‹{found[1]}›"
 
 
 def _template(node: ast.expr) -> str | None:

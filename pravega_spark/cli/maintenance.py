@@ -10,7 +10,6 @@ import click
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
 from pravega_spark.console.program import Refused
-from pravega_spark.errors import ScopeNotFound, StreamNotFound
 
 if TYPE_CHECKING:
     from pravega_spark.jobs.outcome import JobOutcome
@@ -49,17 +48,16 @@ def maintain(
     from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.outcome import failures
-    from pravega_spark.streams.catalog import Catalog
     from pravega_spark.streams.retention import PERIOD
 
     if stream is not None and scope is None:
         raise click.UsageError("--stream requires --scope.")
     if stream is not None:
         StreamNameType().convert(f"{scope}/{stream}", None, None)
-    if scope is not None and not Catalog(session.root).scope_exists(scope):
-        raise ScopeNotFound(scope)
-    if scope is not None and stream is not None and not Catalog(session.root).stream(scope, stream).exists():
-        raise StreamNotFound(f"{scope}/{stream}")
+    if scope is not None and not session.catalog.scope_exists(scope):
+        raise session.catalog.scope_not_found(scope)
+    if scope is not None and stream is not None:
+        session.catalog.stream(scope, stream).snapshot()  # raises StreamNotFound
     with session.output.progress() as progress:
         outcomes = list(
             job.maintain(

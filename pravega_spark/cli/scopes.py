@@ -6,7 +6,6 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, yes_option
-from pravega_spark.console.program import Refused
 from pravega_spark.errors import ScopeNotEmpty
 
 
@@ -45,7 +44,7 @@ def delete(session: Session, name: str, yes: bool) -> None:
     """Delete scope NAME, which must be empty."""
     manager = session.manager
     if name not in manager.list_scope():
-        raise Refused(f"scope {name} does not exist")
+        raise session.catalog.scope_not_found(name)
     if manager.list_stream(name):
         raise ScopeNotEmpty(name)
     session.confirm(yes, f"This would delete scope {name}, which has no streams.")

@@ -15,6 +15,7 @@ from pravega_spark.console.program import Refused
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
+    from pravega_spark.streams.catalog import Catalog
 
 
 class Session:
@@ -66,6 +67,13 @@ class Session:
         from pravega_spark.client.manager import StreamManager  # takes longer to load than all other commands need
 
         return StreamManager.over(self.root)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The scopes and streams of the root; errors about what is missing name what is like it."""
+        from pravega_spark.streams.catalog import Catalog
+
+        return Catalog(self.root, suggesting=True)
 
     def confirm(self, yes: bool, *lines: str) -> None:
         """Go on if --yes was given; else print what would change, and fail."""

@@ -18,7 +18,7 @@ from pravega_spark.console.arguments import (
     yes_option,
 )
 from pravega_spark.console.output import moment
-from pravega_spark.errors import ScopeNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.errors import StreamNotSealed, StreamSealed
 from pravega_spark.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def list_(session: Session, scope: str | None) -> None:
     manager = session.manager
     scopes = manager.list_scope()
     if scope is not None and scope not in scopes:
-        raise ScopeNotFound(scope)
+        raise session.catalog.scope_not_found(scope)
     infos = (info for each in scopes if scope in (None, each) for info in manager.stream_infos(each))
     rows = [_row(StreamName(info.scope, info.stream), info) for info in infos]
     session.output.document({"streams": rows})
@@ -156,9 +156,7 @@ def describe(session: Session, name: StreamName) -> None:
 
 
 def _the(session: Session, name: StreamName) -> Stream:
-    from pravega_spark.streams.catalog import Catalog
-
-    return Catalog(session.root).stream(*name)
+    return session.catalog.stream(*name)
 
 
 def _segment_name(name: StreamName, number: int) -> str:

@@ -26,7 +26,7 @@ from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
-from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
+from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
@@ -149,7 +149,7 @@ class StreamManager:
 
     @property
     def _catalog(self) -> Catalog:
-        return Catalog(self._root)
+        return Catalog(self._root, suggesting=True)
 
     def close(self) -> None:
         """Close the writers and readers that this manager created, then the root. Raises the first of their errors."""
@@ -410,7 +410,7 @@ class StreamManager:
     ) -> StreamReaderGroup:
         """A reader group for the streams of a configuration, which may be in another scope than the group."""
         if not self._catalog.scope_exists(scope_name):
-            raise ScopeNotFound(scope_name)
+            raise self._catalog.scope_not_found(scope_name)
         group = StreamReaderGroup.create(self._root, scope_name, reader_group_name, rg_config)
         self._writers.add(group)
         return group

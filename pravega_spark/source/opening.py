@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 from engine.root import Root
@@ -20,12 +21,10 @@ Access = Literal["read", "follow", "write"]
 def open_root_of(options: SourceOptions, access: Access) -> Root:
     """The root that the options name. Raises RootNotFound.
 
-    A write creates it if it does not exist and its place is empty; a read does so only if both options that allow
-    creation are given.
+    A write creates it if it does not exist and its place is empty, unless an option forbids it; a read never does.
     """
-    asked = options.asked_to_create_scope and options.asked_to_create_stream
     allowed = options.allow_create_scope and options.allow_create_stream
-    return open_root(options.root, options.storage, options.wal, create=allowed if access == "write" else asked)
+    return open_root(options.root, options.storage, options.wal, create=access == "write" and allowed)
 
 
 def open_stream(options: SourceOptions, access: Access) -> Stream:
@@ -34,13 +33,14 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
     Raises RootNotFound, ScopeNotFound, StreamNotFound.
     """
     explicit = access == "read"
-    return Catalog(open_root_of(options, access)).ensure_stream(
+    return Catalog(open_root_of(options, access), suggesting=True).ensure_stream(
         options.scope,
         options.stream,
         create_scope=options.asked_to_create_scope if explicit else options.allow_create_scope,
         create_stream=options.asked_to_create_stream if explicit else options.allow_create_stream,
         scaling=options.scaling,
         retention=options.retention,
+        level=logging.INFO if access == "write" else logging.WARNING,  # a read that finds nothing may name it wrongly
     )
 
 

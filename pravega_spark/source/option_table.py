@@ -249,8 +249,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "allow_create_scope",
         "boolean",
-        "Create the scope if it does not exist. Together with allow_create_stream it also creates a missing root; in a "
-        "streaming read only if both are set explicitly.",
+        "Create the scope if it does not exist. In a write, together with allow_create_stream, it also creates a "
+        "missing root in an empty place; no read creates one.",
         EVERYWHERE,
         default={
             "batch read": "false",

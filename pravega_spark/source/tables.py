@@ -28,7 +28,7 @@ from engine.admin.inspection import all_chunks, describe_container
 from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.root import Root
-from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.errors import StreamNotFound
 from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
@@ -205,7 +205,7 @@ class TableReader(DataSourceReader):
             numbers = range(number, number + 1)
         elif scope and not Catalog(root).scope_exists(scope):
             if not self._options.asked_to_create_scope:
-                raise ScopeNotFound(scope)
+                raise Catalog(root, suggesting=True).scope_not_found(scope)
             Catalog(root).create_scope(scope)
         for number in numbers:
             container = root.container(number)

@@ -5,6 +5,7 @@ A scope is an entry in the table of the container that its name belongs to; a st
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -19,9 +20,12 @@ from engine.state.state import NOT_EXISTS
 from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
+from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import STREAMS, Stream
 from pravega_spark.streams.stream_record import FORMAT, RetentionPolicy, ScalingPolicy
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,10 +33,14 @@ SCOPES = "_system/scopes"
 
 
 class Catalog:
-    """Scopes and streams of an open root."""
+    """Scopes and streams of an open root.
 
-    def __init__(self, root: Root) -> None:
+    suggesting: whether the errors about what is missing name what is like it, for somebody who reads them.
+    """
+
+    def __init__(self, root: Root, *, suggesting: bool = False) -> None:
         self.root = root
+        self._suggesting = suggesting
 
     def _container(self, scope: str) -> Container:
         return self.root.container(container_of(validate_scope_name(scope), self.root.config.containers))
@@ -91,7 +99,11 @@ class Catalog:
 
     def stream(self, scope: str, name: str) -> Stream:
         """A stream by name, whether it exists or not. Raises ValueError for names that no stream can have."""
-        return Stream(self.root, validate_scope_name(scope), validate_stream_name(name))
+        return Stream(self.root, validate_scope_name(scope), validate_stream_name(name), self._suggesting)
+
+    def scope_not_found(self, scope: str) -> ScopeNotFound:
+        """The error for a scope that does not exist."""
+        return ScopeNotFound(scope, similar_keys(self.root, SCOPES, scope) if self._suggesting else ())
 
     def create_stream(
         self,
@@ -104,7 +116,7 @@ class Catalog:
         """Make a stream. False when it exists already. Raises ScopeNotFound."""
         stream = self.stream(scope, name)
         if not self.scope_exists(scope):
-            raise ScopeNotFound(scope)
+            raise self.scope_not_found(scope)
         return stream.create(scaling, retention, tags)
 
     def ensure_stream(
@@ -116,18 +128,24 @@ class Catalog:
         create_stream: bool,
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
+        level: int = logging.INFO,
     ) -> Stream:
-        """The stream, made if it does not exist and that is allowed. Raises ScopeNotFound, StreamNotFound."""
+        """The stream, made if it does not exist and that is allowed; what was made is logged at `level`.
+
+        Raises ScopeNotFound, StreamNotFound.
+        """
         stream = self.stream(scope, name)
         if stream.exists():
             return stream
         if not self.scope_exists(scope):
             if not create_scope:
-                raise ScopeNotFound(scope)
-            self.create_scope(scope)
+                raise self.scope_not_found(scope)
+            if create_stream and self.create_scope(scope):
+                logger.log(level, "scope %s did not exist: it was created", scope)
         if not create_stream:
-            raise StreamNotFound(stream.key)
-        stream.create(scaling, retention)
+            stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
+        elif stream.create(scaling, retention):
+            logger.log(level, "stream %s did not exist: it was created", stream.key)
         return stream
 
 

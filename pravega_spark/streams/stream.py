@@ -50,6 +50,7 @@ from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.named import NamedWrite, OnChangedReplay
 from pravega_spark.streams.names import index_segment_name, segment_name
+from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     RetentionPolicy,
@@ -88,10 +89,14 @@ class SegmentAppend(NamedTuple):
 
 
 class Stream(StreamLocation):
-    """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions."""
+    """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions.
 
-    def __init__(self, root: Root, scope: str, name: str) -> None:
+    suggesting: whether StreamNotFound says which streams have similar names, which takes a look at all containers.
+    """
+
+    def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
         super().__init__(root, scope, name)
+        self._suggesting = suggesting
         self._known = KnownPositions()
         self._decoded: StreamRecord | None = None
 
@@ -103,7 +108,7 @@ class Stream(StreamLocation):
         state = container.refresh() if refresh else container.state
         record = self._record(state)
         if record is None:
-            raise StreamNotFound(self.key)
+            raise StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key) if self._suggesting else ())
         return Snapshot(self, record, state, self._known)
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:

@@ -1,7 +1,8 @@
-"""Who makes a root, a scope and a stream from Spark: writes, in a place that is empty; reads only if they are told."""
+"""Who makes a root, a scope and a stream from Spark: writes, in an empty place; reads only if told, and no root."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pravega_spark.jobs.spread import Target
 from pravega_spark.roots import open_root
 from pravega_spark.source.opening import Access, open_stream
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.catalog import Catalog
 
 TOLD = {"allow_create_scope": "true", "allow_create_stream": "true"}
 
@@ -26,13 +28,61 @@ def options(url: object, **more: str) -> SourceOptions:
 
 
 @pytest.mark.parametrize("access", ["read", "follow"])
-def test_a_read_makes_no_root_unless_it_is_told_to(tmp_path: Path, access: Access) -> None:
+def test_a_read_makes_no_root(tmp_path: Path, access: Access) -> None:
     for url in (str(tmp_path / "new"), f"memory://{uuid.uuid4()}"):
-        for told in ({}, {"allow_create_scope": "true"}, {"allow_create_stream": "true"}):
+        for told in ({}, {"allow_create_scope": "true"}, {"allow_create_stream": "true"}, TOLD):
             with pytest.raises(RootNotFound, match="root create"):
                 open_stream(options(url, **told), access)
         assert list(tmp_path.iterdir()) == []
-    assert open_stream(options(tmp_path / "new", **TOLD), access).exists()
+
+
+def test_what_is_missing_is_named_with_what_is_like_it(tmp_path: Path) -> None:
+    with Root.open(str(tmp_path / "streams")) as root:
+        Catalog(root).create_scope("examples")
+        Catalog(root).create_stream("examples", "clicks")
+    (tmp_path / "stream-notes").mkdir()
+    named = {"scope": "examples", "stream": "clicks"}
+    for wrong in (tmp_path / "stream", tmp_path / "streams/examples/clicks"):
+        with pytest.raises(RootNotFound) as missing:
+            open_stream(options(wrong, **named), "read")
+        assert missing.value.similar == (str(tmp_path / "streams"),)
+        assert missing.value.fact.endswith(f"Did you mean '{tmp_path}/streams'?")
+    with pytest.raises(StreamNotFound, match=r"examples/clcks\. Did you mean 'examples/clicks'\?"):
+        open_stream(options(tmp_path / "streams", scope="examples", stream="clcks"), "read")
+    with pytest.raises(ScopeNotFound, match=r"^Scope does not exist: exmples\. Did you mean 'examples'\?"):
+        open_stream(options(tmp_path / "streams", scope="exmples", stream="clicks"), "read")
+    with pytest.raises(StreamNotFound, match="Did you mean 'examples/clicks'"):
+        open_stream(options(tmp_path / "streams", scope="exmples", stream="clicks", allow_create_scope="true"), "read")
+    with pytest.raises(StreamNotFound) as found:
+        open_stream(options(tmp_path / "streams", scope="examples", stream="xyz"), "read")
+    assert found.value.similar == () and "Did you mean" not in str(found.value)
+
+
+def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    def told() -> list[tuple[str, str]]:
+        found = [(record.levelname, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return [(level, text) for level, text in found if text.endswith("it was created")]
+
+    new = tmp_path / "new"
+    open_stream(options(new), "write")
+    assert told() == [
+        ("INFO", f"there was no root of streams in file://{new}: it was created"),
+        ("INFO", "scope s did not exist: it was created"),
+        ("INFO", "stream s/t did not exist: it was created"),
+    ]
+    for _ in range(2):
+        open_stream(options(new, stream="other"), "follow")
+    assert told() == [("WARNING", "stream s/other did not exist: it was created")]
+
+
+def test_a_scope_is_not_made_for_a_stream_that_must_not_be(tmp_path: Path) -> None:
+    with Root.open(str(tmp_path / "root")) as root:
+        with pytest.raises(StreamNotFound):
+            open_stream(options(tmp_path / "root", allow_create_stream="false"), "follow")
+        assert Catalog(root).scopes() == []
 
 
 def test_a_write_makes_a_root_where_nothing_is(tmp_path: Path) -> None:
