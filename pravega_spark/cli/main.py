@@ -12,9 +12,9 @@ from pravega_spark.cli.completion import PROGRAM, completion
 from pravega_spark.cli.containers import container
 from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
-from pravega_spark.cli.events import stream
 from pravega_spark.cli.headers import header
 from pravega_spark.cli.maintenance import maintain
+from pravega_spark.cli.policies import stream
 from pravega_spark.cli.roots import root
 from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment

@@ -36,7 +36,7 @@ from pravega_spark.streams.names import segment_epoch, segment_number, validate_
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream_record import KEPT, Kept, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.timeline import Timeline, timeline
 
 logger = logging.getLogger(__name__)
@@ -261,16 +261,42 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        scaling_policy: ScalingPolicy | None = None,
-        retention_policy: RetentionPolicy | None = None,
-        tags: Sequence[str] | None = None,
+        scaling_policy: ScalingPolicy | Kept | None = KEPT,
+        retention_policy: RetentionPolicy | Kept | None = KEPT,
+        tags: Sequence[str] | Kept | None = KEPT,
+        *,
+        replace: bool = False,
     ) -> bool:
-        """Replace a stream's policies and tags; what is omitted gets the default of a new stream. Returns True.
+        """Change a stream's policies and tags. What is left out is kept; None is the default of a new stream: one fixed
+        segment, no retention, no tags. Returns True.
 
-        Its segments stay as they are. Raises StreamSealed.
+        UNLIKE `pravega_client`, WHERE WHAT IS LEFT OUT IS RESET: replace=True does as that does. Its segments stay as
+        they are. Raises StreamSealed.
         """
-        self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tuple(tags or ()))
+        if replace:
+            scaling_policy = None if isinstance(scaling_policy, Kept) else scaling_policy
+            retention_policy = None if isinstance(retention_policy, Kept) else retention_policy
+            tags = None if isinstance(tags, Kept) else tags
+        self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tags)
         return True
+
+    def set_scaling(self, scope_name: str, stream_name: str, policy: ScalingPolicy | None) -> None:
+        """Give a stream another scaling policy; None is that of a new stream, one fixed segment. The rest is kept.
+
+        Its segments stay as they are until the policy, or `scale_stream`, changes them. Raises StreamSealed.
+        """
+        self._catalog.stream(scope_name, stream_name).update(scaling=policy)
+
+    def set_retention(self, scope_name: str, stream_name: str, policy: RetentionPolicy | None) -> None:
+        """Give a stream another retention policy; None keeps everything. The rest is kept.
+
+        It is applied from the next time on that retention is due. Raises StreamSealed.
+        """
+        self._catalog.stream(scope_name, stream_name).update(retention=policy)
+
+    def set_tags(self, scope_name: str, stream_name: str, tags: Sequence[str]) -> None:
+        """Give a stream these tags instead of those that it has. The rest is kept. Raises StreamSealed."""
+        self._catalog.stream(scope_name, stream_name).update(tags=tags)
 
     def scale_stream(
         self,

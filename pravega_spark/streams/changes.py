@@ -22,6 +22,7 @@ from pravega_spark.streams.epochs import Comparison, EpochRecord, StreamSegmentR
 from pravega_spark.streams.names import index_segment_name, segment_id, segment_number
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
+    Kept,
     RetentionPolicy,
     Routing,
     ScalingPolicy,
@@ -99,12 +100,18 @@ def delete(snapshot: Snapshot) -> list[Operation]:
 
 
 def update(
-    snapshot: Snapshot, scaling: ScalingPolicy, retention: RetentionPolicy | None, tags: tuple[str, ...]
+    snapshot: Snapshot,
+    scaling: ScalingPolicy | Kept,
+    retention: RetentionPolicy | Kept | None,
+    tags: tuple[str, ...] | Kept,
 ) -> StreamChange:
     """Other policies and tags. Raises StreamSealed, TooManySegments."""
     _require_open(snapshot)
-    check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
-    return StreamChange(snapshot.record.with_changes(scaling=scaling, retention=retention, tags=tags), [])
+    if not isinstance(scaling, Kept):
+        check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
+    given = {"scaling": scaling, "retention": retention, "tags": tags}
+    changed = {name: value for name, value in given.items() if not isinstance(value, Kept)}
+    return StreamChange(snapshot.record.with_changes(**changed), [])
 
 
 def _require_open(snapshot: Snapshot) -> None:

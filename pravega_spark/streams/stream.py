@@ -53,6 +53,8 @@ from pravega_spark.streams.names import index_segment_name, segment_name
 from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
+    KEPT,
+    Kept,
     RetentionPolicy,
     Routing,
     ScalingPolicy,
@@ -172,16 +174,17 @@ class Stream(StreamLocation):
 
     def update(
         self,
-        scaling: ScalingPolicy | None = None,
-        retention: RetentionPolicy | None = None,
-        tags: Sequence[str] = (),
+        scaling: ScalingPolicy | Kept | None = KEPT,
+        retention: RetentionPolicy | Kept | None = KEPT,
+        tags: Sequence[str] | Kept | None = KEPT,
     ) -> None:
-        """Give the stream these policies and tags instead of those that it has; by default those of a new stream.
+        """Give the stream these policies and tags instead of those that it has; None: those of a new stream.
 
-        Raises StreamSealed.
+        What is left out is kept. Raises StreamSealed.
         """
-        tags = checked_tags(tags)
-        self._change(lambda snapshot: changes.update(snapshot, scaling or ScalingPolicy(), retention, tags))
+        policy = ScalingPolicy() if scaling is None else scaling
+        labels = tags if isinstance(tags, Kept) else checked_tags(tags or ())
+        self._change(lambda snapshot: changes.update(snapshot, policy, retention, labels))
 
     def scale(
         self,

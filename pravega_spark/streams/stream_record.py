@@ -6,6 +6,7 @@ is about, in one append (X1).
 
 from __future__ import annotations
 
+import enum
 import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -33,6 +34,19 @@ MAX_TAG_LENGTH = 255
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
+
+
+class Kept(enum.Enum):
+    """What an update of a stream leaves out, and so keeps."""
+
+    KEPT = "kept"
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT = Kept.KEPT
+"""Stands for a policy, or tags, that an update leaves as they are."""
 
 
 @dataclass(frozen=True, slots=True)

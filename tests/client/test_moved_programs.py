@@ -107,6 +107,48 @@ def test_the_manager_is_made_as_the_original_is(
     assert ("have no effect" in caplog.text) == any((*positional, *named.values()))
 
 
+def test_an_update_replaces_everything_if_asked_to(manager: pravega_client.StreamManager) -> None:
+    """As the original always does; by default what is left out is kept."""
+    scaling = pravega_client.StreamScalingPolicy.auto_scaling_policy_by_event_rate(10, 2, 3)
+    retention = pravega_client.StreamRetentionPolicy.by_size(1000)
+    assert manager.create_stream_with_policy("sc", "policed", scaling, retention, ["a"])
+
+    def now() -> tuple[object, object, list[str]]:
+        record = manager._catalog.stream("sc", "policed").snapshot().record
+        return record.scaling, record.retention, manager.get_stream_tags("sc", "policed")
+
+    other = pravega_client.StreamRetentionPolicy.by_time(5)
+    assert manager.update_stream_with_policy("sc", "policed", retention_policy=other)
+    assert now() == (scaling, other, ["a"])
+    fixed = pravega_client.StreamScalingPolicy.fixed_scaling_policy(2)
+    assert manager.update_stream_with_policy("sc", "policed", fixed)
+    assert now() == (fixed, other, ["a"])
+    none = pravega_client.StreamRetentionPolicy.none()
+    assert manager.update_stream_with_policy("sc", "policed", scaling, none)
+    assert now() == (scaling, None, ["a"])
+    assert manager.update_stream_with_policy("sc", "policed", retention_policy=retention, replace=True)
+    assert now() == (pravega_client.StreamScalingPolicy.fixed_scaling_policy(1), retention, [])
+
+
+def test_policies_and_tags_are_set_one_by_one(manager: pravega_client.StreamManager) -> None:
+    scaling = pravega_client.StreamScalingPolicy.auto_scaling_policy_by_data_rate(10, 2, 3)
+    retention = pravega_client.StreamRetentionPolicy.by_size(1000)
+    manager.set_scaling("sc", "one", scaling)
+    manager.set_retention("sc", "one", retention)
+    manager.set_tags("sc", "one", ["a", "b"])
+    record = manager._catalog.stream("sc", "one").snapshot().record
+    assert (record.scaling, record.retention, record.tags) == (scaling, retention, ("a", "b"))
+    manager.set_retention("sc", "one", None)
+    manager.set_tags("sc", "one", [])
+    manager.set_scaling("sc", "one", None)
+    record = manager._catalog.stream("sc", "one").snapshot().record
+    fixed = pravega_client.StreamScalingPolicy.fixed_scaling_policy(1)
+    assert (record.scaling, record.retention, record.tags) == (fixed, None, ())
+    manager.seal_stream("sc", "one")
+    with pytest.raises(StreamSealed):
+        manager.set_tags("sc", "one", ["c"])
+
+
 def test_the_root_by_its_old_name(tmp_path: Path) -> None:
     with pravega_client.StreamManager(controller_uri=str(tmp_path / "root")) as manager:
         assert manager.create_scope("moved")

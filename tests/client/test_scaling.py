@@ -67,7 +67,7 @@ def test_what_is_under_way_is_routed_again(
 ) -> None:
     """Single events, columns that are copied and others, with keys and without, queued while the stream is scaled."""
     manager.create_stream("sc", "s", start)
-    manager.update_stream_with_policy("sc", "s")
+    manager.update_stream_with_policy("sc", "s", replace=True)
     written: list[tuple[str, int]] = []
 
     def event(key: str) -> str:

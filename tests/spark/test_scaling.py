@@ -32,7 +32,7 @@ KEYS = [str(number) for number in range(10)]
 def scale_to(stream: Stream, count: int) -> None:
     """Exchange all segments for `count` even ones."""
     if stream.snapshot().record.scaling.min_segments > count:
-        stream.update()
+        stream.update(scaling=None)
     bounds = [place / count for place in range(count)] + [1.0]
     sealed = [segment.id for segment in stream.snapshot().record.current.segments]
     stream.scale(sealed, list(itertools.pairwise(bounds)))

@@ -106,7 +106,7 @@ class Case:
             monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: (self.now + skew) / 1000))
         self.reopen()
         assert self.stream.create(ScalingPolicy(min_segments=self.random.choice((1, 3))))
-        self.stream.update()  # so that it may get down to one segment
+        self.stream.update(scaling=None)  # so that it may get down to one segment
         self.written: dict[str, int] = dict.fromkeys(KEYS, 0)
         self.times: dict[tuple[str, int], int] = {}
         self.read: dict[str, int] = dict.fromkeys(KEYS, 0)
@@ -367,7 +367,7 @@ def test_update() -> None:
     record = stream.snapshot().record
     assert (record.scaling.min_segments, record.tags, record.retention) == (2, ("a", "b"), None)
     assert len(record.current.segments) == 3
-    stream.update()
+    stream.update(None, None, ())
     assert stream.snapshot().record.scaling == ScalingPolicy()
 
 
@@ -563,7 +563,7 @@ def test_who_had_read_all_that_was_deleted_has_lost_nothing() -> None:
 
 def test_a_merged_segment_takes_what_was_meant_for_its_parts() -> None:
     stream = stream_of(4)
-    stream.update()
+    stream.update(None, None, ())
     planned = stream.snapshot().record.routing
     put(stream, 0, 1)
     scale_to(stream, 1)

@@ -1,0 +1,121 @@
+"""`stream update`: other policies and tags for a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pravega_spark.cli.events import stream
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import StreamName, stream_argument
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
+
+
+__all__ = ["stream"]
+
+
+@stream.command()
+@stream_argument
+@click.option("--min-segments", type=click.IntRange(min=1), help="Number of segments below which scaling does not go.")
+@click.option("--scale-kib", type=click.IntRange(min=1), help="Split a segment above this rate, in KiB per second.")
+@click.option(
+    "--scale-events", type=click.IntRange(min=1), help="Split a segment above this rate, in events per second."
+)
+@click.option("--scale-factor", type=click.IntRange(min=2), help="Number of segments that a split makes.")
+@click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more.")
+@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least this many bytes.")
+@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep events for at least this many milliseconds.")
+@click.option("--no-retention", is_flag=True, help="Keep everything.")
+@click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
+@click.option("--no-tags", is_flag=True, help="Remove all tags.")
+@pass_session
+def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
+    """Change policies and tags of a stream. What is not given stays as it is, and so do the segments."""
+    from pravega_spark.streams.stream_record import KEPT
+
+    if not (tags or no_tags or any(given.values())):
+        raise click.UsageError("Give at least one option that changes something.")
+    if tags and no_tags:
+        raise click.UsageError("Give --tag or --no-tags, not both.")
+    found = session.catalog.stream(*name)
+    scaling = _scaling(found.snapshot().record, **{key: given[key] for key in _SCALING})
+    retention = _retention(**{key: given[key] for key in _RETENTION})
+    found.update(
+        scaling if scaling is not None else KEPT,
+        retention if retention is not None or given["no_retention"] else KEPT,
+        tags if tags or no_tags else KEPT,
+    )
+    row = _row(found.snapshot().record)
+    session.output.document({"stream": str(name), **row})
+    session.output.line(f"stream {name} was updated; its policies and tags are now:")
+    session.output.properties(_shown(row), {"scaling": "scaling", "retention": "retention", "tags": "tags"})
+
+
+_SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")
+_RETENTION = ("retain_bytes", "retain_ms", "no_retention")
+
+
+def _scaling(
+    record: StreamRecord,
+    min_segments: int | None,
+    scale_kib: int | None,
+    scale_events: int | None,
+    scale_factor: int | None,
+    no_scaling: bool,
+) -> ScalingPolicy | None:
+    """The policy, with what is not given from the present one; None if nothing of it is given."""
+    from pravega_spark.streams.stream_record import ScalingPolicy
+
+    if bool(scale_kib) + bool(scale_events) + no_scaling > 1:
+        raise click.UsageError("Give only one of --scale-kib, --scale-events and --no-scaling.")
+    if not (min_segments or scale_kib or scale_events or scale_factor or no_scaling):
+        return None
+    now = record.scaling
+    least = min_segments or now.min_segments
+    if scale_kib:
+        return ScalingPolicy("bytes", least, scale_kib, scale_factor or now.scale_factor or 2)
+    if scale_events:
+        return ScalingPolicy("events", least, scale_events, scale_factor or now.scale_factor or 2)
+    if no_scaling or now.kind == "fixed":
+        if scale_factor:
+            raise click.UsageError("--scale-factor requires --scale-kib or --scale-events: the stream does not scale.")
+        return ScalingPolicy.fixed_scaling_policy(least)
+    return ScalingPolicy(now.kind, least, now.target_rate, scale_factor or now.scale_factor)
+
+
+def _retention(retain_bytes: int | None, retain_ms: int | None, no_retention: bool) -> RetentionPolicy | None:
+    from pravega_spark.streams.stream_record import RetentionPolicy
+
+    if bool(retain_bytes) + bool(retain_ms) + no_retention > 1:
+        raise click.UsageError("Give only one of --retain-bytes, --retain-ms and --no-retention.")
+    if retain_bytes:
+        return RetentionPolicy.by_size(retain_bytes)
+    return RetentionPolicy.by_time(retain_ms) if retain_ms else None
+
+
+def _row(record: StreamRecord) -> dict[str, Any]:
+    """Policies and tags, for programs."""
+    scaling, retention = record.scaling, record.retention
+    return {
+        "scaling": {
+            "kind": scaling.kind,
+            "min_segments": scaling.min_segments,
+            "target_rate": scaling.target_rate,
+            "factor": scaling.scale_factor,
+        },
+        "retention": retention and {"kind": retention.kind, "limit": retention.limit},
+        "tags": list(record.tags),
+    }
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The same for people."""
+    retention = row["retention"]
+    return {
+        "scaling": " ".join(str(value) for value in row["scaling"].values() if value),
+        "retention": f"{retention['limit']} ({retention['kind']})" if retention else None,
+        "tags": ", ".join(row["tags"]) or None,
+    }

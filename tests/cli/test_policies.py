@@ -1,0 +1,64 @@
+"""`stream update`: what is not given stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
+from tests.cli.test_cli import document, run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A root with a stream that has policies and tags."""
+    url = str(tmp_path / "root")
+    scaling = StreamScalingPolicy.auto_scaling_policy_by_data_rate(100, 3, 2)
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        manager.create_stream_with_policy("sc", "st", scaling, StreamRetentionPolicy.by_size(5000), ["a", "b"])
+        manager.create_stream("sc", "plain")
+    return url
+
+
+def updated(root: str, *options: str, stream: str = "sc/st") -> tuple[Any, Any, Any]:
+    """Scaling (kind, minimum, rate, factor), retention (kind, limit) and tags afterwards."""
+    found = document("stream", "update", stream, *options, root=root)
+    described = document("stream", "describe", stream, root=root)["stream"]
+    assert (
+        all(found[name] == described[name] for name in ("scaling", "retention", "tags")) and found["stream"] == stream
+    )
+    return tuple(found["scaling"].values()), found["retention"] and tuple(found["retention"].values()), found["tags"]
+
+
+def test_each_part_for_itself(root: str) -> None:
+    scaling, retention = ("bytes", 2, 100, 3), ("size", 5000)
+    assert updated(root, "--tag", "c") == (scaling, retention, ["c"])
+    assert updated(root, "--retain-ms", "7") == (scaling, ("time", 7), ["c"])
+    assert updated(root, "--scale-kib", "200") == (("bytes", 2, 200, 3), ("time", 7), ["c"])
+    assert updated(root, "--scale-factor", "4") == (("bytes", 2, 200, 4), ("time", 7), ["c"])
+    assert updated(root, "--scale-events", "9", "--min-segments", "1")[0] == ("events", 1, 9, 4)
+    assert updated(root, "--no-retention", "--no-tags") == (("events", 1, 9, 4), None, [])
+    assert updated(root, "--no-scaling")[0] == ("fixed", 1, 0, 0)
+    assert updated(root, "--scale-kib", "8", stream="sc/plain")[0] == ("bytes", 1, 8, 2)
+
+
+def test_what_people_see(root: str) -> None:
+    told = run("stream", "update", "sc/st", "--retain-bytes", "9", root=root).stdout
+    assert "stream sc/st was updated" in told and "9 (size)" in told and "a, b" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "at least one option"),
+        (("--tag", "a", "--no-tags"), "not both"),
+        (("--scale-kib", "1", "--no-scaling"), "only one of"),
+        (("--retain-ms", "1", "--retain-bytes", "1"), "only one of"),
+        (("--no-scaling", "--scale-factor", "2"), "requires --scale-kib"),
+    ],
+)
+def test_what_makes_no_sense(root: str, options: tuple[str, ...], told: str) -> None:
+    assert told in run("stream", "update", "sc/st", *options, root=root, code=2).stderr
