@@ -11,6 +11,8 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from pravega_spark.console.advice import told
+
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
@@ -66,5 +68,5 @@ def _message(error: Exception) -> str:
     """The error's message; for an unexpected error, with its type."""
     ours = type(error).__module__.partition(".")[0] in ("chunkstore", "engine", "pravega_spark")
     if str(error) and (ours or isinstance(error, ValueError)):
-        return str(error)
+        return told(error)
     return f"unexpected {type(error).__name__}: {error}; run again with --traceback and report it"

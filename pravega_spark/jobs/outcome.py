@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chunkstore import StorageError
 from engine.errors import EngineError
-from pravega_spark.errors import StreamError
+from pravega_spark.errors import AdvisedError, StreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ class JobOutcome(NamedTuple):
     def failed(cls, scope: str, stream: str, action: str, error: Exception) -> JobOutcome:
         """That of an action that failed. What nobody expected is logged with its traceback."""
         if isinstance(error, _EXPECTED):
-            return cls(scope, stream, action, error=str(error))
+            return cls(scope, stream, action, error=error.fact if isinstance(error, AdvisedError) else str(error))
         logger.error("%s of %s/%s failed unexpectedly", action, scope, stream, exc_info=error)
         return cls(scope, stream, action, error=repr(error))
 

@@ -122,6 +122,6 @@ def _worked_on(
             raise failure
         return list(work(stream))
     except StreamNotFound as error:
-        return [JobOutcome(*named, "find", error=str(error))] if missing else []
+        return [JobOutcome.failed(*named, "find", error)] if missing else []
     except Exception as error:
         return [JobOutcome.failed(*named, "find", error)]

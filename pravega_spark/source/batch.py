@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, resolve_cut
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
@@ -22,6 +23,7 @@ class BatchReader(DataSourceReader):
         options.batch_cuts()
         self._options = options
 
+    @for_users
     def partitions(self) -> list[InputPartition]:
         snapshot = current_snapshot(self._options, "read")
         start, end = self._options.batch_cuts()

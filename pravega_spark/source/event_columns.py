@@ -29,13 +29,13 @@ SCHEMA = pa.schema(
 )
 _POINTER = pa.field("event_pointer", pa.string())
 _TIME = pa.timestamp("us", tz="UTC")
-_METADATA = (pa.field("timestamp", _TIME), _POINTER, pa.field("event_number", pa.int64()))
+WITH_METADATA = pa.schema([*SCHEMA, pa.field("timestamp", _TIME), _POINTER, pa.field("event_number", pa.int64())])
 
 
 def schema_of(options: SourceOptions) -> pa.Schema:
     """The columns of a read with these options; `provider.read_schema` says the same to Spark."""
     if options.include_metadata:
-        return pa.schema([*SCHEMA, *_METADATA])
+        return WITH_METADATA
     return pa.schema([*SCHEMA, _POINTER]) if options.large_events == "reference" else SCHEMA
 
 

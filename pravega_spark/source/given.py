@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, STORAGE_PREFIX, Use, plain
+from chunkstore.urls import redact
+from pravega_spark.source.option_table import (
+    BY_NAME,
+    BY_NAME_OF_OTHERS,
+    BY_PLAIN_NAME,
+    STORAGE_PREFIX,
+    Use,
+    plain,
+)
+from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +55,33 @@ class GivenOptions:
         """Whether the option was given."""
         return name in self._values
 
-    def required(self, name: str) -> str:
-        """The option as it was given; the error is the original connector's."""
-        value = self.text(name)
-        if not value:
-            raise ValueError(f"Missing required option '{name}'")
-        return value
+    def required(self, *names: str, rooted: bool) -> list[str]:
+        """These options as they were given; an error that begins as the original connector's, and names all at once.
+
+        rooted: whether the root is known.
+        """
+        values = [self.text(name) or "" for name in names]
+        missing = [name for name, value in zip(names, values, strict=True) if not value]
+        if not missing:
+            return values
+        missing += [] if rooted else ["controller"]
+        more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
+        raise ValueError(f"Missing required option '{missing[0]}'{more}{self._of_path(missing)}")
+
+    def _of_path(self, missing: list[str]) -> str:
+        """What follows where the path may name the stream too."""
+        path = self.text("path") or ""
+        parts = path.rstrip("/").split("/")
+        if missing != ["scope", "stream"] or len(parts) < 3 or redact(path) != path:
+            return ""
+        try:
+            scope, stream = validate_scope_name(parts[-2]), validate_stream_name(parts[-1])
+        except ValueError:
+            return ""
+        return (
+            f": the path is the root of the streams. If it ends in stream {stream!r} of scope {scope!r}, remove both "
+            f"from it and set option 'scope' to {scope!r} and option 'stream' to {stream!r}"
+        )
 
     def number(self, name: str) -> int | None:
         """An integer within the option's limits, or its default; None if it has neither."""
@@ -104,9 +134,15 @@ class GivenOptions:
                 f"milliseconds since the epoch, not {text!r}."
             ) from error
 
-    def warn_of_misspellings(self) -> None:
-        """Log unknown options that look like one of ours. All others are ignored, as Spark passes its own along."""
+    def warn_of_unknown(self) -> None:
+        """Log unknown options that look like one of ours, or that other sources have for something that ours do.
+
+        All others are ignored, as Spark passes its own along.
+        """
         for key in self._unknown:
+            if (ours := BY_NAME_OF_OTHERS.get(plain(key))) is not None:
+                log.warning("Option %r is of another source and is ignored. Here it is option %r.", key, ours)
+                continue
             for match in difflib.get_close_matches(plain(key), BY_PLAIN_NAME, n=1, cutoff=0.85):
                 name = BY_PLAIN_NAME[match].name
                 log.warning("Unknown option %r is ignored. Did you mean %r?", key, name)

@@ -21,10 +21,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import open_stream, resolve_cut
+from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -54,17 +57,34 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = open_stream(self._options, "follow")
         return self._opened
 
+    @for_users
     def initialOffset(self) -> str:  # type: ignore[override]
         if self._first is None:  # Spark asks twice, and has to get the same answer
-            self._first = self._begin(self._stream().snapshot())
+            self._first = self._stream().query(self._begin)
         return self._first.as_text()
 
     def _begin(self, snapshot: Snapshot) -> StreamCut:
         """Where a new query starts."""
         if self._options.starting_timestamp is not None:
-            return snapshot.cut_at(self._options.starting_timestamp)
-        start, _ = self._options.streaming_cuts()
-        return resolve_cut(snapshot, start, snapshot.head_cut())
+            cut, place = snapshot.cut_at(self._options.starting_timestamp), "starting_timestamp"
+        else:
+            place, _ = self._options.streaming_cuts()
+            cut = resolve_cut(snapshot, place, snapshot.head_cut())
+        self._tell_start(snapshot, cut, place if place in (*CUT_KEYWORDS, "starting_timestamp") else "a given cut")
+        return cut
+
+    def _tell_start(self, snapshot: Snapshot, cut: StreamCut, place: str) -> None:
+        """Log where a new query starts and what lies before that; as a warning where nobody asked to leave it out."""
+        head = snapshot.head_cut()
+        if snapshot.record.history.compare(cut.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
+            return  # in front of the head: what is missing is told when it is to be read
+        events, size = snapshot.events_between(head, cut), snapshot.size_between(head, cut)
+        left_out = f"and does not read the {events} events ({size} bytes) before it" if events else "at the first event"
+        unasked = self._options.start_stream_cut is None and self._options.starting_timestamp is None and events > 0
+        how = " as by default: set option 'start_stream_cut' to 'earliest' to read them too" if unasked else ""
+        level = logging.WARNING if unasked else logging.INFO
+        told = "A new query on stream %s starts at %s (%s) %s%s."
+        logger.log(level, told, snapshot.stream.key, place, cut, left_out, how)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_bytes_per_trigger is not None:
@@ -77,6 +97,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_events_per_trigger)
         return ReadAllAvailable()
 
+    @for_users
     def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
         return self._stream().query(lambda snapshot: self._latest(snapshot, start, limit))
 
@@ -102,12 +123,14 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _, end = self._options.streaming_cuts()
         return tail if end in ("unbounded", "latest") else snapshot.earlier(tail, resolve_cut(snapshot, end, tail))
 
+    @for_users
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._stream().snapshot().tail_cut()
 
     def reportLatestOffset(self) -> str | None:  # type: ignore[override]
         return self._newest.as_text() if self._newest is not None else None
 
+    @for_users
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
         begin, finish = StreamCut.from_text(start), StreamCut.from_text(end)
         stream = self._stream()

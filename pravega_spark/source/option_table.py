@@ -209,6 +209,22 @@ OPTIONS: tuple[Option, ...] = (
         default="true",
     ),
     Option(
+        "append_complete_results",
+        "boolean",
+        "Allow output mode complete, in which each micro-batch appends the whole result again, as in the original "
+        "connector. Without it that output mode is refused.",
+        STREAM_WRITE,
+        default="false",
+    ),
+    Option(
+        "ignore_extra_columns",
+        "boolean",
+        "Write the columns event and routing_key, and drop all others. Without it other columns are an error, but for "
+        "those of a read of a stream.",
+        WRITES,
+        default="false",
+    ),
+    Option(
         "txn_app_id",
         "string",
         "Name of the writing job; together with txn_version it makes a write idempotent, in batch jobs and in "
@@ -351,6 +367,35 @@ OPTIONS: tuple[Option, ...] = (
 """All options, in the order in which documentation shows them."""
 
 
+NAMES_OF_OTHERS: Mapping[str, str] = {
+    # Kafka's
+    "kafka.bootstrap.servers": "controller",
+    "bootstrap.servers": "controller",
+    "subscribe": "stream",
+    "topic": "stream",
+    "startingOffsets": "start_stream_cut",
+    "endingOffsets": "end_stream_cut",
+    "startingOffsetsByTimestamp": "starting_timestamp",
+    "endingOffsetsByTimestamp": "ending_timestamp",
+    "maxOffsetsPerTrigger": "max_events_per_trigger",
+    "maxRecordsPerPartition": "max_bytes_per_partition",
+    "includeHeaders": "include_metadata",
+    # Delta's
+    "startingVersion": "start_stream_cut",
+    "versionAsOf": "end_stream_cut",
+    "timestampAsOf": "ending_timestamp",
+    "ignoreChanges": "fail_on_data_loss",
+    "ignoreDeletes": "fail_on_data_loss",
+    # those of file sources
+    "maxFilesPerTrigger": "max_events_per_trigger",
+    "maxFileAge": "starting_timestamp",
+    "modifiedAfter": "starting_timestamp",
+    "modifiedBefore": "ending_timestamp",
+    "maxRecordsPerFile": "max_bytes_per_partition",
+}
+"""Options of other sources and sinks that a user may give here, and the option that does here what he wants."""
+
+
 def plain(name: str) -> str:
     """A name without case and underscores, in which spellings of one option agree."""
     return name.lower().replace("_", "")
@@ -360,3 +405,5 @@ BY_PLAIN_NAME: Mapping[str, Option] = {plain(option.name): option for option in 
 """The options that have one fixed name, by that name in plain spelling."""
 
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
+
+BY_NAME_OF_OTHERS: Mapping[str, str] = {plain(other): ours for other, ours in NAMES_OF_OTHERS.items()}

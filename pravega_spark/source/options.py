@@ -17,8 +17,10 @@ from typing import Any, Literal, cast
 
 from chunkstore import StorageRefused
 from chunkstore.urls import check_url
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
+from pravega_spark.streams.cuts import BEGINNING, StreamCut
 from pravega_spark.streams.named import OnChangedReplay
 from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 
@@ -62,6 +64,8 @@ class SourceOptions:
     large_events: LargeEvents
     max_event_bytes: int
     exactly_once: bool
+    append_complete_results: bool
+    ignore_extra_columns: bool
     txn_app_id: str | None
     txn_version: int | None
     on_changed_replay: OnChangedReplay
@@ -78,13 +82,19 @@ class SourceOptions:
     transaction_status_poll_interval_ms: int
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SourceOptions:
-        """Checks what Spark handed us. `environment` stands for os.environ. Raises ValueError for the first fault."""
+    def parse(
+        cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None, *, warn: bool = True
+    ) -> SourceOptions:
+        """Checks what Spark handed us. Raises ValueError for the first fault.
+
+        environment: stands for os.environ. warn: log what is ignored, as is right once for each read or write.
+        """
         given = GivenOptions(options)
-        scope, stream = _names(given)
-        scaling, retention = _policies(given)
+        environment = os.environ if environment is None else environment
+        scope, stream = _names(given, environment)
+        scaling, retention = _policies(given, warn)
         max_bytes = _max_bytes_per_trigger(given)
-        root = _root(given, os.environ if environment is None else environment)
+        root = _root(given, environment)
         wal = given.text("wal")
         start, end = _stream_cut(given, "start_stream_cut"), _stream_cut(given, "end_stream_cut")
         starting, ending = given.time("starting_timestamp"), given.time("ending_timestamp")
@@ -111,6 +121,8 @@ class SourceOptions:
             large_events=cast("LargeEvents", given.choice("large_events")),
             max_event_bytes=given.size("max_event_bytes"),
             exactly_once=given.flag("exactly_once"),
+            append_complete_results=given.flag("append_complete_results"),
+            ignore_extra_columns=given.flag("ignore_extra_columns"),
             txn_app_id=txn_app_id,
             txn_version=txn_version,
             on_changed_replay=cast("OnChangedReplay", given.choice("on_changed_replay")),
@@ -126,7 +138,8 @@ class SourceOptions:
             transaction_timeout_ms=given.number("transaction_timeout_ms"),
             transaction_status_poll_interval_ms=given.size("transaction_status_poll_interval_ms"),
         )
-        given.warn_of_misspellings()
+        if warn:
+            given.warn_of_unknown()
         return parsed
 
     def batch_cuts(self) -> tuple[str, str]:
@@ -155,17 +168,20 @@ def table_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
-def _names(given: GivenOptions) -> tuple[str, str]:
+def _names(given: GivenOptions, environment: Mapping[str, str]) -> tuple[str, str]:
     """Scope and stream."""
+    rooted = bool(given.text("path") or given.text("controller") or environment.get(ROOT_VARIABLE))
     if given.text("metadata") not in OF_ROOTS:
-        return given.required("scope"), given.required("stream")
-    scope, stream = (given.required(name) if given.has(name) else "" for name in ("scope", "stream"))
+        scope, stream = given.required("scope", "stream", rooted=rooted)
+        return scope, stream
+    given.required(*(name for name in ("scope", "stream") if given.has(name)), rooted=rooted)
+    scope, stream = given.text("scope") or "", given.text("stream") or ""
     if stream and not scope:
         raise ValueError("Option 'stream' requires option 'scope': give both.")
     return scope, stream
 
 
-def _policies(given: GivenOptions) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
+def _policies(given: GivenOptions, warn: bool) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
     """Both policies of a new stream; their checks are interleaved in the original, and so they are here."""
     byte_rate, event_rate = "default_segment_target_rate_bytes_per_sec", "default_segment_target_rate_events_per_sec"
     size, duration = "default_retention_size_bytes", "default_retention_duration_milliseconds"
@@ -181,15 +197,15 @@ def _policies(given: GivenOptions) -> tuple[ScalingPolicy | None, RetentionPolic
         retention = RetentionPolicy("size", bytes_kept)
     elif milliseconds_kept is not None:
         retention = RetentionPolicy("time", milliseconds_kept)
-    return _scaling(segments, factor, bytes_per_second, events_per_second), retention
+    return _scaling(segments, factor, bytes_per_second, events_per_second, warn), retention
 
 
 def _scaling(
-    segments: int | None, factor: int | None, bytes_per_second: int | None, events_per_second: int | None
+    segments: int | None, factor: int | None, bytes_per_second: int | None, events_per_second: int | None, warn: bool
 ) -> ScalingPolicy | None:
     rated = bytes_per_second is not None or events_per_second is not None
     complete = segments is not None and factor is not None and rated
-    if not complete and (factor is not None or rated):
+    if warn and not complete and (factor is not None or rated):
         log.warning(
             "The stream will not scale automatically: that requires 'default_num_segments', 'default_scale_factor' and "
             "one of the two target rates."
@@ -255,7 +271,19 @@ def _stream_cut(given: GivenOptions, name: str) -> str | None:
     text = text.strip()
     if not text:
         raise ValueError(f"Option {name!r} is empty: give {', '.join(CUT_KEYWORDS)}, or a stream cut's text.")
-    return text.lower() if text.lower() in CUT_KEYWORDS else text
+    if text.lower() in CUT_KEYWORDS:
+        return text.lower()
+    try:
+        StreamCut.from_text(text)
+    except InvalidStreamCut as error:
+        if text.startswith(BEGINNING):
+            raise ValueError(f"Option {name!r}: {error}") from None
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise ValueError(
+            f"Option {name!r}: {shown!r} is not a stream cut; use {', '.join(CUT_KEYWORDS)}, or a cut's text (begins "
+            f"with {BEGINNING}). Invalid base64 input."  # which are the original connector's words
+        ) from None
+    return text
 
 
 def _refuse_both(given: GivenOptions, one: str, other: str) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
 from pravega_spark.source.event_columns import EventColumns
+from pravega_spark.source.failures import for_users
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
@@ -43,7 +44,7 @@ def plan_partitions(
     """The partitions that cover what lies between two cuts. Raises TruncatedData, InvalidStreamCut."""
     ranges, losses = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
     for loss in losses:
-        logger.warning("data loss ignored, because fail_on_data_loss is false: %s", loss)
+        logger.warning("%s It is passed over, as option 'fail_on_data_loss' is false.", loss.fact)
     left_out = {}
     if options.large_events == "reference":
         for number, (low, high) in ranges.items():
@@ -69,6 +70,7 @@ def _packed(slices: Sequence[ScanSlice], target: int, left_out: Mapping[int, Lef
     return [SlicePartition(parts) for parts in packed]
 
 
+@for_users
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """What a task reads."""
     if not isinstance(partition, SlicePartition):

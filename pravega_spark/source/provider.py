@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pravega_spark.source.failures import for_users
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,10 +42,11 @@ class PravegaDataSource(DataSource):
     def name(cls) -> str:
         return "pravega"
 
-    def _options(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
+    def _options(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
+        """The options, checked. warn: log what of them is ignored; of a read, only `schema` does it."""
         from pravega_spark.source.options import SourceOptions
 
-        return SourceOptions.parse({**(kept or {}), **self.options})
+        return SourceOptions.parse({**(kept or {}), **self.options}, warn=warn)
 
     def _to_write(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
         options = self._options(kept)
@@ -51,6 +54,7 @@ class PravegaDataSource(DataSource):
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
         return options
 
+    @for_users
     def schema(self) -> str | StructType:
         from pravega_spark.source.tables import table_schema
 
@@ -59,8 +63,9 @@ class PravegaDataSource(DataSource):
         of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
         return _keeping(self.options, columns) if of_table else columns
 
+    @for_users
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options(self._of_table(schema))
+        options = self._options(self._of_table(schema), warn=False)
         if options.metadata is not None:
             from pravega_spark.source.tables import TableReader
 
@@ -69,14 +74,16 @@ class PravegaDataSource(DataSource):
 
         return BatchReader(options)
 
+    @for_users
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pravega_spark.source.micro_batch import MicroBatchReader
 
-        options = self._options(self._of_table(schema))
+        options = self._options(self._of_table(schema), warn=False)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
         return MicroBatchReader(options)
 
+    @for_users
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pravega_spark.source.sink import BatchWriter
 
@@ -85,10 +92,18 @@ class PravegaDataSource(DataSource):
         kept = self._of_table(schema)
         return BatchWriter(self._to_write(kept), schema, only_events=bool(kept))
 
+    @for_users
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
-        return StreamWriter(self._to_write(), schema)  # overwrite: output mode `complete`, appended as by the original
+        options = self._to_write()
+        if overwrite and not options.append_complete_results:
+            raise ValueError(
+                "Output mode 'complete' would append the whole result again with each micro-batch: use foreachBatch to "
+                "write the rows that changed, with their key as routing_key, or output mode 'append' with a watermark; "
+                "or set option 'append_complete_results' to true."
+            )
+        return StreamWriter(options, schema)
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
         """The options of the table of the catalog that is read or written; none for who names a stream himself."""

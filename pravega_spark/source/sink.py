@@ -11,18 +11,20 @@ were planned for, which costs the stream two epochs if a segment was split.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from engine.state.horizon import creation_time
 from engine.state.operations import Payload
 from engine.state.segments import Extent
 from pravega_spark.roots import open_root
+from pravega_spark.source.event_columns import SCHEMA, WITH_METADATA
+from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.chunk_uploads import ChunkUploads
@@ -244,7 +246,7 @@ class _Writer:
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, only_events: bool = False) -> None:
-        _check_schema(schema)
+        _check_schema(schema, all_columns=only_events or options.ignore_extra_columns)
         self._options = options
         self._only_events = only_events
         self._planned = current_snapshot(options, "write").record.routing  # the tasks need not look at the log
@@ -253,6 +255,7 @@ class _Writer:
         """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""
         return self._options.txn_app_id is not None
 
+    @for_users
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         context = TaskContext.get()
@@ -269,6 +272,7 @@ class _Writer:
             collector.drop()
             raise
 
+    @for_users
     def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         parts = merged(tasks)
@@ -379,10 +383,14 @@ def _part(segment: int, outputs: Sequence[TaskOutput], now: int, created_at: int
     )
 
 
-def _check_schema(schema: StructType) -> None:
+def _check_schema(schema: StructType, all_columns: bool = False) -> None:
+    """Raise ValueError for columns that cannot be written. all_columns: or, if not set, that would be left out."""
     fields = {field.name: field.dataType for field in schema.fields}
     if "event" not in fields:
-        raise ValueError("Required attribute 'event' not found")  # the original connector's words, as below
+        raise ValueError(  # it begins with the original connector's words, as below
+            f"Required attribute 'event' not found: the columns are {', '.join(fields) or 'none'}; select one as "
+            f"event, with {_selection(fields)}."
+        )
     if not isinstance(fields["event"], StringType | BinaryType):
         raise ValueError(
             "event attribute type must be a string or binary; received unsupported type "
@@ -391,6 +399,36 @@ def _check_schema(schema: StructType) -> None:
     key = fields.get("routing_key")
     if key is not None and not isinstance(key, StringType):
         raise ValueError(f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}")
+    extra = [] if all_columns else [name for name in fields if name not in (*_WRITTEN, *_of_read(fields))]
+    if extra:
+        names = ", ".join(map(repr, extra))
+        raise ValueError(
+            f"{'Columns' if len(extra) > 1 else 'Column'} {names} would not be written, only event and routing_key "
+            'are: put them into the event, as with selectExpr("to_json(struct(*)) as event"), select '
+            "event and routing_key only, or set option 'ignore_extra_columns' to true."
+        )
+
+
+_WRITTEN = ("event", "routing_key")
+_PAYLOADS = ("value", "data", "payload", "body", "message", "json")
+"""Names of columns that may be meant by event."""
+
+
+def _of_read(columns: Collection[str]) -> Collection[str]:
+    """The columns that rows have as they were read from a stream: where they lay, which says nothing of the copy."""
+    return WITH_METADATA.names if set(SCHEMA.names) <= set(columns) else ()
+
+
+def _selection(fields: Mapping[str, DataType]) -> str:
+    """An example of how to select the event from these columns, and the key if one is named so."""
+    there = [name for name in _PAYLOADS if isinstance(fields.get(name), StringType | BinaryType)]
+    chosen = [f'"{there[0]} as event"' if there else '"to_json(struct(*)) as event"']
+    if "routing_key" in fields:
+        chosen.append('"routing_key"')
+    elif "key" in fields:
+        text = isinstance(fields["key"], StringType)
+        chosen.append('"key as routing_key"' if text else '"cast(key as string) as routing_key"')
+    return f"selectExpr({', '.join(chosen)})"
 
 
 def _check_only_events(batch: pa.RecordBatch) -> None:

@@ -29,6 +29,7 @@ from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
+from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
@@ -136,8 +137,9 @@ class TableReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(0)]
 
+    @for_users
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        return {
+        yield from {
             "Streams": self._streams,
             "StreamInfo": self._stream_info,
             "Segments": self._segments,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import reprlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ LONGEST_TEXT = 2 * LONGEST_PLAIN_TEXT
 # Deflate, no flags, no time, no extra flags, unknown system: what Java writes since JDK 16.
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_FORMAT = 31  # how zlib is told to expect a gzip header and to check the checksum
+BEGINNING = base64.b64encode(_GZIP_HEADER[:3]).decode()
+"""What the text of every cut begins with, whoever wrote it."""
+
 _NUMBERS = re.compile(r"-?[0-9]{1,19}(?:,-?[0-9]{1,19})*")
 
 
@@ -211,7 +215,10 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _decompressed(text: str) -> str:
-    invalid = InvalidStreamCut("Invalid base64 input. Pass a text that StreamCut.as_text() returned, or UNBOUNDED.")
+    invalid = InvalidStreamCut(
+        f"{reprlib.repr(text)} is not a stream cut: pass the text of one, which StreamCut.as_text() returns and which "
+        f"begins with {BEGINNING}, or UNBOUNDED. (Invalid base64 input)"
+    )
     if len(text) > LONGEST_TEXT:
         raise InvalidStreamCut(f"The text of the stream cut has {len(text)} characters; the limit is {LONGEST_TEXT}.")
     inflate = zlib.decompressobj(_GZIP_FORMAT)
@@ -220,7 +227,7 @@ def _decompressed(text: str) -> str:
     except (ValueError, zlib.error):
         raise invalid from None
     if inflate.unconsumed_tail:
-        raise InvalidStreamCut(f"Invalid base64 input. It unpacks to more than {LONGEST_PLAIN_TEXT} bytes.")
+        raise InvalidStreamCut(f"The text of the stream cut unpacks to more than {LONGEST_PLAIN_TEXT} bytes.")
     if not inflate.eof or inflate.unused_data:
         raise invalid
     return plain

@@ -7,6 +7,7 @@ larger than the reader wants only the headers are read; other large ones are rea
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, gaps
 from pravega_spark.streams.object_ranges import between, fetch_whole
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+
+logger = logging.getLogger(__name__)
 
 STEP = 8 << 20
 """How many bytes of a slice are in memory at once, about."""
@@ -275,8 +278,11 @@ class SliceReader:
             head = min(max(snapshot.segments.segment(part.segment_id).start_offset, part.start), part.end)
         except SegmentNotFound:
             head = part.end
-        if head > part.start and self._fail_on_data_loss:
-            raise TruncatedData(self._stream.key, part.segment_id, part.start, head) from error
+        if head > part.start:
+            loss = TruncatedData(self._stream.key, part.segment_id, part.start, head)
+            if self._fail_on_data_loss:
+                raise loss from error
+            logger.warning("%s Reading goes on behind it.", loss.fact)
         return [plan_slice(snapshot, part.segment_id, head, part.end, part.first >= 0)] if head < part.end else []
 
 

@@ -8,8 +8,9 @@ import re
 
 import pytest
 
-from pravega_spark.source.option_table import OPTIONS
+from pravega_spark.source.option_table import BY_NAME, BY_NAME_OF_OTHERS, BY_PLAIN_NAME, NAMES_OF_OTHERS, OPTIONS
 from pravega_spark.source.options import RetentionPolicy, ScalingPolicy, SourceOptions
+from pravega_spark.streams.cuts import StreamCut
 
 REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
 ENVIRONMENT = {"PRAVEGA_CONTROLLER_URI": "/from/environment"}
@@ -52,6 +53,8 @@ def test_defaults() -> None:
         large_events="error",
         max_event_bytes=134217728,
         exactly_once=True,
+        append_complete_results=False,
+        ignore_extra_columns=False,
         txn_app_id=None,
         txn_version=None,
         on_changed_replay="skip",
@@ -102,13 +105,39 @@ def test_two_spellings_must_agree() -> None:
 
 def test_unknown_options_are_ignored_but_near_misses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert parse(startingOffsets="earliest", checkpointLocation="/c", path="/data/streams") == parse()
+        assert parse(queryName="q", checkpointLocation="/c", path="/data/streams") == parse()
     assert caplog.messages == []
     with caplog.at_level(logging.WARNING):
         assert parse(fail_on_dataloss_="false", max_byte_per_trigger="sesame") is not None
     assert caplog.messages == [
         "Unknown option 'max_byte_per_trigger' is ignored. Did you mean 'max_bytes_per_trigger'?"
     ]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("startingOffsets", "start_stream_cut"),
+        ("maxOffsetsPerTrigger", "max_events_per_trigger"),
+        ("kafka.bootstrap.servers", "controller"),
+        ("startingVersion", "start_stream_cut"),
+        ("maxFilesPerTrigger", "max_events_per_trigger"),
+    ],
+)
+def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture, theirs: str, ours: str) -> None:
+    for name in (theirs, theirs.lower()):  # as Spark hands it over
+        parse(**{name: "1"})
+        assert caplog.messages == [f"Option {name!r} is of another source and is ignored. Here it is option {ours!r}."]
+        caplog.clear()
+        SourceOptions.parse({**REQUIRED, name: "1"}, {}, warn=False)
+        assert caplog.messages == []
+
+
+def test_what_other_sources_call_as_we_do_is_ours() -> None:
+    """And what the table says of their options is true."""
+    assert not set(BY_NAME_OF_OTHERS) & set(BY_PLAIN_NAME) and set(NAMES_OF_OTHERS.values()) <= set(BY_NAME)
+    parsed = parse(failOnDataLoss="false", minPartitions="3", maxBytesPerTrigger="5", txnAppId="a", txnVersion="1")
+    assert (parsed.fail_on_data_loss, parsed.min_partitions, parsed.max_bytes_per_trigger) == (False, 3, 5)
 
 
 def test_options_of_a_table_come_twice(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,7 +282,32 @@ def test_required(name: str) -> None:
             SourceOptions.parse(given, {})
 
 
+def test_all_that_is_missing_is_named_at_once() -> None:
+    told = [
+        ({}, "Missing required option 'scope', and 'stream' and 'controller' as well"),
+        ({"stream": "t"}, "Missing required option 'scope', and 'controller' as well"),
+        ({"controller": "/data"}, "Missing required option 'scope', and 'stream' as well"),
+    ]
+    for given, expected in told:
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - its message is looked at
+            SourceOptions.parse(given, {})
+        assert str(caught.value) == expected
+
+
+def test_a_path_that_ends_in_scope_and_stream() -> None:
+    told = r"as well: the path is the root .* option 'scope' to 'examples' and option 'stream' to 'clicks'"
+    for path in ("/data/streams/examples/clicks", "s3://bucket/examples/clicks/"):
+        with pytest.raises(ValueError, match=told):
+            SourceOptions.parse({"path": path}, {})
+    for path in ("/data", "/data/my scope/clicks", "s3://key:pass/examples/clicks@host", "/p?token=x/examples/clicks"):
+        with pytest.raises(ValueError, match=r"'stream' as well$"):
+            SourceOptions.parse({"path": path}, {})
+
+
 # Cuts and times
+
+
+CUT = StreamCut("examples", "rides", {0: 5}).as_text()
 
 
 @pytest.mark.parametrize("name", ["start_stream_cut", "end_stream_cut"])
@@ -261,13 +315,22 @@ def test_stream_cuts_stay_text(name: str) -> None:
     assert getattr(parse(**{name: " Earliest "}), name) == "earliest"
     assert getattr(parse(**{name: "LATEST"}), name) == "latest"
     assert getattr(parse(**{name: "Unbounded"}), name) == "unbounded"
-    assert getattr(parse(**{name: "H4sIAAAA==\n"}), name) == "H4sIAAAA=="
+    assert getattr(parse(**{name: f"{CUT}\n"}), name) == CUT
     assert f"'{name}' is empty" in message(**{name: " "})
+
+
+@pytest.mark.parametrize("name", ["start_stream_cut", "end_stream_cut"])
+def test_what_is_no_stream_cut(name: str) -> None:
+    told = "is not a stream cut; use earliest, latest, unbounded, or a cut's text (begins with H4sI)."
+    told += " Invalid base64 input."
+    assert message(**{name: "beginning"}) == f"Option '{name}': 'beginning' {told}"
+    assert message(**{name: "x" * 100}) == f"Option '{name}': '{'x' * 40}…' {told}"
+    assert message(**{name: CUT[:-8]}).startswith(f"Option '{name}': 'H4sI")
 
 
 def test_cuts_of_a_batch() -> None:
     assert parse().batch_cuts() == ("earliest", "latest")
-    assert parse(start_stream_cut="H4s", end_stream_cut="unbounded").batch_cuts() == ("H4s", "unbounded")
+    assert parse(start_stream_cut=CUT, end_stream_cut="unbounded").batch_cuts() == (CUT, "unbounded")
     with pytest.raises(ValueError, match=r"'start_stream_cut' cannot be 'latest'"):
         parse(start_stream_cut="latest").batch_cuts()
     with pytest.raises(ValueError, match=r"'end_stream_cut' cannot be 'earliest'"):
@@ -276,7 +339,7 @@ def test_cuts_of_a_batch() -> None:
 
 def test_cuts_of_a_stream() -> None:
     assert parse().streaming_cuts() == ("latest", "unbounded")
-    assert parse(start_stream_cut="latest", end_stream_cut="H4s").streaming_cuts() == ("latest", "H4s")
+    assert parse(start_stream_cut="latest", end_stream_cut=CUT).streaming_cuts() == ("latest", CUT)
     with pytest.raises(ValueError, match=r"'end_stream_cut' cannot be 'earliest'"):
         parse(end_stream_cut="earliest").streaming_cuts()
 
@@ -386,6 +449,8 @@ def test_transaction_timeout() -> None:
     [
         "fail_on_data_loss",
         "exactly_once",
+        "append_complete_results",
+        "ignore_extra_columns",
         "include_metadata",
         "allow_create_scope",
         "allow_create_stream",

@@ -205,3 +205,66 @@ def test_without_the_id_of_the_query(stream: Stream, url: str) -> None:
     with pytest.raises(RuntimeError, match=r"did not provide the id .* foreachBatch with df.write and the options"):
         writer.commit(messages, 0)
     assert read(stream) == []
+
+
+# --- columns -----------------------------------------------------------------------------------------------------
+
+
+def columns(text: str) -> StructType:
+    """Columns as "name type, name type"."""
+    schema = StructType()
+    for each in text.split(", "):
+        schema.add(*each.split())
+    return schema
+
+
+def refusal(url: str, text: str, **more: object) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its message is looked at
+        BatchWriter(options(url, **more), columns(text))
+    return str(caught.value)
+
+
+def test_columns_that_would_not_be_written(stream: Stream, url: str) -> None:
+    assert refusal(url, "event string, id long, routing_key string, ts timestamp") == (
+        "Columns 'id', 'ts' would not be written, only event and routing_key are: put them into the event, as with "
+        'selectExpr("to_json(struct(*)) as event"), select event and routing_key only, or set option '
+        "'ignore_extra_columns' to true."
+    )
+    assert refusal(url, "event binary, key binary").startswith("Column 'key' would not be written")
+    BatchWriter(options(url, ignore_extra_columns=True), columns("event string, id long"))
+
+
+def test_rows_of_a_stream_are_copied_without_where_they_lay(stream: Stream, url: str) -> None:
+    read = "event binary, scope string, stream string, segment_id long, offset long"
+    for more in ("", ", routing_key string", ", timestamp timestamp, event_pointer string, event_number long"):
+        BatchWriter(options(url), columns(read + more))
+    assert "'offset', 'timestamp'" in refusal(url, "event binary, offset long, timestamp timestamp")
+    assert refusal(url, f"{read}, id long").startswith("Column 'id' would")
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("value binary, key binary", 'selectExpr("value as event", "cast(key as string) as routing_key")'),
+        ("key string, value string, offset long", 'selectExpr("value as event", "key as routing_key")'),
+        ("id long, ts timestamp", 'selectExpr("to_json(struct(*)) as event")'),
+        ("value long, routing_key string", 'selectExpr("to_json(struct(*)) as event", "routing_key")'),
+    ],
+)
+def test_without_a_column_event_the_columns_are_told_and_what_to_select(
+    stream: Stream, url: str, given: str, advice: str
+) -> None:
+    names = ", ".join(each.split()[0] for each in given.split(", "))
+    assert refusal(url, given) == (
+        f"Required attribute 'event' not found: the columns are {names}; select one as event, with {advice}."
+    )
+
+
+def test_complete_results_are_appended_on_request_only(stream: Stream, url: str) -> None:
+    given = {"controller": url, "scope": "s", "stream": "t"}
+    with pytest.raises(
+        ValueError, match=r"^Output mode 'complete' would append .*foreachBatch.*'append_complete_results'"
+    ):
+        PravegaDataSource(given).streamWriter(ROWS, overwrite=True)
+    PravegaDataSource({**given, "append_complete_results": "true"}).streamWriter(ROWS, overwrite=True)
+    PravegaDataSource(given).streamWriter(ROWS, overwrite=False)

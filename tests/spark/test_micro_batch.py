@@ -279,12 +279,18 @@ def test_one_query_with_two_streams(folder: Folder) -> None:
     assert sorted(folder.events("sink")) == numbers(0, 20)
 
 
-def test_complete_mode_appends_as_the_original_does(folder: Folder) -> None:
+def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -> None:
     folder.put("a", "a", "b")
     counts = folder.follow(start_stream_cut="earliest").groupBy("event").count()
     text = counts.selectExpr("concat(cast(event AS string), '=', cast(count AS string)) AS event")
-    query = text.writeStream.outputMode("complete").format("pravega").options(**folder.options("sink"))
-    query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+
+    def run(**more: object) -> None:
+        query = text.writeStream.outputMode("complete").format("pravega").options(**folder.options("sink", **more))
+        query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="Output mode 'complete' would append the whole result again"):
+        run()
+    run(append_complete_results=True)
     assert sorted(folder.events("sink")) == ["a=2", "b=1"]
 
 

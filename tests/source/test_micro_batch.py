@@ -1,0 +1,82 @@
+"""The micro-batch reader without a JVM: what it says of where a new query starts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pravega_spark import StreamManager
+from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.source.options import SourceOptions
+
+
+@pytest.fixture
+def place(manager: StreamManager, url: str) -> str:
+    """The URL of a root with three events in stream sc/one."""
+    with manager.create_writer("sc", "one") as writer:
+        for text in "abc":
+            writer.write_event(text)
+    return url
+
+
+def started(url: str, caplog: pytest.LogCaptureFixture, stream: str = "one", **more: str) -> tuple[str, str]:
+    """What is logged of the start of a new query."""
+    options = SourceOptions.parse({"controller": url, "scope": "sc", "stream": stream, **more}, {})
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "pravega_spark"):
+        reader = MicroBatchReader(options)
+        assert reader.initialOffset() == reader.initialOffset()
+    (record,) = [record for record in caplog.records if "new query" in record.getMessage()]
+    return record.levelname, record.getMessage()
+
+
+def test_a_query_that_starts_at_the_tail_without_being_asked_says_what_it_leaves_out(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    level, told = started(place, caplog)
+    assert level == "WARNING"
+    assert told == (
+        "A new query on stream sc/one starts at latest (sc/one:0=27) and does not read the 3 events (27 bytes) before "
+        "it as by default: set option 'start_stream_cut' to 'earliest' to read them too."
+    )
+
+
+def test_where_a_query_starts_that_was_told(
+    manager: StreamManager, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing = "starts at earliest (sc/one:0=0) at the first event."
+    assert started(place, caplog, start_stream_cut="earliest") == ("INFO", f"A new query on stream sc/one {nothing}")
+    tail = manager.stream_info("sc", "one").tail.as_text()
+    for more in ({"start_stream_cut": "latest"}, {"start_stream_cut": tail}, {"starting_timestamp": "2100-01-01"}):
+        level, told = started(place, caplog, **more)
+        assert level == "INFO" and told.endswith("and does not read the 3 events (27 bytes) before it.")
+    assert started(place, caplog, "four")[0] == "INFO", "nothing is left out of an empty stream"
+
+
+def test_a_query_that_starts_in_front_of_the_head_hears_of_it_when_it_reads(
+    manager: StreamManager, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    head, tail = manager.stream_info("sc", "one").head, manager.stream_info("sc", "one").tail
+    manager.truncate_stream("sc", "one", tail)
+    options = {"controller": place, "scope": "sc", "stream": "one", "start_stream_cut": head.as_text()}
+    with caplog.at_level(logging.INFO, "pravega_spark"):
+        assert MicroBatchReader(SourceOptions.parse(options, {})).initialOffset() == head.as_text()
+    assert "new query" not in caplog.text
+
+
+def test_a_range_that_goes_while_it_is_read_is_told(
+    manager: StreamManager, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message names the loss, and not the option that is set already."""
+    told = {"controller": place, "scope": "sc", "stream": "one", "start_stream_cut": "earliest"}
+    reader = MicroBatchReader(SourceOptions.parse({**told, "fail_on_data_loss": "false"}, {}))
+    start = reader.initialOffset()
+    manager.truncate_stream("sc", "one", manager.stream_info("sc", "one").tail)
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    reader.partitions(start, end)
+    (lost,) = [record.getMessage() for record in caplog.records if "truncated" in record.getMessage()]
+    assert lost == (
+        "Stream sc/one, segment 0: the data between offsets 0 and 27 has been truncated and cannot be read any more. "
+        "It is passed over, as option 'fail_on_data_loss' is false."
+    )
