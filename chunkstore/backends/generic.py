@@ -349,7 +349,10 @@ def _filesystem_class(protocol: str) -> Any:
     try:
         return fsspec.get_filesystem_class(protocol)
     except ValueError:
-        raise StorageRefused(f"{protocol}:// is not known to fsspec") from None
+        raise StorageRefused(
+            f"unknown filesystem {protocol}://; known are folders, s3, s3a, gs, gcs, abfs, abfss, az, sftp, ssh, "
+            f"memory, and what fsspec has a package for; install the package that makes {protocol} known to it"
+        ) from None
     except ImportError as error:
         raise StorageRefused(f"{protocol}:// cannot be used here: {error}") from None
 

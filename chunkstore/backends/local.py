@@ -26,6 +26,7 @@ import fcntl
 import functools
 import itertools
 import os
+import pwd
 import re
 import stat
 import uuid
@@ -431,6 +432,8 @@ class LocalStore(Store):
 
     def _look(self, prefix: str) -> Iterator[tuple[str, None]]:
         """Files and, marked by a final "/", folders in a folder."""
+        if not prefix and os.path.isfile(self._folder):
+            raise StorageRefused(_a_file(self._folder))
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._folder}/{prefix}") as all:
             for entry in all:
                 path = prefix + entry.name
@@ -459,8 +462,48 @@ class LocalStore(Store):
         )
 
     def _error(self, error: OSError, path: str) -> StorageError:
+        found = self._wrong_place(error, path)
+        if found is not None:
+            return StorageRefused(found)
         kind, remedy = _REMEDIES.get(error.errno or 0, (StorageError, f"{error.strerror}: check the filesystem"))
         return kind(f"{self.root}: {path!r}: {remedy}")
+
+    def _wrong_place(self, error: OSError, path: str) -> str | None:
+        """What is wrong with where the root is, and what to do; None if it is something else. Requests nothing."""
+        there = f"{self._folder}/{path}"
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        above = not there.startswith(f"{self._folder}/")  # the root, or what it lies in
+        if error.errno in (errno.ENOTDIR, errno.EEXIST) and above and not os.path.isdir(there):
+            return _a_file(there)
+        if error.errno == errno.ENOENT and above and there != self._folder:
+            return (
+                f"{self._folder} cannot be made: the filesystem of {there} takes no files; give a root on another one"
+            )
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            return None
+        user = f"user {_user()}"
+        if os.path.isfile(there) and not os.access(there, os.R_OK):
+            return f"no read permission for {there} ({user}): give this user permission to read the root's files"
+        folder = there if os.path.isdir(there) else os.path.dirname(there)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return None
+        return (
+            f"no write permission for {folder} ({user}): give this user permission to write there, or name another "
+            "place; to read a root, permission to read it is enough"
+        )
+
+
+def _user() -> str:
+    """Who this process runs as: a name if there is one, else a number."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _a_file(place: str) -> str:
+    return f"{place} is a file: give a folder as the root of the streams"
 
 
 def _link_at(place: str) -> OSError:

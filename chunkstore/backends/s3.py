@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
-from chunkstore.errors import StorageRefused
+from chunkstore.errors import StorageError, StorageRefused
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _BODY_TRIES = 3
@@ -105,6 +105,15 @@ class S3Store(BucketStore):
         for first in range(0, len(keys), self.page):
             names = [{"Key": key} for key in keys[first : first + self.page]]
             self._delete_page(names, paths[first])
+
+    def _error(self, failed: Failed, path: str) -> StorageError:
+        if failed.code in _UNSIGNED:
+            return StorageRefused(
+                f"{self.root}: no credentials found: give the storage options key and secret (storage.key and "
+                "storage.secret in Spark, --storage key=… on the command line), the variables AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, a profile, or a role of this machine"
+            )
+        return super()._error(failed, path)
 
     def _check_path(self, path: str) -> None:
         super()._check_path(path)

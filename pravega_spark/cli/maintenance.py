@@ -97,16 +97,16 @@ def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
     for outcome in outcomes:
         whose = f"stream {outcome.scope}/{outcome.stream}" if outcome.stream else "the root"
         if outcome.error is not None:
-            lines.append(f"  {outcome.action} of {whose} would fail: {outcome.error}")
+            lines.append(f"  {outcome.step} of {whose} would fail: {outcome.error}")
         elif outcome.changed:
-            lines.append(f"  {outcome.action} of {whose}, {outcome.bytes} bytes: {outcome.detail}")
+            lines.append(f"  {outcome.step} of {whose}, {outcome.bytes} bytes: {outcome.detail}")
     return lines if len(lines) > 1 else [*lines, "  delete nothing, as far as is known before the flush"]
 
 
 _COLUMNS = {
     "scope": "scope",
     "stream": "stream",
-    "action": "step",
+    "step": "step",
     "changed": "changed",
     "bytes": "bytes",
     "detail": "what",

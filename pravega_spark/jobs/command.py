@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.console.arguments import storage_option
+from pravega_spark.console.arguments import storage_option, yes_option
 from pravega_spark.console.output import Output
 from pravega_spark.console.program import Commands, Refused
 from pravega_spark.jobs.outcome import JobOutcome, failures
@@ -17,7 +17,7 @@ from pravega_spark.jobs.spread import Target
 _COLUMNS = {
     "scope": "scope",
     "stream": "stream",
-    "action": "action",
+    "step": "step",
     "changed": "changed",
     "bytes": "bytes",
     "detail": "what",
@@ -25,8 +25,11 @@ _COLUMNS = {
 }
 
 
-def job(name: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
-    """Make a program of a function of a target, `dry_run` and options of its own."""
+def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
+    """Make a program of a function of a target, `dry_run` and options of its own. text: its help.
+
+    As with the commands of the command line, nothing is changed without --yes.
+    """
 
     def decorated(function: Callable[..., Sequence[JobOutcome]]) -> click.Command:
         @functools.wraps(function)
@@ -38,14 +41,19 @@ def job(name: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Comm
             options: dict[str, object],
             as_json: bool,
             on_cluster: bool,
+            dry_run: bool,
+            yes: bool,
             **others: Any,
         ) -> None:
             spark = _session(name) if on_cluster else None
-            outcomes = function(Target(url, scope, stream, wal, options), spark=spark, **others)
-            show(Output(as_json), outcomes)
+            look = dry_run or not yes
+            outcomes = function(Target(url, scope, stream, wal, options), spark=spark, dry_run=look, **others)
+            show(Output(as_json), outcomes, look)
+            if not (yes or dry_run):
+                raise Refused("nothing was changed: give --yes to apply the change")
 
-        command = click.command(name, help=function.__doc__)(run)
-        for option in reversed(_OPTIONS):
+        command = click.command(name, help=text)(run)
+        for option in _OPTIONS:
             command = option(command)
         return Program(command)
 
@@ -57,19 +65,21 @@ class Program(Commands):
 
     def __init__(self, job: click.Command) -> None:
         super().__init__(job.name, params=job.params, help=job.help, callback=job.callback, invoke_without_command=True)
+        self.subcommand_metavar = ""
 
 
-def show(output: Output, outcomes: Sequence[JobOutcome]) -> None:
-    """Print what was done. Raises Refused if anything failed."""
+def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) -> None:
+    """Print what was done, or would be. Raises Refused if anything failed."""
     rows = [outcome._asdict() for outcome in outcomes]
     output.document({"outcomes": rows})
     shown = [row for row in rows if row["changed"] or row["error"] is not None]
     if shown:
         output.table(_COLUMNS, shown)
-    output.line(f"{len(rows)} checked, {sum(row['changed'] for row in rows)} changed")
     failed = failures(outcomes)
+    how, count = "would change" if dry_run else "changed", sum(row["changed"] for row in rows)
+    output.line(f"{len(rows)} steps: {count} {how} something, {len(failed)} failed")
     if failed:
-        raise Refused(f"{len(failed)} of {len(rows)} failed; first error: {failed[0].error}")
+        raise Refused(f"{len(failed)} of {len(rows)} steps failed; first error: {failed[0].error}")
 
 
 def _session(name: str) -> Any:
@@ -94,4 +104,5 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
     click.option("--spark", "on_cluster", is_flag=True, help="Distribute many streams over a Spark cluster."),
     click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),
+    yes_option,
 )

@@ -86,15 +86,15 @@ def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcom
 def _root(
     root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: Copies | None = None
 ) -> Iterator[JobOutcome]:
-    actions = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
+    steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
-        actions = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root, copies)), *actions]
+        steps = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root, copies)), *steps]
     if check:
-        actions.append(("verify", partial(_verify, root)))
-    for name, action in actions:
+        steps.append(("verify", partial(_verify, root)))
+    for name, step in steps:
         progress(name, 0, 0)
         try:
-            yield action()
+            yield step()
         except Exception as error:
             yield JobOutcome.failed("", "", name, error)
 
@@ -141,7 +141,15 @@ def _verify(root: Root) -> JobOutcome:
     )
 
 
-main = job("maintain")(run)
+main = job(
+    "maintain",
+    """Run routine maintenance on streams and their root.
+
+    Streams: apply retention and scaling policies, and abort transactions whose lease has expired. Root: flush, merge
+    small chunks, collect garbage and, with --verify, verify; the root is maintained whatever streams are selected. A
+    dry run neither flushes nor merges. A step that fails does not stop the others, but makes the program fail.
+    """,
+)(run)
 main.params += [
     click.Option(
         ["--period"],

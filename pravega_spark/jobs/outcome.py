@@ -17,30 +17,30 @@ logger = logging.getLogger(__name__)
 
 _EXPECTED = (StreamError, EngineError, StorageError, ValueError)
 
-SCHEMA = "scope string, stream string, action string, changed boolean, bytes bigint, detail string, error string"
+SCHEMA = "scope string, stream string, step string, changed boolean, bytes bigint, detail string, error string"
 
 
 class JobOutcome(NamedTuple):
-    """What one action did to one stream, or to the whole root, which has no scope and no stream.
+    """What one step of a job did to one stream, or to the whole root, which has no scope and no stream.
 
     changed: whether something was done, or would be done. bytes: how many went. error: why it failed.
     """
 
     scope: str
     stream: str
-    action: str
+    step: str
     changed: bool = False
     bytes: int = 0
     detail: str = ""
     error: str | None = None
 
     @classmethod
-    def failed(cls, scope: str, stream: str, action: str, error: Exception) -> JobOutcome:
-        """That of an action that failed. What nobody expected is logged with its traceback."""
+    def failed(cls, scope: str, stream: str, step: str, error: Exception) -> JobOutcome:
+        """That of a step that failed. What nobody expected is logged with its traceback."""
         if isinstance(error, _EXPECTED):
-            return cls(scope, stream, action, error=error.fact if isinstance(error, AdvisedError) else str(error))
-        logger.error("%s of %s/%s failed unexpectedly", action, scope, stream, exc_info=error)
-        return cls(scope, stream, action, error=repr(error))
+            return cls(scope, stream, step, error=error.fact if isinstance(error, AdvisedError) else str(error))
+        logger.error("%s of %s/%s failed unexpectedly", step, scope, stream, exc_info=error)
+        return cls(scope, stream, step, error=repr(error))
 
 
 def as_frame(spark: SparkSession, outcomes: Iterable[JobOutcome]) -> DataFrame:

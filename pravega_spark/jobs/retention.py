@@ -28,7 +28,13 @@ def run(
     return over_streams(target, partial(work.retain, dry_run=dry_run, period=period), spark)
 
 
-main = job("retention")(run)
+main = job(
+    "retention",
+    """Truncate streams by their retention policies.
+
+    A stream cut is recorded, and the policy applied, if the last recorded cut is as old as --period says.
+    """,
+)(run)
 main.params.append(
     click.Option(
         ["--period"],

@@ -39,7 +39,14 @@ def run(
     return over_streams(target, partial(work.truncate, dry_run=dry_run, cut=cut, before=moment), spark)
 
 
-main = job("truncate")(run)
+main = job(
+    "truncate",
+    """Truncate one stream at a stream cut, or all selected streams before a time.
+
+    Give either --cut, with --scope and --stream, or --before. Some events written shortly before that time may remain.
+    Truncated events cannot be restored.
+    """,
+)(run)
 main.params += [
     click.Option(["--cut"], metavar="TEXT", help="Truncate the stream at this stream cut."),
     click.Option(

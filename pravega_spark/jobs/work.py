@@ -11,12 +11,12 @@ from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.stream import Stream
 
 
-def guarded(stream: Stream, action: str, done: Callable[[], JobOutcome]) -> JobOutcome:
+def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOutcome:
     """An outcome, whatever happens."""
     try:
         return done()
     except Exception as error:
-        return JobOutcome.failed(stream.scope, stream.name, action, error)
+        return JobOutcome.failed(stream.scope, stream.name, step, error)
 
 
 def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]:

@@ -35,6 +35,10 @@ def read_schema(options: SourceOptions) -> str:
     return f"{READ_SCHEMA}, event_pointer string" if options.large_events == "reference" else READ_SCHEMA
 
 
+_SEEN: set[int] = set()
+"""Hashes of the options of streaming writes."""
+
+
 class PravegaDataSource(DataSource):
     """`format("pravega")`: streams in a folder or a bucket. Found by Spark without registration."""
 
@@ -48,8 +52,14 @@ class PravegaDataSource(DataSource):
 
         return SourceOptions.parse({**(kept or {}), **self.options}, warn=warn)
 
-    def _to_write(self, kept: Mapping[str, str] | None = None) -> SourceOptions:
-        options = self._options(kept)
+    def _is_new(self) -> bool:
+        """Whether this process sees these options for the first time: Spark makes a writer for each micro-batch."""
+        before = len(_SEEN)
+        _SEEN.add(hash(frozenset(self.options.items())))
+        return len(_SEEN) > before
+
+    def _to_write(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
+        options = self._options(kept, warn)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
         return options
@@ -96,7 +106,7 @@ class PravegaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
-        options = self._to_write()
+        options = self._to_write(warn=self._is_new())
         if overwrite and not options.append_complete_results:
             raise ValueError(
                 "Output mode 'complete' would append the whole result again with each micro-batch: use foreachBatch to "

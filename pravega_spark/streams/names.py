@@ -105,11 +105,18 @@ def validate_stored_name(name: str) -> str:
 
 def _validated(what: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
     if not pattern.fullmatch(name) or name in (".", ".."):
-        # The first sentence is Pravega's, though it leaves out upper case (NameUtils.validateUserStreamName).
-        raise ValueError(f"Name must be a-z, 0-9, ., -. Choose another {what} name than {name!r}.")
+        raise ValueError(f"The {what} name {name!r} {_problem(name)}: use letters a to z, digits, '.' and '-' only.")
     if len(name) > longest:
         raise ValueError(f"The {what} name has {len(name)} characters; choose one of at most {longest}.")
     return name
+
+
+def _problem(name: str) -> str:
+    """What keeps somebody from giving this name."""
+    if not name:
+        return "is empty"
+    wrong = next((each for each in name if not _USER_NAME.fullmatch(each)), None)
+    return f"has the character {wrong!r}" if wrong is not None else "stands for a folder"
 
 
 def container_of(name: str, count: int) -> int:

@@ -104,7 +104,7 @@ def test_a_sweep_does_not_enter_another_root_or_a_backup(root: Root, tmp_path: P
     assert [orphan.path for orphan in sweep.orphans] == [f"sc/one/{CHUNK}"]
     assert sweep.nested == ("Inner/", "sc/one/0/")
     assert before.items() <= files(tmp_path / "root").items()
-    done = {outcome.action: outcome for outcome in maintain(root, orphan_age=0)}
+    done = {outcome.step: outcome for outcome in maintain(root, orphan_age=0)}
     assert "left alone: Inner/, sc/one/0/" in done["garbage"].detail
     assert before.items() <= files(tmp_path / "root").items()
     report = verify(root)

@@ -8,6 +8,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -55,7 +56,7 @@ WHOLE = 50 * (10 + 8)
 
 
 def test_retention_keeps_what_the_policy_says(url: str) -> None:
-    assert [done.action for done in retention.run(Target(url))] == ["retention"] * 3
+    assert [done.step for done in retention.run(Target(url))] == ["retention"] * 3
     assert sizes(url) == dict.fromkeys(["one/short", "one/long", "two/other"], WHOLE)  # one cut is recorded
     with StreamManager(url) as manager, manager.create_writer("one", "short") as writer:
         for _ in range(10):
@@ -88,10 +89,10 @@ def test_truncation_before_a_time_and_at_a_cut(url: str) -> None:
 def test_maintenance_takes_care_of_all(url: str) -> None:
     done = maintain.run(Target(url), check=True)
     assert not failures(done)
-    about_root = [one.action for one in done if not one.stream]
+    about_root = [one.step for one in done if not one.stream]
     assert about_root == ["flush", "optimiser", "garbage", "verify"]
-    assert {one.action for one in done if one.stream} == {"retention", "scaling", "transactions"}
-    assert [one.action for one in maintain.run(Target(url), dry_run=True) if not one.stream] == ["garbage"]
+    assert {one.step for one in done if one.stream} == {"retention", "scaling", "transactions"}
+    assert [one.step for one in maintain.run(Target(url), dry_run=True) if not one.stream] == ["garbage"]
     assert set(sizes(url).values()) == {WHOLE}
 
 
@@ -105,7 +106,7 @@ def test_maintenance_leaves_orphans_alone_for_as_long_as_it_is_told(url: str) ->
 
     def garbage(*more: str) -> dict[str, str]:
         result = CliRunner().invoke(maintain.main, ["--root", url, "--dry-run", "--json", *more])
-        return next(row for row in json.loads(result.stdout)["outcomes"] if row["action"] == "garbage")
+        return next(row for row in json.loads(result.stdout)["outcomes"] if row["step"] == "garbage")
 
     for young in ([], ["--orphan-age", "3600"]):
         assert garbage(*young)["detail"].startswith("0 orphans")
@@ -134,13 +135,29 @@ def test_programs_end_as_schedulers_expect(url: str) -> None:
         for wrong in (["--root", url, "--what"], []):
             result = runner.invoke(program, wrong)
             assert result.exit_code == 2 and len(result.output.strip().splitlines()) == 1, result.output
-    result = runner.invoke(truncate.main, ["--root", url, "--scope", "one", "--before", "2999-01-01", "--json"])
-    assert result.exit_code == 0
+    before = sizes(url)
+    call = ["--root", url, "--scope", "one", "--before", "2999-01-01"]
+    result = runner.invoke(truncate.main, call)
+    assert result.exit_code == 1 and "nothing was changed: give --yes" in result.stderr
+    assert "2 would change something" in result.stdout and sizes(url) == before
+    assert runner.invoke(truncate.main, [*call, "--dry-run", "--yes"]).exit_code == 0 and sizes(url) == before
+    result = runner.invoke(truncate.main, [*call, "--json", "--yes"])
+    assert result.exit_code == 0 and sizes(url) != before
     assert {row["bytes"] for row in json.loads(result.output)["outcomes"]} == {WHOLE}
     for wrong in (["--stream", "long"], ["--scope", "one", "--stream", "none"]):
-        result = runner.invoke(retention.main, ["--root", url, *wrong])
+        result = runner.invoke(retention.main, ["--root", url, "--yes", *wrong])
         assert result.exit_code == 1 and "pravega-spark: " in result.output
-    assert runner.invoke(truncate.main, ["--root", url]).exit_code == 1
+    assert runner.invoke(truncate.main, ["--root", url, "--yes"]).exit_code == 1
+
+
+@pytest.mark.parametrize("program", [retention.main, truncate.main, maintain.main], ids=lambda program: program.name)
+def test_helps_speak_of_options_only(program: click.Command) -> None:
+    text = CliRunner().invoke(program, ["--help"]).output
+    assert "[COMMAND]" not in text and "`" not in text and "run again" not in text
+    names = [line.split()[0] for line in text.split("Options:")[1].splitlines() if line.strip().startswith("--")]
+    assert names[0] == "--root" and "--yes" in names
+    for parameter in ("orphan_age", "on_cluster", "dry_run", "spark:", "check:", "period:"):
+        assert parameter not in text
 
 
 @pytest.mark.processes
@@ -149,7 +166,7 @@ def test_jobs_run_by_their_module_names(url: str, name: str) -> None:
     extra = ["--before", "1999-01-01"] if name == "truncate" else []
     command = [sys.executable, "-m", f"pravega_spark.jobs.{name}", "--root", url, "--dry-run", *extra]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and " checked, " in done.stdout, done.stderr
+    assert done.returncode == 0 and " steps: " in done.stdout, done.stderr
 
 
 def test_nothing_shows_storage_options() -> None:

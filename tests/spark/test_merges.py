@@ -66,7 +66,7 @@ def test_maintenance_merges_on_the_cluster(spark: SparkSession, url: str) -> Non
     before = events(url)
     done = maintain.run(Target(url), spark=spark)
     assert [outcome.error for outcome in done if outcome.error] == []
-    [optimiser] = [outcome for outcome in done if outcome.action == "optimiser"]
+    [optimiser] = [outcome for outcome in done if outcome.step == "optimiser"]
     assert optimiser.changed and "merged" in optimiser.detail
     assert events(url) == before
     with Root.open(url) as root:
@@ -96,7 +96,7 @@ def test_damage_is_found_by_the_task_and_not_merged(spark: SparkSession, url: st
 
 def test_a_store_that_executors_cannot_reach_is_an_error(spark: SparkSession, url: str) -> None:
     before = events(url)
-    with pytest.raises(StorageRefused, match="is not known to fsspec") as raised:
+    with pytest.raises(StorageRefused, match="unknown filesystem") as raised:
         merged_on(spark, url, Target("nowhere://bucket", storage={"secret": "s3cr3t"}))
     assert "s3cr3t" not in str(raised.value)
     assert events(url) == before

@@ -108,13 +108,13 @@ def look_after(pipe: Connection, url: str, keep: float) -> None:
 
 
 def _account(outcome: JobOutcome, done: Counter[str]) -> None:
-    if outcome.action in ("retention", "truncation"):
-        done[outcome.action] += outcome.changed
-        done[f"bytes by {outcome.action}"] += outcome.bytes
+    if outcome.step in ("retention", "truncation"):
+        done[outcome.step] += outcome.changed
+        done[f"bytes by {outcome.step}"] += outcome.bytes
     numbers = [int(number) for number in re.findall(r"\d+", outcome.detail)]
-    if outcome.action == "optimiser" and outcome.changed:
+    if outcome.step == "optimiser" and outcome.changed:
         done["chunks merged"] += numbers[0]
-    if outcome.action == "garbage" and outcome.changed:
+    if outcome.step == "garbage" and outcome.changed:
         done["orphans"] += numbers[0]
         done["objects deleted"] += numbers[1]
 

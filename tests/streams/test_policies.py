@@ -180,5 +180,5 @@ def test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others(
         manager.create_stream_with_policy("sc", name, None, RetentionPolicy.by_size(0))
     found = list(over_named(root, [("sc", name) for name in "abc"], lambda stream: work.retain(stream, False, 0.0)))
     assert [(done.stream, done.error is None) for done in found] == [("a", True), ("b", False), ("c", True)]
-    assert (found[1].action, found[1].error) == ("retention", "ZeroDivisionError('what nobody has thought of')")
+    assert (found[1].step, found[1].error) == ("retention", "ZeroDivisionError('what nobody has thought of')")
     assert "failed unexpectedly" in caplog.text

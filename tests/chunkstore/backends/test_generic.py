@@ -213,7 +213,7 @@ def test_lost_connections() -> None:
 @pytest.mark.parametrize(
     ("url", "options", "reason"),
     [
-        ("nonsense://a", {}, "nonsense:// is not known to fsspec"),
+        ("nonsense://a", {}, "^unknown filesystem nonsense://; known are folders, s3,.*; install the package"),
         ("careful://user:secret@host/a", {}, "holds a user and a password"),
         ("sftp://user:secret@host/a", {}, "holds a user and a password"),
     ],

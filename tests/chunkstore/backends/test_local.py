@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -539,3 +540,52 @@ def test_what_cannot_be_an_object_is_passed_over(
     assert len([record for record in caplog.records if "is ignored" in record.message]) == 1
     with pytest.raises(ObjectNotFound):
         store.read("s/pipe")
+
+
+# --- the place of a root that cannot be one -----------------------------------------------------------------------
+
+
+def test_a_file_is_no_root(tmp_path: Path) -> None:
+    """Whoever looks for a root there hears so, and who would make one."""
+    (tmp_path / "file").write_text("not a folder")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(
+            StorageRefused, match=f"^{tmp_path}/file is a file: give a folder as the root of the streams$"
+        ):
+            local.LocalStore(str(place)).put("a", b"content")
+    with pytest.raises(StorageRefused, match=f"^{tmp_path}/file is a file"):
+        local.LocalStore(str(tmp_path / "file")).list("")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_filesystem_that_takes_no_files() -> None:
+    with pytest.raises(StorageRefused, match=r"^/proc/streams cannot be made: the filesystem of /proc takes no files"):
+        local.LocalStore("/proc/streams").put("a", b"content")
+
+
+def test_what_may_not_be_written_is_told_with_its_folder_and_who_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who runs the tests may be allowed everything, so the answers of the system are given here."""
+    store = local.LocalStore(str(tmp_path / "root"))
+    store.put("there", b"content")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    denied = store._error(PermissionError(errno.EACCES, "no"), "_system/selftest/race-00")
+    assert str(denied) == (
+        f"no write permission for {tmp_path}/root/_system (user {user}): give this user permission to write there, or name "
+        "another place; to read a root, permission to read it is enough"
+    )
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert str(store._error(PermissionError(errno.EACCES, "no"), "there")) == (
+        f"no read permission for {tmp_path}/root/there (user {user}): give this user permission to read the root's "
+        "files"
+    )
+
+
+def test_folders_with_names_like_the_root(tmp_path: Path) -> None:
+    for name in ("streams", "stream-notes", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "strea").write_text("a file")
+    assert local.LocalStore(str(tmp_path / "stream")).neighbours()[0] == str(tmp_path / "streams")
+    assert local.LocalStore(str(tmp_path / "none" / "stream")).neighbours() == []

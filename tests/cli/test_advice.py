@@ -1,0 +1,57 @@
+"""What the command line says of what is missing: its own commands, and no option of Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.errors import RootNotFound
+from pravega_spark import StreamManager
+from pravega_spark.console.advice import told
+from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
+from tests.cli.test_cli import run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    with StreamManager(str(tmp_path / "streams")) as manager:
+        manager.create_scope("examples")
+        manager.create_stream("examples", "clicks")
+    return str(tmp_path / "streams")
+
+
+def test_a_stream_that_does_not_exist(root: str) -> None:
+    told = run("stream", "describe", "examples/clcks", root=root, code=1).stderr
+    assert told == (
+        "pravega-spark: Stream does not exist: examples/clcks. Did you mean 'examples/clicks'? Create it: "
+        "`pravega-spark stream create examples/clcks`.\n"
+    )
+
+
+def test_a_scope_that_does_not_exist(root: str) -> None:
+    wanted = (
+        "pravega-spark: Scope does not exist: exmples. Did you mean 'examples'? Create it: `pravega-spark scope create "
+        "exmples`.\n"
+    )
+    for command in (("stream", "list", "exmples"), ("stream", "create", "exmples/a"), ("scope", "delete", "exmples")):
+        assert run(*command, root=root, code=1).stderr == wanted
+
+
+def test_a_root_that_does_not_exist(root: str) -> None:
+    told = run("scope", "list", root=root[:-1], code=1).stderr
+    assert f"Did you mean '{root}'?" in told and "`pravega-spark --root URI root create`" in told
+    assert "StreamManager" not in told
+
+
+def test_a_name_that_no_stream_can_have(root: str) -> None:
+    assert (
+        "The stream name 'My Stream' has the character ' '"
+        in run("stream", "describe", "examples/My Stream", root=root, code=2).stderr
+    )
+
+
+def test_no_option_of_spark_is_named() -> None:
+    for error in (ScopeNotFound("s"), StreamNotFound("s/t"), TruncatedData("s/t", 0, 0, 1), RootNotFound("file:///x")):
+        for text in (told(error), str(error)):
+            assert "option" not in text and "allow_create" not in text and "fail_on_data_loss" not in text
