@@ -573,8 +573,8 @@ def test_what_may_not_be_written_is_told_with_its_folder_and_who_may_not(
     user = pwd.getpwuid(os.geteuid()).pw_name
     denied = store._error(PermissionError(errno.EACCES, "no"), "_system/selftest/race-00")
     assert str(denied) == (
-        f"no write permission for {tmp_path}/root/_system (user {user}): give this user permission to write there, or name "
-        "another place; to read a root, permission to read it is enough"
+        f"no write permission for {tmp_path}/root/_system (user {user}): give this user permission to write there, or "
+        "name another place; to read a root, permission to read it is enough"
     )
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert str(store._error(PermissionError(errno.EACCES, "no"), "there")) == (
