@@ -69,8 +69,8 @@ BREAKAGES = [
     Breakage(
         name="data-loss-goes-by-unsaid",
         file="pravega_spark/streams/scan.py",
-        old="        if head > part.start and self._fail_on_data_loss:\n",
-        new="        if head < 0:\n",
+        old="            if self._fail_on_data_loss:\n",
+        new="            if head < 0:\n",
         tests=["tests/spark/test_data_loss.py"],
     ),
 ]

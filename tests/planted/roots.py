@@ -62,9 +62,9 @@ BREAKAGES = [
     Breakage(
         name="reads-make-roots",
         file="pravega_spark/source/opening.py",
-        old='create=allowed if access == "write" else asked)',
+        old='create=access == "write" and allowed)',
         new="create=allowed)",
-        tests=["tests/source/test_opening.py::test_a_read_makes_no_root_unless_it_is_told_to"],
+        tests=["tests/source/test_opening.py::test_a_read_makes_no_root"],
     ),
     Breakage(
         name="batch-reads-make-streams",
