@@ -25,7 +25,7 @@ MAINTAINED = {"dry_run": bool, "steps": int, "changed": int, "failed": int, "out
 OUTCOME = {
     "scope": str | None,
     "stream": str | None,
-    "action": str,
+    "step": str,
     "changed": bool,
     "bytes": int,
     "detail": str,
@@ -69,7 +69,7 @@ def flushed(url: str) -> bool:
 
 
 def steps(found: Any) -> set[tuple[str | None, str | None, str]]:
-    return {(row["scope"], row["stream"], row["action"]) for row in found["outcomes"]}
+    return {(row["scope"], row["stream"], row["step"]) for row in found["outcomes"]}
 
 
 OF_STREAMS = ("retention", "scaling", "transactions")
@@ -85,7 +85,7 @@ def test_all_that_is_needed_is_done_and_told(folder: str) -> None:
     of_streams = {(*key, action) for key in streams for action in OF_STREAMS}
     assert steps(found) == of_streams | OF_ROOT | {(None, None, "verify")}
     assert (found["dry_run"], found["steps"], found["failed"]) == (False, 13, 0)
-    assert [row["bytes"] for row in found["outcomes"] if row["action"] == "retention" and row["changed"]] == [BYTES]
+    assert [row["bytes"] for row in found["outcomes"] if row["step"] == "retention" and row["changed"]] == [BYTES]
     assert found["changed"] == sum(row["changed"] for row in found["outcomes"])
     assert size(folder) == BYTES and size(folder, "one", "long") == BYTES
     assert flushed(folder)
@@ -106,7 +106,7 @@ def test_a_dry_run_changes_nothing(folder: str) -> None:
         found = document("maintain", "--period", "0", "--dry-run", *more, root=folder)["maintain"]
         assert found["dry_run"] is True
         assert [row["bytes"] for row in found["outcomes"] if row["changed"]] == [BYTES]
-        assert {row["action"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
+        assert {row["step"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
     assert "1 would change something" in run("maintain", "--period", "0", "--dry-run", root=folder).stdout
     assert size(folder) == 2 * BYTES and not flushed(folder)
 
@@ -119,7 +119,7 @@ def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypat
     for age, found in ((None, 0), (2000, 0), (500, 1)):
         option = [] if age is None else ["--orphan-age", str(age)]
         rows = document("maintain", *option, "--dry-run", root=folder)["maintain"]["outcomes"]
-        assert [row["detail"] for row in rows if row["action"] == "garbage"] == [f"{found} orphans, 0 objects deleted"]
+        assert [row["detail"] for row in rows if row["step"] == "garbage"] == [f"{found} orphans, 0 objects deleted"]
 
 
 def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:

@@ -107,6 +107,12 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "retained": {"recorded": str | None, "truncated": str | None, "bytes": int},
     },
     "stream truncate": {"stream": str, "truncated": {"events": int, "bytes": int}, "head": CUT},
+    "stream update": {
+        "stream": str,
+        "scaling": {"kind": str, "min_segments": int, "target_rate": int, "factor": int},
+        "retention": {"kind": str, "limit": int},
+        "tags": [str],
+    },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, **RANGE}]},
     "stream seal": {"stream": str, "sealed": bool, "before": bool},
     "stream delete": {"stream": str, "deleted": {"events": int, "bytes": int, "segments": int}},
@@ -154,7 +160,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
                 {
                     "scope": str | None,
                     "stream": str | None,
-                    "action": str,
+                    "step": str,
                     "changed": bool,
                     "bytes": int,
                     "detail": str,
@@ -312,6 +318,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         frame.unlink()
     did("container recover", "0", "--yes")
     assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
+    assert did("stream update", S, "--retain-bytes", "1000000000", "--tag", "a")["tags"] == ["a"]
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
@@ -644,6 +651,7 @@ def test_commands_without_a_root() -> None:
         extra = arguments.get(name) or {
             "stream truncate": [S, "--at", "head"],
             "stream scale": [S, "--segments", "1"],
+            "stream update": [S, "--no-tags"],
             "container describe": ["0"],
             "container recover": ["0"],
             "backup": ["x"],
