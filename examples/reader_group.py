@@ -11,7 +11,7 @@ async def read(reader: StreamReader, most: int) -> list[str]:
     found: list[str] = []
     while len(found) < most:
         piece = await reader.get_segment_slice_async()
-        events = [event.data().decode() for event in piece]
+        events = [event.data.decode() for event in piece]
         reader.release_segment(piece)
         if not events:
             break

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.admin.copies import RootCopy as RootCopy
+    from engine.root import Root as Root
+    from engine.settings import Settings as Settings
     from pravega_spark.client.bytes import ByteStream as ByteStream, ByteStreamError as ByteStreamError
     from pravega_spark.client.fetching import (
         fetch_event as fetch_event,
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
         StreamReaderGroupConfig as StreamReaderGroupConfig,
     )
     from pravega_spark.client.groups.entry import GroupNotFound as GroupNotFound
+    from pravega_spark.client.groups.events import EventData as EventData, Payload as Payload
     from pravega_spark.client.groups.group import StreamReaderGroup as StreamReaderGroup
     from pravega_spark.client.groups.reader import StreamReader as StreamReader
+    from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice, SegmentSlice as Slice
     from pravega_spark.client.groups.state import ReaderOffline as ReaderOffline, ReaderOnline as ReaderOnline
     from pravega_spark.client.large_events.event_file import EventFile as EventFile
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
@@ -71,11 +75,18 @@ if TYPE_CHECKING:
     from pravega_spark.picture import draw_segments as draw_segments
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
     from pravega_spark.streams.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
+    from pravega_spark.streams.epochs import (
+        EpochRecord as EpochRecord,
+        StreamSegmentRecord as StreamSegmentRecord,
+    )
+    from pravega_spark.streams.lag import Lag as Lag
     from pravega_spark.streams.pointers import EventPointer as EventPointer
+    from pravega_spark.streams.retention import Retained as Retained
     from pravega_spark.streams.stream_record import (
         RetentionPolicy as StreamRetentionPolicy,
         ScalingPolicy as StreamScalingPolicy,
     )
+    from pravega_spark.streams.timeline import Timeline as Timeline
 
 
 @functools.cache

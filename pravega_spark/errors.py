@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from engine.errors import did_you_mean
+from pravega_spark.segment_ids import segment_label
 
 
 class StreamError(Exception):
@@ -269,7 +270,7 @@ class TruncatedData(AdvisedError):
 
     def __init__(self, stream: str, segment_id: int, start: int, end: int | None) -> None:
         lost = f"between offsets {start} and {end}" if end is not None else f"from offset {start} on"
-        super().__init__(stream=stream, segment=segment_id, lost=lost)
+        super().__init__(stream=stream, segment=segment_label(segment_id), lost=lost)
         self.stream = stream
         self.segment_id = segment_id
         self.start = start

@@ -7,13 +7,14 @@ What is drawn is a `Timeline`; only drawing happens here. The colours are such a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import timezone
 from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from pravega_spark.quantities import count_text, moment_text, size_text
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.names import segment_epoch, segment_number
 from pravega_spark.streams.timeline import CutPoint, Timeline
 
 if TYPE_CHECKING:
@@ -33,11 +34,17 @@ _STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 
 _DAY = 86_400_000  # ms
 
+FORMATS = (".png", ".svg", ".pdf")
+"""Ends of the names of files that a picture is written to."""
+
+_SIZE = (10, 4.5)  # inches
+
 _LABEL_POINTS = 8
 _LETTER = 0.62  # width of a digit, as part of the font's size; a little much, so that labels keep a distance
 _LINE = 1.3
-_FEWEST_POINTS = 9  # between two marks of splits and merges, or they would hide each other
+_FEWEST_POINTS = 14  # between two marks of splits and merges, or they would hide each other
 _TICK_POINTS = 66
+_BELOW = 58  # points from the x axis to the legend: ticks of two lines, and the label
 
 X: TypeAlias = Callable[[float], float]
 """Where a time (ms since the epoch) lies on the x axis."""
@@ -57,11 +64,11 @@ def draw_segments(
 ) -> Axes:
     """Draw a stream as it is now.
 
-    Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `3.2` means segment 3,
-    created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open. Labels
-    and marks without room are omitted. A cut crosses each segment at the time of the first event after it, or at the
-    segment's end if there is none; it is omitted where it is before the head. Hatched parts were truncated; the picture
-    starts with the first epoch of which anything is left.
+    Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `seg 3.2` means segment
+    3, created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open.
+    Labels and marks without room are omitted. A cut crosses each segment at the time of the first event after it, or at
+    the segment's end if there is none; it is omitted where it is before the head. Hatched parts were truncated; the
+    picture starts with the first epoch of which anything is left.
 
     cuts: additional cuts, at most MOST_CUTS, by their names in the legend. even: make all epochs equally wide, for
     streams that were scaled often in a short time. axes: where to draw, by default in a new figure; returned.
@@ -71,20 +78,49 @@ def draw_segments(
     chosen = dict(cuts or {})
     if len(chosen) > MOST_CUTS:
         raise ValueError(f"cuts: {len(chosen)} are too many to distinguish in one picture; give at most {MOST_CUTS}")
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            'Pictures of streams need matplotlib. Install it with: pip install "pravega-spark[notebooks]"'
-        ) from error
+    _check_matplotlib()
     found = manager.stream_timeline(scope_name, stream_name, chosen)
     if axes is None:
-        _, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
+        import matplotlib.pyplot as plt
+
+        _, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     figure = axes.get_figure(root=True)
     if figure is None:
         raise ValueError("axes: they belong to no figure any more; create new ones with matplotlib.pyplot.subplots()")
     _Picture(found, axes, figure, even).draw()
     return axes
+
+
+def save_segments(
+    path: str,
+    manager: StreamManager,
+    scope_name: str,
+    stream_name: str,
+    *,
+    cuts: Mapping[str, StreamCut] | None = None,
+    even: bool = False,
+) -> None:
+    """Write the picture that `draw_segments` draws to a file, in the format of its name's end: .png, .svg or .pdf.
+
+    Raises ValueError for another end, OSError if the file cannot be written, and the errors of `draw_segments`.
+    """
+    if not path.lower().endswith(FORMATS):
+        raise ValueError(f"{path!r} does not end in {', '.join(FORMATS)}: the end says what kind of picture to write")
+    _check_matplotlib()
+    from matplotlib.figure import Figure  # not pyplot, which looks for a screen
+
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    draw_segments(manager, scope_name, stream_name, cuts=cuts, even=even, axes=figure.subplots())
+    figure.savefig(path, dpi=150)
+
+
+def _check_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'Pictures of streams need matplotlib. Install it with: pip install "pravega-spark[notebooks]"'
+        ) from error
 
 
 class _Picture:
@@ -96,7 +132,6 @@ class _Picture:
         self._figure = figure
         self._even = even
         self._x = _evenly(timeline) if even else _in_days
-        self._days = timeline.now // _DAY - timeline.epochs[0][1] // _DAY + 1
         self._legend: list[Artist] = []
 
     def draw(self) -> None:
@@ -106,8 +141,7 @@ class _Picture:
         self._segments()
         self._borders()
         self._cuts()
-        points = 58 if self._even and self._days > 1 else 46  # below the labels of the x axis
-        below = offset_copy(self._axes.transAxes, self._figure, 0, -points, units="points")
+        below = offset_copy(self._axes.transAxes, self._figure, 0, -_BELOW, units="points")
         self._axes.legend(
             handles=self._legend,
             loc="upper left",
@@ -135,19 +169,20 @@ class _Picture:
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(self._title(), loc="left", fontsize="medium", pad=20)
         scale = ", all epochs equally wide" if self._even else ""
-        axes.set_xlabel(f"time (UTC){scale}; the right edge is now, {_moment(known.now)}")
+        axes.set_xlabel(f"time{scale}; the right edge is now, {moment_text(known.now)}")
 
     def _title(self) -> str:
         known = self._timeline
         (first, _), (last, _) = known.epochs[0], known.epochs[-1]
-        title = f"{known.stream}: epoch {first}" if first == last else f"{known.stream}: epochs {first} to {last}"
+        amount = f"{count_text(known.events)} {'event' if known.events == 1 else 'events'}, {size_text(known.size)}"
+        title = f"{known.stream}: {amount}, " + (f"epoch {first}" if first == last else f"epochs {first} to {last}")
         if first:
             title += f" (nothing is left of those before {first})"
-        return title if known.ended is None else f"{title}, sealed {_moment(known.ended)}"
+        return title if known.ended is None else f"{title}, sealed {moment_text(known.ended)}"
 
     def _ticks(self) -> None:
         """Times below, and the numbers of epochs above, each where its epoch begins."""
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+        from matplotlib.dates import AutoDateLocator, DateFormatter
 
         known, axes = self._timeline, self._axes
         begun = [self._x(created) for _, created in known.epochs]
@@ -155,21 +190,20 @@ class _Picture:
             shown = self._apart(begun, _TICK_POINTS)
             axes.set_xticks([begun[n] for n in shown], [self._clock(known.epochs[n][1]) for n in shown])
         else:
-            locator = AutoDateLocator(maxticks=8)
-            axes.xaxis.set_major_locator(locator)
-            axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=timezone.utc, show_offset=True))
+            axes.xaxis.set_major_locator(AutoDateLocator(tz=timezone.utc, maxticks=7))
+            axes.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d\n%H:%M:%S", tz=timezone.utc))
         note = partial(axes.annotate, textcoords="offset points", fontsize=_LABEL_POINTS, color="#444444", va="bottom")
         note("epoch", (0, 1), xycoords="axes fraction", xytext=(-6, 4), ha="right")
         for place in self._apart(begun, 5 + len(str(known.epochs[-1][0])) * _LABEL_POINTS * _LETTER):
             note(str(known.epochs[place][0]), (begun[place], 1.02), xytext=(0, 4), ha="center")
 
     def _clock(self, moment: int) -> str:
-        """A time as it stands below an epoch: so exact that epochs differ, and with its day if there are several."""
+        """A time as it stands below an epoch: so exact that epochs differ."""
         known = self._timeline
-        day, clock = _moment(moment).split()
+        day, clock, _ = moment_text(moment).split()
         if known.now - known.epochs[0][1] < 2000 * len(known.epochs):
             clock += f".{moment % 1000:03d}"
-        return f"{clock}\n{day}" if self._days > 1 else clock
+        return f"{day}\n{clock}"
 
     # --- in it -------------------------------------------------------------------------------------------------
 
@@ -207,7 +241,7 @@ class _Picture:
         times = sorted({border.time for border in borders})
         marked = {times[number] for number in self._apart([self._x(moment) for moment in times], _FEWEST_POINTS)}
         crowded = len(marked) < len(times) / 2
-        line, marked = (0.6, set()) if crowded else (1.6, marked)
+        line, marked = (0.6, set()) if crowded else (2.2, marked)
         for kind, colour, mark in (("split", _SPLIT, "<"), ("merge", _MERGE, ">")):
             found = [border for border in borders if border.kind == kind]
             if not found:
@@ -215,22 +249,24 @@ class _Picture:
             places = [self._x(border.time) for border in found]
             self._axes.vlines(places, [b.low for b in found], [b.high for b in found], color=colour, linewidth=line)
             shape = partial(
-                Line2D, color=colour, marker=mark, markersize=6, markeredgecolor="white", markeredgewidth=0.5
+                Line2D, color=colour, marker=mark, markersize=11, markeredgecolor="white", markeredgewidth=1
             )
             marks = [(self._x(b.time), (b.low + b.high) / 2) for b in found if b.time in marked]
             self._axes.add_line(shape([x for x, _ in marks], [y for _, y in marks], linestyle="", zorder=4))
-            self._legend.append(shape([], [], label=kind, linewidth=1.6))
+            self._legend.append(shape([], [], label=kind, linewidth=2.2))
 
     def _cuts(self) -> None:
         """A line through all keys for each cut."""
         known = self._timeline
-        self._cut("head", known.head, _END, "-", 2.5)
-        self._cut("tail", known.tail, _END, (0, (3, 1)), 2.5)
+        self._cut("head", known.head, _END, "-", 5)
+        self._cut("tail", known.tail, _END, (0, (2, 0.6)), 5)
         looks = ((colour, style) for style in _STYLES for colour in _CUTS)
         for (name, places), (colour, style) in zip(known.cuts.items(), looks, strict=False):
             self._cut(name, places, colour, style, 2.0)
 
     def _cut(self, name: str, places: Sequence[CutPoint], colour: str, style: object, width: float) -> None:
+        from matplotlib.patheffects import withStroke
+
         label = name if places else f"{name} (before the head)"
         points: Corners = []
         for place in places:
@@ -246,7 +282,9 @@ class _Picture:
             label=label,
             solid_capstyle="butt",
             dash_capstyle="butt",
-            zorder=3,
+            zorder=3 if colour == _END else 3.5,  # a cut shows on top of the head or tail that it is near to
+            clip_on=False,
+            path_effects=[] if colour == _END else [withStroke(linewidth=width + 2, foreground="white")],
         )
 
     # --- what fits ---------------------------------------------------------------------------------------------
@@ -255,7 +293,7 @@ class _Picture:
         """The segments' numbers and epochs, in the middle of what is left of them."""
         left_from = {(place.low, place.begun): place.time for place in self._timeline.head}
         for segment, begun, ended, state in self._timeline.spans:
-            label = f"{segment_number(segment.id)}.{segment_epoch(segment.id)}"
+            label = f"seg {segment_label(segment.id)}"
             left, right = self._x(left_from.get((segment.low, begun), begun)), self._x(ended)
             width, height = self._points(right - left, segment.high - segment.low)
             if width > (len(label) * _LETTER + 1.5) * _LABEL_POINTS and height > _LINE * _LABEL_POINTS:
@@ -300,7 +338,3 @@ def _evenly(timeline: Timeline) -> X:
     times = [created for _, created in timeline.epochs]
     times.append(max(timeline.now, times[-1] + 1))
     return lambda moment: float(interp(moment, times, range(len(times))))
-
-
-def _moment(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}"

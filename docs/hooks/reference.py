@@ -126,7 +126,7 @@ def _command(words: str, command: click.Command) -> str:
     rows = [
         [f"`{', '.join([*found.opts, *found.secondary_opts])}`", _kind(found, context), _option_help(found, context)]
         for found in command.get_params(context)
-        if isinstance(found, click.Option) and "--help" not in found.opts
+        if isinstance(found, click.Option) and "--help" not in found.opts and not found.hidden
     ]
     listed = table(["option", "value", "meaning"], rows) + "\n" if rows else ""
     return f"```text\n{usage}\n```\n\n{text}\n\n{listed}"

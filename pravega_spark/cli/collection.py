@@ -10,6 +10,8 @@ from engine.admin import garbage_collection, orphans
 from engine.admin.orphans import Sweep
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SecondsType, yes_option
+from pravega_spark.console.output import Headings, size_column
+from pravega_spark.quantities import duration_text, size_text
 from pravega_spark.streams.owners import Owners
 
 _NAMES_SHOWN = 20
@@ -22,8 +24,8 @@ _NAMES_SHOWN = 20
     "age",
     type=SecondsType(),
     default=orphans.AGE,
-    show_default=True,
-    help="Minimum age of an orphan in seconds. Writers slower than this are rejected at commit.",
+    show_default=duration_text(orphans.AGE),
+    help="Minimum age of an orphan. Writers slower than this are rejected at commit.",
 )
 @click.option(
     "--plausible-share",
@@ -36,11 +38,12 @@ _NAMES_SHOWN = 20
 @yes_option
 @pass_session
 def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> None:
-    """Collect garbage: mark unreferenced objects as garbage, and delete garbage that is due.
+    """Collect garbage.
 
-    Orphans are deleted by a later run, or by the next writer, once the root's garbage delay has passed: an object that
-    is attached at the last moment is kept. Uploads of large events that have been idle for the root's idle time are
-    aborted. Other processes may use the root meanwhile.
+    Unreferenced objects (orphans) are marked as garbage, and garbage that is due is deleted. Orphans are deleted by a
+    later run, or by the next writer, once the root's garbage delay has passed: an object that is attached at the last
+    moment is kept. Uploads of large events that have been idle for the root's idle time are aborted. Other processes
+    may use the root meanwhile.
     """
     root = session.root
     with session.output.progress() as progress:
@@ -73,21 +76,23 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     session.output.properties(row, _LABELS)
     if not dry_run and sweep.orphans:
         delay = root.config.garbage_delay_seconds
-        session.output.line(f"The orphans are marked as garbage; they are deleted after {delay:g} seconds or later.")
+        session.output.line(
+            f"The orphans are marked as garbage; they are deleted after {duration_text(delay)} or later."
+        )
 
 
 def _lines(sweep: Sweep) -> list[str]:
-    lines = [f"{len(sweep.orphans)} unreferenced objects ({sweep.bytes} bytes) would be marked as garbage:"]
+    lines = [f"{len(sweep.orphans)} unreferenced objects ({size_text(sweep.bytes)}) would be marked as garbage:"]
     lines += [f"  {orphan.path}" for orphan in sweep.orphans[:_NAMES_SHOWN]]
     if len(sweep.orphans) > _NAMES_SHOWN:
         lines.append(f"  and {len(sweep.orphans) - _NAMES_SHOWN} more; --json lists all")
     return lines if sweep.orphans else ["No unreferenced objects."]
 
 
-_LABELS = {
+_LABELS: Headings = {
     "examined": "objects",
     "orphans": "orphans",
-    "bytes": "bytes of orphans",
+    "bytes": size_column("size of orphans"),
     "recent": "too young to judge",
     "unknown": "unknown objects, left alone",
     "nested": "other roots and backups, left alone",

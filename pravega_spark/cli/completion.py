@@ -16,7 +16,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL: eval "$(pravega-spark completion bash)"."""
+    """Print the completion script of a shell.
+
+    Use it with: eval "$(pravega-spark completion bash)".
+    """
     found = get_completion_class(shell)
     assert found is not None
     script = found(context.find_root().command, {}, PROGRAM, VARIABLE)

@@ -9,7 +9,7 @@ import click
 from engine.admin.inspection import ContainerDescription, ContainerStatus, container_status, list_containers
 from engine.storage import recovery_points
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.output import moment
+from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.console.program import Refused
 
 
@@ -36,7 +36,7 @@ def list_(session: Session) -> None:
 @click.argument("number", type=click.IntRange(min=0))
 @pass_session
 def describe(session: Session, number: int) -> None:
-    """Show everything about container NUMBER."""
+    """Show everything about a container."""
     row = _status(container_status(session.root, number))
     session.output.document({"container": row})
     if not row["online"]:
@@ -50,9 +50,9 @@ def describe(session: Session, number: int) -> None:
 @click.argument("numbers", metavar="[NUMBER]...", type=click.IntRange(min=0), nargs=-1)
 @pass_session
 def flush(session: Session, numbers: tuple[int, ...]) -> None:
-    """Flush to LTS everything that is only in the log, for the given containers (default: all).
+    """Flush to LTS everything that is only in the log.
 
-    Afterwards LTS alone is enough to recover the container.
+    All containers are flushed, or the given ones. Afterwards LTS alone is enough to recover the container.
     """
     root = session.root
     rows = []
@@ -61,7 +61,7 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
         moved = opened.flush()
         rows.append({"number": number, "bytes": moved, "cycle": opened.state.cycle.number})
     session.output.document({"flushed": rows})
-    session.output.table({"number": "container", "bytes": "bytes moved", "cycle": "flush cycle"}, rows)
+    session.output.table(_FLUSHED, rows)
 
 
 @container.command()
@@ -71,10 +71,11 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
 @click.option("--new-log", is_flag=True, help="The separate root of the log is lost, and --wal names an empty one.")
 @pass_session
 def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool) -> None:
-    """Start a new log for container NUMBER from the recovery point of its last complete flush cycle.
+    """Start a new log for a container whose log is lost.
 
-    Stop all other processes first. Everything acknowledged after that cycle began is lost. If the log has a root of its
-    own, give --new-log with the first container.
+    It starts from the recovery point of its last complete flush cycle. Stop all other processes first. Everything
+    acknowledged after that cycle began is lost. If the log has a root of its own, give --new-log with the first
+    container.
     """
     if new_log and not yes:
         session.output.line(
@@ -115,20 +116,26 @@ def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool
 
 _NOT_DONE = "nothing was changed: give --yes to recover the container"
 
-_LISTED = {
-    "number": "container",
-    "online": "online",
-    "sequence": "operations",
-    "head": "head",
-    "epoch": "epoch",
-    "segments": "segments",
-    "unsaved": "unsaved",
-    "logged_bytes": "only in the log",
-    "cycle_text": "last flush cycle",
+_FLUSHED: Headings = {
+    "number": id_column("container"),
+    "bytes": size_column("moved"),
+    "cycle": id_column("flush cycle"),
 }
 
-_DESCRIBED = {
-    "number": "container",
+_LISTED: Headings = {
+    "number": id_column("container"),
+    "online": "online",
+    "segments": "segments",
+    "logged_bytes": size_column("only in the log"),
+    "cycle_text": "last flush cycle",
+    "sequence": Column("operations", wide=True),
+    "head": Column("head", wide=True),
+    "epoch": Column("epoch", wide=True),
+    "unsaved": Column("unsaved", wide=True),
+}
+
+_DESCRIBED: Headings = {
+    "number": id_column("container"),
     "online": "online",
     "sequence": "operations",
     "head": "head of the log",
@@ -138,14 +145,19 @@ _DESCRIBED = {
     "segments": "segments",
     "active": "segments in memory",
     "unsaved": "segments not saved yet",
-    "logged_bytes": "bytes only in the log",
+    "logged_bytes": size_column("only in the log"),
     "cycle_text": "last flush cycle",
     "recovery_point": "recovery point of cycle",
     "garbage": "garbage waiting",
     "due_text": "upkeep due",
 }
 
-_TABLE = {"name": "table", "entries": "entries", "stored_bytes": "bytes in LTS", "unflushed": "unflushed entries"}
+_TABLE: Headings = {
+    "name": "table",
+    "entries": "entries",
+    "stored_bytes": size_column("in LTS"),
+    "unflushed": "unflushed entries",
+}
 
 
 def _status(status: ContainerStatus) -> dict[str, Any]:

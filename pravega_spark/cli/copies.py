@@ -7,7 +7,7 @@ import click
 from engine.admin.copies import RootCopy, back_up, restore as restore_root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import storage_option
-from pravega_spark.console.output import moment
+from pravega_spark.console.output import Headings, id_column, moment, size_column
 
 _elsewhere_option = storage_option("--elsewhere", "the backup's")
 
@@ -17,9 +17,10 @@ _elsewhere_option = storage_option("--elsewhere", "the backup's")
 @_elsewhere_option
 @pass_session
 def backup(session: Session, target: str, options: dict[str, object]) -> None:
-    """Copy the root to TARGET: an empty folder or bucket, or an earlier backup of this root, which is updated.
+    """Copy the root to another place.
 
-    Other processes may use the root meanwhile. Each container is copied as of one of its flush cycles.
+    TARGET is an empty folder or bucket, or an earlier backup of this root, which is updated. Other processes may use
+    the root meanwhile. Each container is copied as of one of its flush cycles.
     """
     root = session.root
     with session.output.progress() as progress:
@@ -32,7 +33,10 @@ def backup(session: Session, target: str, options: dict[str, object]) -> None:
 @_elsewhere_option
 @pass_session
 def restore(session: Session, source: str, options: dict[str, object]) -> None:
-    """Create the root, which must not exist, from the backup SOURCE. Repeat the command if it was interrupted."""
+    """Create the root from a backup.
+
+    The root must not exist. Repeat the command if it was interrupted.
+    """
     if session.wal is not None:
         raise click.UsageError("A restored root keeps its log inside the root: omit --wal.")
     with session.output.progress() as progress:
@@ -48,11 +52,11 @@ def _print(session: Session, what: str, done: RootCopy) -> None:
     session.output.table(_COPIED, rows, title=done.place)
 
 
-_COPIED = {
-    "number": "container",
-    "cycle": "flush cycle",
+_COPIED: Headings = {
+    "number": id_column("container"),
+    "cycle": id_column("flush cycle"),
     "time": "begun",
     "objects": "objects",
     "copied": "copied now",
-    "bytes": "bytes copied",
+    "bytes": size_column("size copied"),
 }

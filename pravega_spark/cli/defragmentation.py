@@ -6,6 +6,8 @@ import click
 
 from engine.writer.defragmentation import defragment
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import SizeType
+from pravega_spark.console.output import Headings, id_column, size_column
 from pravega_spark.console.program import Refused
 
 
@@ -13,16 +15,17 @@ from pravega_spark.console.program import Refused
 @click.argument("prefix", default="")
 @click.option(
     "--target",
-    type=click.IntRange(min=2),
+    type=SizeType(min=2),
     default=64 << 20,
-    show_default=True,
-    help="Target size of a merged chunk in bytes.",
+    show_default="64MiB",
+    help="Target size of a merged chunk.",
 )
 @pass_session
 def defrag(session: Session, prefix: str, target: int) -> None:
-    """Merge small chunks of the segments whose names start with PREFIX (default: all segments).
+    """Merge small chunks of segments.
 
-    What is only in the log is flushed to LTS first. Other processes may use the root meanwhile.
+    PREFIX chooses the segments whose names start with it. What is only in the log is flushed to LTS first. Other
+    processes may use the root meanwhile.
     """
     root = session.root
     if not root.config.garbage_delay_seconds:
@@ -40,11 +43,11 @@ def defrag(session: Session, prefix: str, target: int) -> None:
     session.output.line(f"merged {sum(row['chunks'] for row in rows)} chunks into {sum(row['merges'] for row in rows)}")
 
 
-_MERGED = {
+_MERGED: Headings = {
     "segment": "segment in LTS",
-    "container": "container",
+    "container": id_column("container", wide=True),
     "merges": "merges",
     "chunks": "chunks merged",
-    "bytes": "bytes",
+    "bytes": size_column("size"),
     "refused": "skipped",
 }

@@ -17,6 +17,7 @@ from pravega_spark.cli.streams import stream
 from pravega_spark.console.arguments import SecondsType, StreamName, StreamPosition, StreamPositionType, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
+from pravega_spark.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
@@ -41,9 +42,9 @@ _LINES_PER_UPDATE = 1000  # of the progress bar
 )
 @pass_session
 def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, field: str | None) -> None:
-    """Write each line of FILE (default: stdin) as an event, without its line end.
+    """Write each line of a file, or of stdin, as an event.
 
-    Lines are written as they are read: if one cannot be written, those before it have been.
+    The line end is left out. Lines are written as they are read: if one cannot be written, those before it have been.
     """
     if key is not None and field is not None:
         raise click.UsageError("Give --key or --key-from, not both.")
@@ -60,7 +61,9 @@ def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, f
             if number % _LINES_PER_UPDATE == 0:
                 progress(f"to {name}", size + events, total)
     session.output.document({"stream": str(name), "written": {"events": events, "bytes": size}})
-    session.output.line(f"{events} events with {size} bytes were written to stream {name}")
+    counted = "1 event" if events == 1 else f"{count_text(events)} events"
+    were = "was" if events == 1 else "were"
+    session.output.line(f"{counted} ({size_text(size)}) {were} written to stream {name}")
 
 
 def _size_of(file: BinaryIO) -> int:
@@ -102,9 +105,9 @@ def _before(number: int) -> str:
 @click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
 @pass_session
 def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
-    """Print the events between two positions, one per line: segment by segment, in order within each.
+    """Print the events between two positions, one per line.
 
-    A position is head, tail, a time, or a stream cut.
+    They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut.
     """
     manager = session.manager
     events = manager.read_events(*name, begin.cut(manager, name), end.cut(manager, name))
@@ -123,12 +126,15 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
     "--poll",
     type=SecondsType(0.01),
     default=0.2,
-    show_default=True,
-    help="Seconds between polls of a stream that has no new events.",
+    show_default="200ms",
+    help="Time between polls of a stream that has no new events.",
 )
 @pass_session
 def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
-    """Print events as they arrive, until Ctrl-C or until the stream is sealed. With --json, one document per line."""
+    """Print events as they arrive, until Ctrl-C.
+
+    It ends too when the stream is sealed. With --json each line is one document.
+    """
     manager = session.manager
     with until_interrupted() as stop:
         events = manager.tail(*name, begin.cut(manager, name), poll, stop)

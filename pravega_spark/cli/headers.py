@@ -10,7 +10,8 @@ import click
 from engine.admin.inspection import open_for_reading
 from engine.admin.rolling_segments import export_header
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import StreamName, StreamNameType
+from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType
+from pravega_spark.quantities import size_text
 from pravega_spark.streams.names import owner_of
 
 
@@ -20,13 +21,13 @@ def header() -> None:
 
 
 @header.command()
-@click.argument("name")
+@click.argument("name", type=SegmentNameType())
 @pass_session
 def export(session: Session, name: str) -> None:
-    """Write the legacy header of segment NAME, such as scope/stream/0.#epoch.0.
+    """Write the legacy header of a segment.
 
-    The whole segment must be in LTS. The header describes the segment as it is now; merging its chunks makes the header
-    invalid.
+    NAME is that of `segment describe`. The whole segment must be in LTS. The header describes the segment as it is now;
+    merging its chunks makes the header invalid.
     """
     root = session.root
     with open_for_reading(root, owner_of(name, root.config.containers)) as container:
@@ -40,14 +41,15 @@ def export(session: Session, name: str) -> None:
 @click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())
 @pass_session
 def import_(session: Session, segment: str, name: StreamName) -> None:
-    """Make the events of SEGMENT, which old code left below the root, a new stream with one segment.
+    """Make a stream of a segment of old code.
 
-    No data is copied: the stream takes over the chunks, which are deleted with it. The legacy header is deleted. Old
-    code must not use the segment any more.
+    The events of SEGMENT, which old code left below the root, become a new stream with one segment. No data is copied:
+    the stream takes over the chunks, which are deleted with it. The legacy header is deleted. Old code must not use the
+    segment any more.
     """
     from pravega_spark.streams.rolling_import import import_segment  # takes longer to load than all other commands need
 
     with session.output.progress() as progress:
         done = import_segment(session.root, segment, *name, progress)
     session.output.document({"imported": {"segment": segment, "stream": str(name), **done._asdict()}})
-    session.output.line(f"stream {name} has the {done.events} events of {segment}, {done.bytes} bytes")
+    session.output.line(f"stream {name} has the {done.events:,} events of {segment}, {size_text(done.bytes)}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any
 
 import click
 
@@ -12,6 +14,7 @@ from pravega_spark.cli.completion import PROGRAM, completion
 from pravega_spark.cli.containers import container
 from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
+from pravega_spark.cli.examples import EXAMPLES
 from pravega_spark.cli.headers import header
 from pravega_spark.cli.maintenance import maintain
 from pravega_spark.cli.policies import stream
@@ -38,6 +41,7 @@ ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 @click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names.")
 @storage_option("--storage", "the root's")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+@click.option("--wide", is_flag=True, help="Show all columns of tables, however wide.")
 @click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context
@@ -47,16 +51,64 @@ def cli(
     wal: str | None,
     options: dict[str, object],
     as_json: bool,
+    wide: bool,
     traceback: bool,  # see Commands
 ) -> None:
-    """Event streams in a folder or a bucket: create, write, read and inspect them; verify and maintain their root."""
-    context.obj = context.with_resource(Session(url, wal, options, as_json))
+    """Event streams in a folder or a bucket: create, write, read and inspect them; verify and maintain their root.
+
+    The options below may be given before or after the command.
+    """
+    context.obj = context.with_resource(Session(url, wal, options, as_json, wide))
 
 
 COMMANDS = (root, scope, stream, container, segment, verify, gc, defrag, maintain, backup, restore, header, completion)
 
 for command in COMMANDS:
     cli.add_command(command)
+
+
+_GLOBAL = ("url", "wal", "options", "as_json", "wide", "traceback")
+
+
+def walk(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command and group below a group, with its words."""
+    for name, command in group.commands.items():
+        yield prefix + name, command
+        if isinstance(command, click.Group):
+            yield from walk(command, f"{prefix}{name} ")
+
+
+def _after(option: click.Option) -> click.Option:
+    """A global option as it may be given after a command. It does not crowd the command's help."""
+    found = copy(option)
+    found.hidden, found.expose_value, found.envvar = True, False, None
+    parse = option.callback
+
+    def take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        value = parse(context, parameter, value) if parse is not None else value
+        if not value:
+            return
+        if parameter.name == "traceback":
+            context.find_root().params["traceback"] = True
+        else:
+            session = context.find_object(Session)
+            assert session is not None
+            session.take(str(parameter.name), value)
+
+    found.callback = take
+    return found
+
+
+def _complete(words: str, command: click.Command) -> None:
+    """Give a command what all have: the global options, and an example in its help."""
+    options = (option for option in cli.params if isinstance(option, click.Option))
+    command.params += [_after(option) for option in options if option.name in _GLOBAL]
+    if words in EXAMPLES:
+        command.epilog = f"\b\nExample:\n  pravega-spark {EXAMPLES[words]}"
+
+
+for words, command in walk(cli):
+    _complete(words, command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

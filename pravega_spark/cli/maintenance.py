@@ -9,6 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
+from pravega_spark.console.output import Column, Headings, size_column
 from pravega_spark.console.program import Refused
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--scope", type=ScopeType(), help="Only streams of this scope.")
 @click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
-@click.option("--period", type=SecondsType(), help="Seconds between two recorded stream cuts.  [default: 1800]")
+@click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
 @click.option(
     "--orphan-age",
     type=SecondsType(),
-    help="Minimum age of an orphan in seconds. Writers slower than this are rejected at commit.  [default: 86400]",
+    help="Minimum age of an orphan. Writers slower than this are rejected at commit.  [default: 1d]",
 )
 @click.option("--verify", "check", is_flag=True, help="Verify the root at the end.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
@@ -103,12 +104,12 @@ def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
     return lines if len(lines) > 1 else [*lines, "  delete nothing, as far as is known before the flush"]
 
 
-_COLUMNS = {
+_COLUMNS: Headings = {
     "scope": "scope",
     "stream": "stream",
     "step": "step",
-    "changed": "changed",
-    "bytes": "bytes",
+    "changed": Column("changed", wide=True),
+    "bytes": size_column("size"),
     "detail": "what",
     "error": "error",
 }

@@ -8,7 +8,8 @@ import click
 
 from pravega_spark.cli.events import stream
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import StreamName, stream_argument
+from pravega_spark.cli.streams import retention_row, retention_text, scaling_row, scaling_text
+from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
     from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
@@ -26,8 +27,8 @@ __all__ = ["stream"]
 )
 @click.option("--scale-factor", type=click.IntRange(min=2), help="Number of segments that a split makes.")
 @click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more.")
-@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least this many bytes.")
-@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep events for at least this many milliseconds.")
+@click.option("--retain-bytes", type=SizeType(min=1), help="Keep at least this much: 10GiB, or bytes.")
+@click.option("--retain-ms", type=MillisecondsType(min=1), help="Keep events at least so long: 7d, or milliseconds.")
 @click.option("--no-retention", is_flag=True, help="Keep everything.")
 @click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
@@ -48,10 +49,16 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
         retention if retention is not None or given["no_retention"] else KEPT,
         tags if tags or no_tags else KEPT,
     )
-    row = _row(found.snapshot().record)
+    record = found.snapshot().record
+    row = {"scaling": scaling_row(record), "retention": retention_row(record.retention), "tags": list(record.tags)}
     session.output.document({"stream": str(name), **row})
     session.output.line(f"stream {name} was updated; its policies and tags are now:")
-    session.output.properties(_shown(row), {"scaling": "scaling", "retention": "retention", "tags": "tags"})
+    shown = {
+        "scaling": scaling_text(record.scaling),
+        "retention": retention_text(record.retention),
+        "tags": ", ".join(record.tags) or None,
+    }
+    session.output.properties(shown, {"scaling": "scaling", "retention": "retention", "tags": "tags"})
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")
@@ -94,28 +101,3 @@ def _retention(retain_bytes: int | None, retain_ms: int | None, no_retention: bo
     if retain_bytes:
         return RetentionPolicy.by_size(retain_bytes)
     return RetentionPolicy.by_time(retain_ms) if retain_ms else None
-
-
-def _row(record: StreamRecord) -> dict[str, Any]:
-    """Policies and tags, for programs."""
-    scaling, retention = record.scaling, record.retention
-    return {
-        "scaling": {
-            "kind": scaling.kind,
-            "min_segments": scaling.min_segments,
-            "target_rate": scaling.target_rate,
-            "factor": scaling.scale_factor,
-        },
-        "retention": retention and {"kind": retention.kind, "limit": retention.limit},
-        "tags": list(record.tags),
-    }
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The same for people."""
-    retention = row["retention"]
-    return {
-        "scaling": " ".join(str(value) for value in row["scaling"].values() if value),
-        "retention": f"{retention['limit']} ({retention['kind']})" if retention else None,
-        "tags": ", ".join(row["tags"]) or None,
-    }

@@ -8,6 +8,9 @@ import click
 
 from engine.root import MAX_CONTAINERS, MAX_SEGMENTS, RootConfig
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import SecondsType
+from pravega_spark.console.output import Headings, duration_column
+from pravega_spark.quantities import duration_text
 
 _DEFAULT = RootConfig("")
 
@@ -27,23 +30,23 @@ def root() -> None:
 )
 @click.option(
     "--grace-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SecondsType(min_open=True),
     default=_DEFAULT.grace_seconds,
-    show_default=True,
+    show_default=duration_text(_DEFAULT.grace_seconds),
     help="How long log frames are kept after a checkpoint has covered them.",
 )
 @click.option(
     "--garbage-delay-seconds",
-    type=click.FloatRange(min=0),
+    type=SecondsType(),
     default=_DEFAULT.garbage_delay_seconds,
-    show_default=True,
+    show_default=duration_text(_DEFAULT.garbage_delay_seconds),
     help="How long garbage is kept before it is deleted. Must exceed the longest task that reads.",
 )
 @click.option(
     "--transient-idle-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SecondsType(min_open=True),
     default=_DEFAULT.transient_idle_seconds,
-    show_default=True,
+    show_default=duration_text(_DEFAULT.transient_idle_seconds),
     help="Uploads of large events that are idle for this long are aborted.",
 )
 @click.option(
@@ -55,9 +58,10 @@ def root() -> None:
 )
 @pass_session
 def create(session: Session, /, **agreed: Any) -> None:
-    """Create the root. Its settings, and the place of its log (--wal), are final. Fails if the root exists.
+    """Create the root.
 
-    The folder or bucket may hold other objects, but neither a root nor remains of one, and must not be inside a root.
+    Its settings, and the place of its log (--wal), are final. Fails if the root exists. The folder or bucket may hold
+    other objects, but neither a root nor remains of one, and must not be inside a root.
     """
     made = session.create(agreed)
     _tell(session, made.stores.chunks.root, made.config)
@@ -76,13 +80,13 @@ def _tell(session: Session, place: str, config: RootConfig) -> None:
     session.output.properties({**row, "log": config.wal or "in the root"}, _LABELS)
 
 
-_LABELS = {
+_LABELS: Headings = {
     "place": "root",
     "id": "id",
     "containers": "containers",
-    "grace_seconds": "log grace period, s",
-    "garbage_delay_seconds": "garbage delay, s",
-    "transient_idle_seconds": "upload idle time, s",
+    "grace_seconds": duration_column("log grace period"),
+    "garbage_delay_seconds": duration_column("garbage delay"),
+    "transient_idle_seconds": duration_column("upload idle time"),
     "max_segments": "maximum segments of a stream",
     "log": "write-ahead log",
 }

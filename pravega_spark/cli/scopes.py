@@ -19,7 +19,7 @@ def scope() -> None:
 @click.option("--new-root", is_flag=True, help="Create the root too, if it does not exist.")
 @pass_session
 def create(session: Session, name: str, new_root: bool) -> None:
-    """Create scope NAME. Does nothing if it exists."""
+    """Create a scope. Does nothing if it exists."""
     session.new_root = new_root
     created = session.manager.create_scope(name)
     session.output.document({"scope": name, "created": created})
@@ -41,7 +41,7 @@ def list_(session: Session) -> None:
 @yes_option
 @pass_session
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete scope NAME, which must be empty."""
+    """Delete an empty scope."""
     manager = session.manager
     if name not in manager.list_scope():
         raise session.catalog.scope_not_found(name)

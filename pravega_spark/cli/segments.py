@@ -13,7 +13,8 @@ from engine.containers.container import Container
 from engine.errors import SegmentNotFound
 from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.output import moment
+from pravega_spark.console.arguments import SegmentNameType
+from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.streams.names import owner_of
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ def segment() -> None:
 @click.argument("prefix", default="")
 @pass_session
 def list_(session: Session, prefix: str) -> None:
-    """List the segments of all containers whose names start with PREFIX."""
+    """List segments, or those whose names start with PREFIX."""
     rows = []
     for number in range(session.root.config.containers):
         with open_for_reading(session.root, number) as container:
@@ -36,14 +37,17 @@ def list_(session: Session, prefix: str) -> None:
             rows += [{"name": name, "container": number} for name in found]
     rows.sort(key=lambda row: str(row["name"]))
     session.output.document({"segments": rows})
-    session.output.table({"name": "segment", "container": "container"}, rows)
+    session.output.table({"name": "segment", "container": id_column("container")}, rows)
 
 
 @segment.command()
-@click.argument("name")
+@click.argument("name", type=SegmentNameType())
 @pass_session
 def describe(session: Session, name: str) -> None:
-    """Show all properties of segment NAME, such as scope/stream/0.#epoch.0."""
+    """Show all properties of a segment.
+
+    NAME: scope/stream/2.1 or scope/stream/2.#epoch.1 for segment 2 of epoch 1, or the name of any other segment.
+    """
     number, found = _find(session.root, name, lambda container: describe_segment(container, name))
     row: dict[str, Any] = {**found._asdict(), "container": number}
     row |= {"last_modified": moment(found.last_modified), "attributes": dict(found.attributes)}
@@ -54,10 +58,13 @@ def describe(session: Session, name: str) -> None:
 
 
 @segment.command()
-@click.argument("name")
+@click.argument("name", type=SegmentNameType())
 @pass_session
 def chunks(session: Session, name: str) -> None:
-    """Show where the bytes of segment NAME are stored: its chunks, then what is only in the log."""
+    """Show where the bytes of a segment are stored.
+
+    First come its chunks, then what is only in the log. NAME is that of `segment describe`.
+    """
     number, parts = _find(session.root, name, lambda container: list(segment_chunks(container, name)))
     rows = [part._asdict() for part in parts]
     session.output.document({"segment": name, "container": number, "parts": rows})
@@ -76,10 +83,10 @@ def _find(root: Root, name: str, inspect: Callable[[Container], T]) -> tuple[int
     raise SegmentNotFound(name)
 
 
-_DESCRIBED = {
+_DESCRIBED: Headings = {
     "name": "segment",
-    "container": "container",
-    "id": "id",
+    "container": id_column("container"),
+    "id": id_column("id"),
     "start_offset": "start offset",
     "storage_length": "storage length",
     "durable_length": "durable log length",
@@ -93,4 +100,10 @@ _DESCRIBED = {
     "storage": "name in LTS",
 }
 
-_PARTS = {"start": "start", "length": "length", "place": "place", "object": "object", "position": "from"}
+_PARTS: Headings = {
+    "start": "start",
+    "length": size_column("length"),
+    "place": "place",
+    "object": "object",
+    "position": Column("from", wide=True),
+}

@@ -21,14 +21,32 @@ if TYPE_CHECKING:
 class Session:
     """One call. The root is opened when a command asks for it, and closed when the call ends."""
 
-    def __init__(self, url: str | None, wal: str | None, options: dict[str, object], as_json: bool) -> None:
-        self.output = Output(as_json)
+    def __init__(
+        self, url: str | None, wal: str | None, options: dict[str, object], as_json: bool, wide: bool = False
+    ) -> None:
+        self.output = Output(as_json, wide)
         self.new_log = False  # whether an empty log takes the place of one that is lost
         self.new_root = False  # whether the root is made if there is none
         self._url = url
         self._wal = wal
         self._options = options
         self._root: Root | None = None
+
+    def take(self, name: str, value: Any) -> None:
+        """Take a global option that was given after the command. Raises BadParameter for a storage option given
+        twice."""
+        if name == "url":
+            self._url = value
+        elif name == "wal":
+            self._wal = value
+        elif name == "as_json":
+            self.output.as_json = value
+        elif name == "wide":
+            self.output.wide = value
+        elif twice := sorted(self._options.keys() & value.keys()):
+            raise click.BadParameter(f"{twice[0]!r} is given twice")
+        else:
+            self._options |= value
 
     @property
     def root(self) -> Root:
@@ -48,7 +66,7 @@ class Session:
     def url(self) -> str:
         """The root's URL as it was given. Raises UsageError if it was not."""
         if not self._url:
-            raise click.UsageError("Give the root of the streams with --root, before the command.")
+            raise click.UsageError("Give the root of the streams with --root, or in PRAVEGA_CONTROLLER_URI.")
         return self._url
 
     @property

@@ -8,28 +8,36 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import (
+    MillisecondsType,
     MomentType,
     ScopeType,
     SecondsType,
+    SegmentIdType,
+    SizeType,
     StreamName,
     StreamPosition,
     StreamPositionType,
+    storage_option,
     stream_argument,
     yes_option,
 )
-from pravega_spark.console.output import moment
+from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
+from pravega_spark.console.program import Refused
 from pravega_spark.errors import StreamNotSealed, StreamSealed
+from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
+    from pravega_spark.streams.epochs import StreamSegmentRecord
     from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
 
 
 @click.group()
 def stream() -> None:
-    """Create, inspect, write, read, truncate, scale and delete streams."""
+    """Create, inspect, write, read, scale and delete streams."""
 
 
 # --- their life ---------------------------------------------------------------------------------------------------
@@ -51,8 +59,8 @@ def stream() -> None:
     show_default=True,
     help="Number of segments that a split makes.",
 )
-@click.option("--retain-bytes", type=click.IntRange(min=1), help="Keep at least this many bytes.")
-@click.option("--retain-ms", type=click.IntRange(min=1), help="Keep events for at least this many milliseconds.")
+@click.option("--retain-bytes", type=SizeType(min=1), help="Keep at least this much: 10GiB, or bytes.")
+@click.option("--retain-ms", type=MillisecondsType(min=1), help="Keep events at least so long: 7d, or milliseconds.")
 @click.option("--tag", "tags", multiple=True, help="Tag of the stream. Repeatable.")
 @pass_session
 def create(
@@ -66,7 +74,10 @@ def create(
     retain_ms: int | None,
     tags: tuple[str, ...],
 ) -> None:
-    """Create a stream in an existing scope. Does nothing if the stream exists, even with other policies."""
+    """Create a stream in an existing scope.
+
+    Does nothing if the stream exists, even with other policies.
+    """
     scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
     retention = _retention(retain_bytes, retain_ms)
     manager = session.manager
@@ -132,27 +143,52 @@ def describe(session: Session, name: StreamName) -> None:
     row = _row(name, info) | {
         "epochs": len(info.epochs),
         "created": moment(record.created),
-        "scaling": _scaling_row(record),
-        "retention": record.retention and {"kind": record.retention.kind, "limit": record.retention.limit},
+        "scaling": scaling_row(record),
+        "retention": retention_row(record.retention),
         "tags": list(record.tags),
         "head": _cut_row(info.head),
         "tail": _cut_row(info.tail),
         "current": [
-            {"id": segment.id, "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
+            {**_segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
             for segment in info.segments
         ],
     }
     session.output.document({"stream": row})
     flat = row | {
-        "scaling": " ".join(str(value) for value in row["scaling"].values() if value),
-        "retention": f"{record.retention.limit} ({record.retention.kind})" if record.retention else None,
+        "scaling": scaling_text(record.scaling),
+        "retention": retention_text(record.retention),
         "tags": ", ".join(record.tags) or None,
-        "head": info.head.as_text(),
-        "tail": info.tail.as_text(),
+        "created": moment_text(record.created),
     }
     session.output.properties(flat, _DESCRIBED)
+    session.output.copied("head", info.head.as_text())
+    session.output.copied("tail", info.tail.as_text())
+    session.output.line("")
     places = [{**each, "tail": info.tail.positions.get(each["id"])} for each in row["current"]]
-    session.output.table(_SEGMENTS, places, title="open segments")
+    session.output.table(_SEGMENTS, places, title="newest segments, all sealed" if info.sealed else "open segments")
+
+
+def _segment_row(segment: StreamSegmentRecord) -> dict[str, Any]:
+    return {"id": segment.id, "segment": segment_label(segment.id)}
+
+
+def scaling_text(policy: ScalingPolicy) -> str:
+    if policy.kind == "fixed":
+        return "fixed"
+    rate = f"{size_text(policy.target_rate * 1024)}/s" if policy.kind == "bytes" else f"{policy.target_rate:,} events/s"
+    return f"segments above {rate} are split into {policy.scale_factor}; at least {policy.min_segments}"
+
+
+def retention_text(policy: RetentionPolicy | None) -> str:
+    if policy is None:
+        return "none: everything is kept"
+    limits = [f"at least {_limit_text(policy.kind, policy.limit)}"]
+    limits += [f"at most {_limit_text(policy.kind, policy.maximum)}"] if policy.maximum is not None else []
+    return ", ".join(limits)
+
+
+def _limit_text(kind: str, limit: int) -> str:
+    return size_text(limit) if kind == "size" else duration_text(limit / 1000)
 
 
 def _the(session: Session, name: StreamName) -> Stream:
@@ -165,7 +201,7 @@ def _segment_name(name: StreamName, number: int) -> str:
     return segment_name(*name, number)
 
 
-def _scaling_row(record: StreamRecord) -> dict[str, Any]:
+def scaling_row(record: StreamRecord) -> dict[str, Any]:
     scaling = record.scaling
     return {
         "kind": scaling.kind,
@@ -184,14 +220,14 @@ def _cut_row(cut: StreamCut) -> dict[str, Any]:
 @yes_option
 @pass_session
 def seal(session: Session, name: StreamName, yes: bool) -> None:
-    """Seal a stream: it can be read and deleted, but never written again."""
+    """Seal a stream: it can be read, but never written again."""
     manager = session.manager
     info = manager.stream_info(*name)
     if not info.sealed:
         session.confirm(
             yes,
-            f"This would seal stream {name} ({info.events} events) permanently: it could still be read and deleted, "
-            "but not written, scaled or truncated.",
+            f"This would seal stream {name} ({_number_of('events', info.events)}) permanently: it could still be read "
+            "and deleted, but not written, scaled or truncated.",
         )
         manager.seal_stream(*name)
     session.output.document({"stream": str(name), "sealed": True, "before": info.sealed})
@@ -220,7 +256,11 @@ def delete(session: Session, name: StreamName, yes: bool, seal_first: bool) -> N
 
 
 def _counted(gone: dict[str, int]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in gone.items())
+    return ", ".join(size_text(count) if what == "bytes" else _number_of(what, count) for what, count in gone.items())
+
+
+def _number_of(what: str, count: int) -> str:
+    return f"{count_text(count)} {what if count != 1 else what.removesuffix('s')}"
 
 
 # --- where they begin, and how they are divided -------------------------------------------------------------------
@@ -238,7 +278,10 @@ def _counted(gone: dict[str, int]) -> str:
 @yes_option
 @pass_session
 def truncate(session: Session, name: StreamName, place: StreamPosition, yes: bool) -> None:
-    """Delete the events before a position: a time, a stream cut, head, or tail."""
+    """Delete the events before a position.
+
+    A position is a time, a stream cut, head, or tail.
+    """
     manager = session.manager
     cut = place.cut(manager, name)
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
@@ -262,13 +305,17 @@ def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
 @stream.command()
 @stream_argument
 @click.option("--dry-run", is_flag=True, help="Show what would be truncated; change nothing.")
-@click.option("--period", type=SecondsType(), help="Seconds between two recorded stream cuts.  [default: 1800]")
+@click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
 @yes_option
 @pass_session
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
-    """Apply the retention policy of a stream now, if its last stream cut was recorded a period ago."""
+    """Apply the retention policy of a stream now.
+
+    Does nothing if its last stream cut was recorded less than a period ago.
+    """
     manager = session.manager
-    if not dry_run:
+    policy = _the(session, name).snapshot().record.retention
+    if policy is not None and not dry_run:
         session.confirm(yes, f"This would truncate stream {name} to what its retention policy keeps.")
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
@@ -276,12 +323,19 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
         "truncated": done.truncated.as_text() if done.truncated is not None else None,
         "bytes": done.bytes,
     }
-    session.output.document({"stream": str(name), "dry_run": dry_run, "retained": row})
-    if done.truncated is None:
-        session.output.line(f"stream {name}: nothing to truncate")
+    found = {"stream": str(name), "dry_run": dry_run, "retained": row, "retention": retention_row(policy)}
+    session.output.document(found)
+    if policy is None:
+        session.output.line(f"stream {name} has no retention policy: nothing is truncated")
+    elif done.truncated is None:
+        session.output.line(f"stream {name}: nothing to truncate; it keeps {retention_text(policy)}")
     else:
         how = "would be" if dry_run else "were"
-        session.output.line(f"stream {name}: {done.bytes} bytes {how} truncated, up to {done.truncated}")
+        session.output.line(f"stream {name}: {size_text(done.bytes)} {how} truncated, up to {done.truncated}")
+
+
+def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:
+    return None if policy is None else {"kind": policy.kind, "limit": policy.limit}
 
 
 @stream.command()
@@ -290,7 +344,12 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     "--segments", type=click.IntRange(min=1), help="Replace all segments by this many, with equal key ranges."
 )
 @click.option(
-    "--seal", "sealed", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Segment to replace. Repeatable."
+    "--seal",
+    "sealed",
+    type=SegmentIdType(),
+    multiple=True,
+    metavar="SEGMENT",
+    help="Segment to replace: 2.1 (segment 2 of epoch 1), or its id. Repeatable.",
 )
 @click.option(
     "--range",
@@ -308,7 +367,7 @@ def scale(
     sealed: tuple[int, ...],
     ranges: tuple[tuple[float, float], ...],
 ) -> None:
-    """Replace segments by others that cover the same key ranges.
+    """Replace segments by others with the same key ranges.
 
     Replace all of them with --segments, or those given by --seal with those described by --range.
     """
@@ -324,10 +383,10 @@ def scale(
     new = even_ranges(segments) if segments is not None else list(ranges)
     manager.scale_stream(*name, old, new)
     now = manager.stream_info(*name)
-    rows = [{"id": segment.id, "low": segment.low, "high": segment.high} for segment in now.segments]
+    rows = [{**_segment_row(segment), "low": segment.low, "high": segment.high} for segment in now.segments]
     session.output.document({"stream": str(name), "sealed": old, "epoch": now.epochs[-1].epoch, "current": rows})
     session.output.line(f"stream {name} was scaled from {len(before.segments)} to {len(now.segments)} segments")
-    session.output.table({"id": "segment", "low": "above key", "high": "up to key"}, rows)
+    session.output.table({key: column for key, column in _SEGMENTS.items() if key in rows[0]}, rows)
 
 
 @stream.command()
@@ -342,27 +401,110 @@ def scale(
 )
 @pass_session
 def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
-    """List the stream cuts of the head and the tail, and of given times."""
+    """List the stream cuts of head, tail and given times."""
     manager = session.manager
     info = manager.stream_info(*name)
     found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]
     rows = [{"at": at, **_cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
     session.output.document({"stream": str(name), "cuts": rows})
-    for row in rows:
-        row["positions"] = ", ".join(f"{number}={at}" for number, at in row["positions"].items())
-    session.output.table({"at": "at", "positions": "positions", "cut": "stream cut"}, rows)
+    for at, cut in [*found, ("tail", info.tail)]:
+        session.output.copied(f"{at}: {_positions_text(cut)}", cut.as_text())
 
 
-_LISTED = {"stream": "stream", "segments": "segments", "events": "events", "bytes": "bytes", "sealed": "sealed"}
+def _positions_text(cut: StreamCut) -> str:
+    positions = [f"{segment_label(number)} at {offset:,}" for number, offset in cut.positions.items()]
+    more = f" and {len(positions) - _POSITIONS} more" if len(positions) > _POSITIONS else ""
+    return f"{', '.join(positions[:_POSITIONS])}{more}"
 
-_DESCRIBED = _LISTED | {
+
+@stream.command()
+@stream_argument
+@click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
+@click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
+@click.option("--from", "place", type=StreamPositionType(), help="A position: head, tail, a time, or a stream cut.")
+@storage_option("--elsewhere", "the checkpoint's")
+@pass_session
+def lag(
+    session: Session,
+    name: StreamName,
+    checkpoint: str | None,
+    group: str | None,
+    place: StreamPosition | None,
+    options: dict[str, object],
+) -> None:
+    """Show how far a reader is behind the tail.
+
+    The reader is a Spark query, by its checkpoint, or a reader group; --from takes any position instead.
+    """
+    from pravega_spark.client.groups.entry import GroupEntry
+    from pravega_spark.source.checkpoint import query_position
+
+    if sum(found is not None for found in (checkpoint, group, place)) != 1:
+        raise click.UsageError("Give one of --checkpoint, --group and --from.")
+    manager = session.manager
+    if checkpoint is not None:
+        cut = query_position(checkpoint, *name, options)
+    elif place is not None:
+        cut = place.cut(manager, name)
+    else:
+        cuts = GroupEntry(session.root, f"{name.scope}/{group}").state().cuts()
+        found = [cut for cut in cuts if (cut.scope, cut.stream) == name]
+        if not found:
+            raise Refused(f"reader group {name.scope}/{group} does not read stream {name}")
+        cut = found[0]
+    behind = manager.lag(cut)
+    session.output.document({"stream": str(name), "lag": behind._asdict(), "position": _cut_row(cut)})
+    session.output.line(f"stream {name}: {behind}")
+    session.output.copied(_positions_text(cut), cut.as_text())
+
+
+@stream.command()
+@stream_argument
+@click.option(
+    "-o", "--output", "path", type=click.Path(dir_okay=False), required=True, help="File to write: .png, .svg or .pdf."
+)
+@click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
+@click.option("--even", is_flag=True, help="Make all epochs equally wide.")
+@pass_session
+def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...], even: bool) -> None:
+    """Draw the segments of a stream over time and keys."""
+    from pravega_spark.picture import save_segments
+
+    manager = session.manager
+    cuts = {moment_text(at): manager.stream_cut_at(*name, at) for at in moments}
+    try:
+        save_segments(path, manager, *name, cuts=cuts, even=even)
+    except (ImportError, OSError) as error:
+        raise Refused(str(error)) from error
+    session.output.document({"stream": str(name), "file": path})
+    session.output.line(f"{path} shows stream {name}")
+
+
+_POSITIONS = 4
+"""Positions of a cut that people are shown beside its text."""
+
+_LISTED: Headings = {
+    "stream": "stream",
+    "segments": "segments",
+    "events": "events",
+    "bytes": size_column("size"),
+    "sealed": "sealed",
+}
+
+_DESCRIBED: Headings = {
+    **_LISTED,
     "epochs": "epochs",
     "created": "created",
     "scaling": "scaling",
     "retention": "retention",
     "tags": "tags",
-    "head": "head",
-    "tail": "tail",
 }
 
-_SEGMENTS = {"id": "id", "name": "segment", "low": "above key", "high": "up to key", "tail": "tail"}
+_SEGMENTS: Headings = {
+    "segment": "segment",
+    "id": id_column("id"),
+    "low": Column("above key", "{:.6g}".format),
+    "high": Column("up to key", "{:.6g}".format),
+    "tail": "tail",
+    "name": Column("name", wide=True),
+}

@@ -10,16 +10,19 @@ import click
 from engine.admin import verify as verification
 from engine.admin.verify import Finding, Report
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.output import Column, Headings, id_column, size_column
 from pravega_spark.console.program import Refused
+from pravega_spark.quantities import size_text
 
 
 @click.command()
 @click.option("--deep", is_flag=True, help="Also read all data, compare it with its checksums, and walk all events.")
 @pass_session
 def verify(session: Session, deep: bool) -> None:
-    """Check everything in the root: logs, checkpoints, tables, chunks, recovery points, indexes.
+    """Check that everything in the root is there and consistent.
 
-    Nothing is written, and other processes may use the root meanwhile. Fails if it finds an error.
+    Logs, checkpoints, tables, chunks, recovery points and indexes are checked. Nothing is written, and other processes
+    may use the root meanwhile. Fails if it finds an error.
     """
     from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS  # take longer to load than all other commands need
 
@@ -36,14 +39,14 @@ def verify(session: Session, deep: bool) -> None:
 def _print(session: Session, report: Report) -> None:
     output = session.output
     output.table(_COUNTS, [_counts(report, place) for place in range(len(report.containers))], title="checked")
-    output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="bytes")
+    output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="storage")
     orphans = report.orphans
     if orphans is None:
         output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:
         output.line(
-            f"{orphans.number} unreferenced objects ({orphans.bytes} bytes), {orphans.recent} of them younger than a "
-            "day and possibly about to be attached by a task:"
+            f"{orphans.number} unreferenced objects ({size_text(orphans.bytes)}), {orphans.recent} of them younger "
+            "than a day and possibly about to be attached by a task:"
         )
         for name in orphans.names:
             output.line(f"  {name}")
@@ -97,26 +100,26 @@ def _counts(report: Report, place: int) -> dict[str, int]:
     }
 
 
-_COUNTS = {
-    "number": "container",
-    "frames": "frames",
-    "checkpoints": "checkpoints",
+_COUNTS: Headings = {
+    "number": id_column("container"),
     "segments": "segments",
-    "bytes": "bytes",
+    "bytes": size_column("size"),
     "chunks": "chunks",
-    "tables": "tables",
-    "entries": "entries",
-    "recovery_point": "recovery point",
+    "entries": "table entries",
+    "frames": "frames",
+    "checkpoints": Column("checkpoints", wide=True),
+    "tables": Column("tables", wide=True),
+    "recovery_point": id_column("recovery point", wide=True),
 }
 
-_BALANCE = {
-    "container": "container",
-    "live": "live",
-    "truncated": "truncated",
-    "tables": "tables",
-    "garbage": "garbage",
-    "recovery_points": "recovery points",
-    "surplus": "surplus",
-    "total": "total",
-    "log": "log",
+_BALANCE: Headings = {
+    "container": id_column("container"),
+    "live": size_column("live"),
+    "truncated": size_column("truncated"),
+    "garbage": size_column("garbage"),
+    "tables": size_column("tables", wide=True),
+    "recovery_points": size_column("recovery points", wide=True),
+    "surplus": size_column("surplus", wide=True),
+    "total": size_column("total"),
+    "log": size_column("log"),
 }

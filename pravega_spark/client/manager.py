@@ -20,6 +20,7 @@ from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
+from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
@@ -27,12 +28,15 @@ from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import ScopeNotEmpty
+from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
+from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.names import segment_epoch, segment_number, validate_scope_name
+from pravega_spark.streams.lag import Lag, lag
+from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
@@ -71,7 +75,7 @@ class StreamInfo(NamedTuple):
             "head": _in_short(self.head),
             "tail": _in_short(self.tail),
         }
-        segments = [(f"{segment_number(s.id)}.{segment_epoch(s.id)}", *s) for s in self.segments]
+        segments = [(segment_label(s.id), *s) for s in self.segments]
         taking = "newest segments, all sealed" if self.sealed else "open segments"
         return html_table(f"stream {name}", ("", "now"), facts.items()) + html_table(
             f"{taking}: {len(segments)}", ("segment", "segment id", "keys above", "keys up to"), segments
@@ -302,15 +306,19 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        segments_to_seal: Sequence[int],
+        segments_to_seal: Sequence[int | str],
         new_key_ranges: Sequence[tuple[float, float]],
     ) -> bool:
-        """Replace open segments, given by their ids, by new ones with these key ranges (low, high]. Returns True.
+        """Replace open segments by new ones with these key ranges (low, high]. Returns True.
+
+        segments_to_seal: their ids, or what people call them: "2.1" is segment 2 of epoch 1.
 
         Together the new ranges must cover exactly those of the sealed segments. Readers and writers continue, and the
         events of each key keep their order. Raises InvalidScale, StreamSealed.
         """
-        self._catalog.stream(scope_name, stream_name).scale(segments_to_seal, new_key_ranges)
+        self._catalog.stream(scope_name, stream_name).scale(
+            [parse_segment_id(segment) for segment in segments_to_seal], new_key_ranges
+        )
         return True
 
     def get_stream_tags(self, scope_name: str, stream_name: str) -> list[str]:
@@ -351,33 +359,53 @@ class StreamManager:
         """Delete the events before `cut`, which becomes the head. Raises InvalidStreamCut, StreamSealed."""
         self._catalog.stream(scope_name, stream_name).truncate(cut)
 
-    def retain(self, scope_name: str, stream_name: str, period: float | None = None, dry_run: bool = False) -> Retained:
-        """Apply the stream's retention policy, if its last recorded cut is `period` seconds (default 1800) old.
+    def retain(
+        self, scope_name: str, stream_name: str, period: DurationLike | None = None, dry_run: bool = False
+    ) -> Retained:
+        """Apply the stream's retention policy, if its last recorded cut is `period` old.
 
-        dry_run: only return what would be truncated.
+        period: seconds, or a text such as "30m", the default. dry_run: only return what would be truncated.
         """
-        stream = self._catalog.stream(scope_name, stream_name)
-        return retention.retain(stream, period=retention.PERIOD if period is None else period, dry_run=dry_run)
+        wanted = retention.PERIOD if period is None else parse_seconds(period)
+        return retention.retain(self._catalog.stream(scope_name, stream_name), period=wanted, dry_run=dry_run)
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 
-    def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: int) -> StreamCut:
+    def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: SizeLike) -> StreamCut:
         """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
 
-        Raises InvalidStreamCut, and TruncatedData if the head is after `cut`.
+        approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
+        `cut`.
         """
-        if approx_bytes <= 0:
+        size = parse_size(approx_bytes)
+        if size <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
-        return self._catalog.stream(scope_name, stream_name).query(
-            lambda snapshot: _next_cut(snapshot, cut, approx_bytes)
-        )
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _next_cut(snapshot, cut, size))
 
-    def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: int) -> StreamCut:
-        """The cut before the first event written at `timestamp` (ms since the epoch) or later.
+    def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: TimeLike) -> StreamCut:
+        """The cut before the first event written at `timestamp` or later.
 
-        Some events written shortly before may follow it too.
+        timestamp: ms since the epoch, a datetime with a zone, or a text: ISO 8601, or a time ago such as "5m". Some
+        events written shortly before may follow the cut too. Raises ValueError for what is no time.
         """
-        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(timestamp))
+        moment = parse_time(timestamp)
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(moment))
+
+    def lag(self, cut: StreamCut) -> Lag:
+        """How far a cut lies behind the tail of its stream: in bytes, in events and in time, across scales.
+
+        The cut may be that of a reader, a reader group, or one of `head`, `stream_cut_at` and so on. Raises
+        InvalidStreamCut.
+        """
+        return self._catalog.stream(cut.scope, cut.stream).query(lambda snapshot: lag(snapshot, cut))
+
+    def group_lag(self, reader_group_name: str, scope_name: str) -> dict[str, Lag]:
+        """How far a reader group lies behind the tails of its streams, by "scope/stream", as its readers recorded it.
+
+        Raises GroupNotFound.
+        """
+        cuts = GroupEntry(self._root, f"{scope_name}/{reader_group_name}").state().cuts()
+        return {f"{cut.scope}/{cut.stream}": self.lag(cut) for cut in cuts}
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -462,16 +490,17 @@ class StreamManager:
         scope_name: str,
         stream_name: str,
         start: StreamCut | None = None,
-        poll_interval: float = 0.2,
+        poll_interval: DurationLike = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
         """Follow a stream from `start`, by default from its current tail.
 
-        poll_interval: seconds between polls of a stream without new events; a poll reads one object. stop: ends the
+        poll_interval: seconds, or a text such as "1m", between polls of a stream without new events; a poll reads one
+        object. stop: ends the
         iteration at the next poll once it is set or returns true. Without it, the iteration ends when the stream is
         sealed and everything was read. Raises the errors of `read_events`.
         """
-        return tail_events(self._catalog.stream(scope_name, stream_name), start, poll_interval, stop)
+        return tail_events(self._catalog.stream(scope_name, stream_name), start, parse_seconds(poll_interval), stop)
 
     def open_event(self, pointer: EventPointer | str) -> EventFile:
         """Open the payload of an event of any size as a binary file; see EventFile.
@@ -485,7 +514,7 @@ class StreamManager:
 
 
 def _in_short(cut: StreamCut) -> str:
-    positions = [f"{segment_number(n)}.{segment_epoch(n)} at {offset}" for n, offset in cut.positions.items()]
+    positions = [f"{segment_label(n)} at {offset}" for n, offset in cut.positions.items()]
     return ", ".join(positions[:_CELL]) + (f", and {len(positions) - _CELL} more" if len(positions) > _CELL else "")
 
 

@@ -28,6 +28,7 @@ from pravega_spark.client.checked_events import (
     framed_event,
 )
 from pravega_spark.errors import TransactionClosed, TransactionNotFound
+from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams import transactions
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
@@ -137,10 +138,10 @@ class StreamTransaction:
         while self._waiting:
             self._settle()
 
-    def ping(self, lease: float | None = None) -> None:
-        """Keep it open for another `lease` seconds, by default for as long as the last time."""
+    def ping(self, lease: DurationLike | None = None) -> None:
+        """Keep it open for another `lease` (seconds, or "5m"), by default for as long as the last time."""
         self._owner.check()
-        self._transaction.ping(lease)
+        self._transaction.ping(None if lease is None else parse_seconds(lease))
 
     def commit(self) -> None:
         """Commit all events together. Can be repeated after a failure, also by another process."""
@@ -185,9 +186,10 @@ class StreamTransactionWriter:
         """Its stream as text for people."""
         return self._stream.key
 
-    def begin_txn(self, lease: float = LEASE) -> StreamTransaction:
-        """Begin a transaction, which is aborted if it is not pinged for `lease` seconds. Raises StreamSealed."""
-        return StreamTransaction(*transactions.begin(self._stream, lease))
+    def begin_txn(self, lease: DurationLike = LEASE) -> StreamTransaction:
+        """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"). Raises
+        StreamSealed."""
+        return StreamTransaction(*transactions.begin(self._stream, parse_seconds(lease)))
 
     def get_txn(self, txn_id: int) -> StreamTransaction:
         """A transaction by its id. Raises TransactionNotFound."""

@@ -1,19 +1,21 @@
-"""Arguments that commands share: stream names, times, positions in a stream, options. Bad values are usage errors."""
+"""Arguments that commands share: stream names, times, durations, sizes, positions in a stream, options. Bad values are
+usage errors."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from engine.root import MAX_SECONDS
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import parse_milliseconds, parse_seconds, parse_size, parse_time
+from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.names import segment_name, validate_scope_name, validate_stream_name
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _ENDS = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class StreamName(NamedTuple):
@@ -64,43 +65,88 @@ class ScopeType(click.ParamType):
 
 
 class MomentType(click.ParamType):
-    """A time as ISO 8601, in UTC unless it names another zone, or in ms since the epoch."""
+    """A time: ISO 8601, a time ago, or ms since the epoch (see `quantities`)."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Milliseconds since the epoch."""
-        found = parse_moment(str(value))
-        if found is None:
-            self.fail(f"{value!r} is neither ISO 8601, as 2026-01-31T12:00:00Z, nor ms since the epoch", param, ctx)
-        return found
-
-
-def parse_moment(text: str) -> int | None:
-    """Milliseconds since the epoch, None for what is no time."""
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))
-        return (moment.replace(tzinfo=moment.tzinfo or timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):  # the first and last days of the calendar overflow in another zone
-        return None
+        try:
+            return parse_time(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class SecondsType(click.FloatRange):
-    """A number of seconds: a finite one."""
+    """A duration in seconds: `1h30m`, or a number of seconds."""
 
-    name = "seconds"
+    name = "duration"
 
-    def __init__(self, least: float = 0) -> None:
-        super().__init__(least, MAX_SECONDS)
+    def __init__(self, least: float = 0, *, min_open: bool = False) -> None:
+        super().__init__(least, MAX_SECONDS, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; a usage error for anything else."""
-        found = float(super().convert(value, param, ctx))
-        if found != found:
-            self.fail(f"{value!r} is not a number of seconds", param, ctx)
-        return found
+        """The number of seconds; a usage error for anything else."""
+        try:
+            seconds = parse_seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return float(super().convert(seconds, param, ctx))
+
+
+class MillisecondsType(click.IntRange):
+    """A duration in milliseconds: `7d`, or a number of milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of milliseconds; a usage error for anything else."""
+        try:
+            milliseconds = parse_milliseconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return int(super().convert(milliseconds, param, ctx))
+
+
+class SizeType(click.IntRange):
+    """A size in bytes: `10MiB`, or a number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of bytes; a usage error for anything else."""
+        try:
+            size = parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return int(super().convert(size, param, ctx))
+
+
+class SegmentIdType(click.ParamType):
+    """A segment of a stream: `2.1`, segment 2 of epoch 1, or its id."""
+
+    name = "segment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The segment's id; a usage error for anything else."""
+        try:
+            return parse_segment_id(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SegmentNameType(click.ParamType):
+    """The name of a segment; one of a stream also as `scope/stream/2.1`."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The full name."""
+        stream, _, label = str(value).rpartition("/")
+        scope, _, name = stream.rpartition("/")
+        with suppress(ValueError):
+            return segment_name(scope, name, parse_segment_id(label)) if scope and "." in label else str(value)
+        return str(value)
 
 
 class StreamPosition(NamedTuple):
@@ -130,9 +176,8 @@ class StreamPositionType(click.ParamType):
         text = str(value).strip()
         if text.lower() in _ENDS:
             return StreamPosition(_ENDS[text.lower()])
-        moment = parse_moment(text)
-        if moment is not None:
-            return StreamPosition(moment)
+        with suppress(ValueError):
+            return StreamPosition(parse_time(text))
         try:
             cut = StreamCut.from_text(text)
         except InvalidStreamCut:

@@ -1,29 +1,62 @@
-"""What commands print: tables for people, or one JSON document for programs. Times are in UTC."""
+"""What commands print: tables for people, or one JSON document for programs. Times are in UTC.
+
+A table fits a terminal of 80 columns, unless names are long; `--wide` adds the columns that are left out. Programs get
+numbers in bytes and seconds; people get `10 MiB`, `1 h` and `1,000`.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from engine.admin.progress import Progress, no_progress
+from pravega_spark.quantities import count_text, duration_text, size_text
 
 _WIDE = 100_000  # columns: what is not for a terminal is not folded
 
-Headings = Mapping[str, str]
-"""Keys of rows, and their headings."""
+
+class Column(NamedTuple):
+    """A column of a table: its heading, how its values are shown, and whether it is for wide tables only."""
+
+    heading: str
+    text: Callable[[Any], str] = count_text
+    wide: bool = False
+
+
+def size_column(heading: str, wide: bool = False) -> Column:
+    """A column of sizes, given in bytes."""
+    return Column(heading, size_text, wide)
+
+
+def duration_column(heading: str, wide: bool = False) -> Column:
+    """A column of durations, given in seconds."""
+    return Column(heading, duration_text, wide)
+
+
+def id_column(heading: str, wide: bool = False) -> Column:
+    """A column of numbers that count nothing: their digits are not grouped."""
+    return Column(heading, str, wide)
+
+
+Headings = Mapping[str, str | Column]
+"""Keys of rows, and their columns; a heading alone is enough for texts, and for numbers that count something."""
 
 
 class Output:
-    """Where commands print. With `as_json` the document is printed, and texts and tables are not."""
+    """Where commands print. With `as_json` the document is printed, and texts and tables are not.
 
-    def __init__(self, as_json: bool) -> None:
+    wide: show all columns of tables, without regard to the terminal.
+    """
+
+    def __init__(self, as_json: bool, wide: bool = False) -> None:
         self.as_json = as_json
+        self.wide = wide
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Print the JSON document, if one was asked for."""
@@ -53,19 +86,27 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        cells = [[row[key] for key in columns] for row in rows]
+        chosen = {key: _column(found) for key, found in columns.items() if self.wide or not _column(found).wide}
+        cells = [[row[key] for key in chosen] for row in rows]
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for place, heading in enumerate(columns.values()):
+        for place, column in enumerate(chosen.values()):
             numbers = bool(cells) and all(_is_number(row[place]) or row[place] is None for row in cells)
-            table.add_column(Text(heading), justify="right" if numbers else "left", overflow="fold")
+            table.add_column(Text(column.heading), justify="right" if numbers else "left", overflow="fold")
         for row in cells:
-            table.add_row(*(Text(shown(cell)) for cell in row))
-        width = None if sys.stdout.isatty() else _WIDE
+            table.add_row(*(Text(shown(cell, column.text)) for cell, column in zip(row, chosen.values(), strict=True)))
+        width = None if sys.stdout.isatty() and not self.wide else _WIDE
         Console(file=sys.stdout, width=width, highlight=False).print(table)
 
     def properties(self, values: Mapping[str, Any], labels: Headings) -> None:
         """Print one thing for people, a line for each property."""
-        self.table({"name": "property", "value": "value"}, _named(values, labels))
+        found = [(_column(column), values[key]) for key, column in labels.items()]
+        width = max((len(column.heading) for column, _ in found), default=0)
+        for column, value in found:
+            self.line(f"{click.style(column.heading.ljust(width), bold=True)}  {shown(value, column.text)}")
+
+    def copied(self, label: str, text: str) -> None:
+        """Print what people copy, such as a stream cut: on a line of its own, which nothing breaks."""
+        self.line(f"{click.style(label, bold=True)}\n{text}")
 
     @contextmanager
     def progress(self, wanted: bool = True) -> Iterator[Progress]:
@@ -86,21 +127,21 @@ class Output:
             yield show
 
 
-def _named(values: Mapping[str, Any], labels: Headings) -> Sequence[Mapping[str, Any]]:
-    return [{"name": label, "value": shown(values[key])} for key, label in labels.items()]
+def _column(found: str | Column) -> Column:
+    return found if isinstance(found, Column) else Column(found)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def shown(value: Any) -> str:
-    """A value as people read it."""
+def shown(value: Any, text: Callable[[Any], str] = count_text) -> str:
+    """A value as people read it. text: how, if it is a number."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return text(value) if isinstance(value, int | float) else str(value)
 
 
 def moment(milliseconds: int | None) -> str | None:

@@ -12,6 +12,7 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
+from pravega_spark.quantities import duration_text
 from pravega_spark.streams.retention import PERIOD
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ main.params.append(
         ["--period"],
         type=SecondsType(),
         default=PERIOD,
-        show_default=True,
-        help="Seconds between two recorded stream cuts.",
+        show_default=duration_text(PERIOD),
+        help="Time between two recorded stream cuts.",
     )
 )
 

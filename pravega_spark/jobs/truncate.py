@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pravega_spark.console.arguments import parse_moment
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
+from pravega_spark.quantities import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ def run(
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
-    """Truncate one stream at a stream cut, or all streams before a time (ISO 8601, or ms since the epoch).
+    """Truncate one stream at a stream cut, or all streams before a time (2026-01-31, 7d: seven days ago).
 
     Some events written shortly before that time may remain. Truncated events cannot be restored.
     """
@@ -33,9 +33,7 @@ def run(
         raise ValueError("give either 'cut', a stream cut, or 'before', a time")
     if cut is not None and target.stream is None:
         raise ValueError("a stream cut belongs to one stream: give scope and stream")
-    moment = parse_moment(before) if before is not None else None
-    if before is not None and moment is None:
-        raise ValueError(f"before: {before!r} is neither ISO 8601, as 2026-01-31T12:00:00Z, nor ms since the epoch")
+    moment = parse_time(before) if before is not None else None
     return over_streams(target, partial(work.truncate, dry_run=dry_run, cut=cut, before=moment), spark)
 
 
@@ -52,7 +50,7 @@ main.params += [
     click.Option(
         ["--before"],
         metavar="TIME",
-        help="Truncate what was written before this time: ISO 8601, or ms since the epoch.",
+        help="Truncate what was written before this time: 2026-01-31T12:00, or 7d: seven days ago.",
     ),
 ]
 

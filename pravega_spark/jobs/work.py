@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
@@ -38,7 +39,11 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
 
     def done() -> JobOutcome:
         found = scaling.planned(stream) if dry_run else scaling.scale(stream)
-        detail = f"segments {list(found.sealed)} replaced by {list(found.ranges)}" if found is not None else ""
+        detail = (
+            f"segments {', '.join(map(segment_label, found.sealed))} replaced by {list(found.ranges)}"
+            if found is not None
+            else ""
+        )
         return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)

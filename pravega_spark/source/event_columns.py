@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.events import HEADER_SIZE, event_column
 from pravega_spark.streams.names import segment_name
@@ -117,8 +118,8 @@ class EventColumns:
         offset = events.offset + int(events.starts[row])
         pointer = EventPointer(options.scope, options.stream, events.segment_id, offset, HEADER_SIZE + size)
         return ValueError(
-            f"Stream {options.scope}/{options.stream}, segment {events.segment_id}, offset {offset}: an event of "
-            f"{size} bytes exceeds option 'max_event_bytes' ({options.max_event_bytes}). Raise it, or set option "
-            "'large_events' to 'reference' (return a pointer instead of the event) or 'inline' (return its bytes "
-            f"anyway). Its pointer: {pointer}"
+            f"Stream {options.scope}/{options.stream}, segment {segment_label(events.segment_id)}, offset {offset}: "
+            f"an event of {size} bytes exceeds option 'max_event_bytes' ({options.max_event_bytes}). Raise it, or set "
+            "option 'large_events' to 'reference' (return a pointer instead of the event) or 'inline' (return its "
+            f"bytes anyway). Its pointer: {pointer}"
         )

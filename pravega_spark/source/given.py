@@ -10,15 +10,17 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from contextlib import suppress
 from typing import Any
 
 from chunkstore.urls import redact
+from pravega_spark.quantities import DURATIONS, SIZES, parse_milliseconds, parse_size, parse_time
 from pravega_spark.source.option_table import (
     BY_NAME,
     BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
     STORAGE_PREFIX,
+    OptionType,
     Use,
     plain,
 )
@@ -84,18 +86,21 @@ class GivenOptions:
         )
 
     def number(self, name: str) -> int | None:
-        """An integer within the option's limits, or its default; None if it has neither."""
+        """An integer within the option's limits, or its default; None if it has neither. Sizes are bytes, durations
+        milliseconds."""
         option = BY_NAME[name]
         text = self._values.get(name, option.default_for())
         if text is None:
             return None
-        value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+        value = _number(text, option.type)
         if value is not None and option.least <= value <= option.most:
             return value
         if value is not None and value < option.least and option.too_small:
             raise ValueError(option.too_small)
+        hint = f" {_WRITTEN[option.type]}." if option.type in _WRITTEN else ""
         raise ValueError(
-            option.message or f"Option {name!r} must be a number from {option.least} to {option.most}, not {text!r}."
+            option.message
+            or f"Option {name!r} must be a number from {option.least} to {option.most}, not {text!r}.{hint}"
         )
 
     def size(self, name: str) -> int:
@@ -124,15 +129,10 @@ class GivenOptions:
         text = self.text(name)
         if text is None:
             return None
-        if re.fullmatch(r"[0-9]{1,18}", text):
-            return int(text)
         try:
-            return _milliseconds(_ISO_8601.fullmatch(text.strip()))
+            return parse_time(text)
         except ValueError as error:
-            raise ValueError(
-                f"Option {name!r} must be ISO 8601, as in 2026-01-31T12:00:00Z (UTC unless it names another zone), or "
-                f"milliseconds since the epoch, not {text!r}."
-            ) from error
+            raise ValueError(f"Option {name!r}: {error}.") from None
 
     def warn_of_unknown(self) -> None:
         """Log unknown options that look like one of ours, or that other sources have for something that ours do.
@@ -166,19 +166,14 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-_ISO_8601 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)"
-    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:Z|([+-])([01]\d|2[0-3])(?::?([0-5]\d))?)?)?",
-    re.ASCII | re.IGNORECASE,
-)
+_WRITTEN: Mapping[OptionType, str] = {"size": SIZES, "duration": DURATIONS}
 
 
-def _milliseconds(match: re.Match[str] | None) -> int:
-    if match is None:
-        raise ValueError("not ISO 8601")
-    *calendar, fraction, sign, zone_hours, zone_minutes = match.groups(default="0")
-    year, month, day, hour, minute, second = map(int, calendar)
-    since = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
-    east = timedelta(hours=int(zone_hours), minutes=int(zone_minutes))
-    since += east if sign == "-" else -east
-    return since // timedelta(milliseconds=1) + int(fraction.ljust(3, "0")[:3])
+def _number(text: str, kind: OptionType) -> int | None:
+    """The integer that an option's text stands for, None for anything else."""
+    with suppress(ValueError):
+        if kind == "size":
+            return parse_size(text)
+        if kind == "duration":
+            return parse_milliseconds(text)
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None

@@ -15,8 +15,9 @@ from pravega_spark.streams.named import ON_CHANGED_REPLAY
 Use = Literal["batch read", "stream read", "batch write", "stream write", "metadata"]
 """Where an option applies: `spark.read`, `spark.readStream`, `df.write`, `df.writeStream`, a metadata table."""
 
-OptionType = Literal["string", "URL", "stream cut", "time", "integer", "boolean", "choice"]
-"""stream cut: a keyword or a cut's text. time: ISO 8601 (UTC unless it names a zone) or milliseconds since 1970."""
+OptionType = Literal["string", "URL", "stream cut", "time", "duration", "size", "integer", "boolean", "choice"]
+"""stream cut: a keyword or a cut's text. time: ISO 8601 (UTC unless it names a zone), a time ago (`5m`), or
+milliseconds since 1970. duration: `7d`, or milliseconds. size: `10MiB`, or bytes. See `quantities`."""
 
 BATCH_READ: tuple[Use, ...] = ("batch read",)
 STREAM_READ: tuple[Use, ...] = ("stream read",)
@@ -126,19 +127,20 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "starting_timestamp",
         "time",
-        "Start at the first event written at this time or later, instead of at start_stream_cut. A restarted query "
-        "continues from its checkpoint instead.",
+        "Start at the first event written at this time or later, instead of at start_stream_cut; 5m is five minutes "
+        "before the query starts. A restarted query continues from its checkpoint instead.",
         READS,
     ),
     Option(
         "ending_timestamp",
         "time",
-        "End before the first event written at this time or later, instead of at end_stream_cut.",
+        "End before the first event written at this time or later, instead of at end_stream_cut. A time ago, as 5m, "
+        "counts from each start of the query.",
         READS,
     ),
     Option(
         "approx_bytes_per_trigger",
-        "integer",
+        "size",
         "Maximum bytes of a micro-batch, rounded to whole events; the first batch included.",
         STREAM_READ,
         least=1,
@@ -146,7 +148,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "max_bytes_per_trigger",
-        "integer",
+        "size",
         "The same as approx_bytes_per_trigger, by the name that other Spark sources use.",
         STREAM_READ,
         least=1,
@@ -177,8 +179,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "max_bytes_per_partition",
-        "integer",
-        "Target size in bytes at which a scan is split into partitions.",
+        "size",
+        "Target size at which a scan is split into partitions.",
         READS,
         default=str(128 << 20),
         least=1,
@@ -194,8 +196,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "max_event_bytes",
-        "integer",
-        "Size in bytes above which an event counts as large; see large_events.",
+        "size",
+        "Size above which an event counts as large; see large_events.",
         READS,
         default=str(128 << 20),
         least=1,
@@ -310,7 +312,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "default_segment_target_rate_bytes_per_sec",
-        "integer",
+        "size",
         "Target rate of a segment in bytes per second, for auto-scaling of a stream that this read or write creates. "
         "Excludes the rate in events.",
         EVERYWHERE,
@@ -328,15 +330,15 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "default_retention_duration_milliseconds",
-        "integer",
-        "How long a stream that this read or write creates keeps its events, in milliseconds. Excludes retention by "
-        "size.",
+        "duration",
+        "How long a stream that this read or write creates keeps its events: 7d, or milliseconds. Excludes retention "
+        "by size.",
         EVERYWHERE,
         message="Retention time should be an integer morethan or equal to zero milliseconds",
     ),
     Option(
         "default_retention_size_bytes",
-        "integer",
+        "size",
         "How many bytes a stream that this read or write creates keeps. Excludes retention by time.",
         EVERYWHERE,
         message="Retention size should be an integer more than or equal to zero bytes",
@@ -350,7 +352,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "transaction_timeout_ms",
-        "integer",
+        "duration",
         "Accepted for programs of the original connector and without effect: a job is committed in one append.",
         WRITES,
         least=10_000,
@@ -358,7 +360,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "transaction_status_poll_interval_ms",
-        "integer",
+        "duration",
         "Accepted for programs of the original connector and without effect: a commit is done when it returns.",
         WRITES,
         default="50",

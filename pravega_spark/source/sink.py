@@ -25,8 +25,9 @@ from engine.state.segments import Extent
 from pravega_spark.roots import open_root
 from pravega_spark.source.event_columns import SCHEMA, WITH_METADATA
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.opening import current_snapshot, open_stream
+from pravega_spark.source.opening import current_snapshot, open_root_of, open_stream
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.chunk_uploads import ChunkUploads
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.epochs import StreamSegmentRecord
@@ -276,15 +277,22 @@ class _Writer:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
         tasks = [message for message in messages if isinstance(message, TaskMessage)]
         parts = merged(tasks)
-        if not parts and writer is None:
+        if not parts:
+            self._tell_of_nothing(writer)
             return
         stream = open_stream(self._options, "follow")  # the root was there when the write was planned
         digest = Digest.total(task.digest for task in tasks if task.digest is not None) if writer is not None else None
         policy = self._options.on_changed_replay
-        planned = tasks[0].planned if tasks else None
-        if not stream.write(parts, writer, planned, digest=digest, on_changed_replay=policy):  # of a name, also no rows
+        if not stream.write(parts, writer, tasks[0].planned, digest=digest, on_changed_replay=policy):
             self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
         after_commit(stream)
+
+    def _tell_of_nothing(self, writer: tuple[str, int] | None) -> None:
+        """Of a batch without rows nothing is written, or remembered; but where there were some before, it is told."""
+        if writer is not None:
+            catalog = Catalog(open_root_of(self._options, "follow"))
+            stream = catalog.stream(self._options.scope, self._options.stream)
+            stream.recall(writer, Digest(), self._options.on_changed_replay)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         chunks = [name for message in messages if isinstance(message, TaskMessage) for name in message.chunks()]

@@ -29,13 +29,14 @@ from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
+from pravega_spark.segment_ids import segment_epoch
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.names import container_of, segment_epoch
+from pravega_spark.streams.names import container_of
 from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.transactions import open_transactions

@@ -21,6 +21,7 @@ from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, 
 from chunkstore.pravega.controller_tables import ControllerTables, StreamRecords, TableRecords
 from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.events import HEADER_SIZE
@@ -225,7 +226,9 @@ class ArchivedStream:
             problem = self._epochs.problem(cut.positions)
         for number, offset in cut.positions.items():
             if number in self.segments and offset > self._length(number):
-                problem = f"segment {number} has {self._length(number)} bytes; {offset} is behind its end"
+                problem = (
+                    f"segment {segment_label(number)} has {self._length(number)} bytes; {offset} is behind its end"
+                )
         if problem is not None:
             raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}: {problem}")
 
@@ -277,8 +280,8 @@ class ArchivedStream:
         named = {segment.id for epoch in records for segment in epoch.segments}
         if strange := self._truncated.keys() - named:
             raise ArchiveDamaged(
-                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment {min(strange)}, "
-                "which no epoch of it has"
+                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment "
+                f"{segment_label(min(strange))}, which no epoch of it has"
             )
         return Epochs(records, self._truncated)
 
@@ -338,7 +341,7 @@ class ArchivedStream:
                 return self._length(number)
             if self._epochs is None or number in self._later:
                 if min(cut.positions) < number < newest:
-                    raise InvalidStreamCut(f"{cut}: whether segment {number} is before it is not known")
+                    raise InvalidStreamCut(f"{cut}: whether segment {segment_label(number)} is before it is not known")
                 return self._length(number) if number < newest else 0
             return 0
 

@@ -17,9 +17,10 @@ from engine.state.segments import parent_in
 from engine.state.tables import METADATA
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.segment_ids import segment_id, segment_label, segment_number
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, EpochRecord, StreamSegmentRecord, duplicate, overlapping, replaced
-from pravega_spark.streams.names import index_segment_name, segment_id, segment_number
+from pravega_spark.streams.names import index_segment_name
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     Kept,
@@ -163,6 +164,10 @@ def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
     return record
 
 
+_NAMED = 8
+"""Open segments that an error names."""
+
+
 def _scale_problem(
     record: StreamRecord, sealed: Sequence[int], ranges: Sequence[tuple[float, float]], expected_epoch: int | None
 ) -> str | None:
@@ -173,10 +178,12 @@ def _scale_problem(
     if not sealed or not ranges:
         return "give at least one segment to seal and one new key range"
     if len(set(sealed)) < len(sealed):
-        return f"{list(sealed)} contains a segment twice"
+        return f"{', '.join(map(segment_label, sealed))} contains a segment twice"
     unknown = [number for number in sealed if number not in current]
     if unknown:
-        return f"segment {unknown[0]} is not open; the open segments are {sorted(current)}"
+        labels = ", ".join(map(segment_label, sorted(current)[:_NAMED]))
+        more = f" and {len(current) - _NAMED} more" if len(current) > _NAMED else ""
+        return f"segment {segment_label(unknown[0])} is not open; the open segments are {labels}{more}"
     for low, high in ranges:
         if not 0.0 <= low < high <= 1.0:
             return f"({low}, {high}) is not a key range: 0 <= low < high <= 1 must hold"

@@ -17,8 +17,9 @@ from types import MappingProxyType
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.names import segment_epoch, segment_id, segment_number, validate_stored_name
+from pravega_spark.streams.names import validate_stored_name
 
 NOT_REACHED = -1
 """The offset of a segment that is known but that the reader has not come to."""
@@ -63,7 +64,8 @@ class StreamCut:
                 raise InvalidStreamCut(f"a stream cut of {self.scope}/{self.stream} cannot have segment id {segment}")
             if not NOT_REACHED <= offset < 1 << 61:
                 raise InvalidStreamCut(
-                    f"a stream cut of {self.scope}/{self.stream} cannot have offset {offset} in segment {segment}"
+                    f"a stream cut of {self.scope}/{self.stream} cannot have offset {offset} in segment "
+                    f"{segment_label(segment)}"
                 )
         object.__setattr__(self, "positions", MappingProxyType(dict(sorted(self.positions.items()))))
 
@@ -75,11 +77,11 @@ class StreamCut:
         return StreamCut, (self.scope, self.stream, dict(self.positions))
 
     def __str__(self) -> str:
-        positions = ", ".join(f"{segment}={offset}" for segment, offset in self.positions.items())
+        positions = ", ".join(f"{segment_label(segment)}={offset}" for segment, offset in self.positions.items())
         return f"{self.scope}/{self.stream}:{positions}"
 
     def _repr_html_(self) -> str:
-        rows = [(f"{segment_number(n)}.{segment_epoch(n)}", n, offset) for n, offset in self.positions.items()]
+        rows = [(segment_label(n), n, offset) for n, offset in self.positions.items()]
         return html_table(f"cut of {self.scope}/{self.stream}", ("segment", "segment id", "offset"), rows)
 
     def precedes(self, other: StreamCut) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pravega_spark.streams.names import segment_epoch, segment_id, segment_number
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 
 GONE = -1
 """Stands for a segment of a cut that is not there any more: it comes before all that are."""
@@ -183,15 +183,16 @@ class Epochs:
         gone = self.gone(positions)
         unknown = [number for number in gone if number not in self._named and segment_epoch(number) >= self._first]
         if unknown:
-            return f"the stream has no segment {unknown[0]}"
+            return f"the stream has no segment {segment_label(unknown[0])}"
         front = self.front(positions)
         twice, gap = front.overlap(), front.gap()
         if twice is not None:
-            return f"segments {twice[0].id} and {twice[1].id} share keys, so one succeeds the other"
+            one, other = (segment_label(segment.id) for segment in twice)
+            return f"segments {one} and {other} share keys, so one succeeds the other"
         if gap is not None and not gone:
             return f"no segment covers the keys between {gap[0]} and {gap[1]}"
         if gap is None and gone:
-            return f"segment {gone[0]} was deleted, but the other segments cover all keys"
+            return f"segment {segment_label(gone[0])} was deleted, but the other segments cover all keys"
         return self._unreachable(positions, front, bool(gone))
 
     def _unreachable(self, positions: Positions, front: Front, gone: bool) -> str | None:
@@ -201,7 +202,8 @@ class Epochs:
         for number in self._within(GONE if gone else min(known), max(known)):
             places = list(front.over(self.segments[number])) if number not in positions else []
             if places and min(places) < number < max(places):
-                return f"it is before segment {number} for some keys and after it for others, which no reader can reach"
+                label = segment_label(number)
+                return f"it is before segment {label} for some keys and after it for others, which no reader can reach"
         return None
 
     def _within(self, first: int, last: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Names of streams, segments and index segments, segment ids, and the container a name belongs to.
+"""Names of streams, segments and index segments, and the container a name belongs to.
 
 Owns the rule which names users may give (they become folders, so nothing else may reach a path) and keeps X1: the
 container is a pure function of the name.
@@ -10,12 +10,12 @@ import re
 import uuid
 from typing import NamedTuple
 
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
 from pravega_spark.streams.hashing import murmur64
 
 MAX_SCOPE_NAME = 255
 MAX_STREAM_NAME = 250
 
-_MAX_INT32 = 0x7FFFFFFF
 _CONTAINER_SEED = 1661405012
 _INDEX_SUFFIX = "#index"
 _EPOCH_MARK = ".#epoch."
@@ -35,24 +35,6 @@ class SegmentName(NamedTuple):
     scope: str
     stream: str
     segment_id: int
-
-
-def segment_id(number: int, epoch: int) -> int:
-    """The 64-bit id of segment `number`, created in `epoch`; both must fit a non-negative int32 (else ValueError)."""
-    for what, value in (("number", number), ("epoch", epoch)):
-        if not 0 <= value <= _MAX_INT32:
-            raise ValueError(f"segment {what} must be between 0 and {_MAX_INT32}, not {value}")
-    return epoch << 32 | number
-
-
-def segment_number(segment: int) -> int:
-    """The number part of a segment id."""
-    return segment & 0xFFFFFFFF
-
-
-def segment_epoch(segment: int) -> int:
-    """The epoch part of a segment id: the epoch the segment was created in."""
-    return segment >> 32
 
 
 def segment_name(scope: str, stream: str, segment: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from engine.state.segments import EVENT_COUNT
 from engine.state.state import State
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, Positions
 from pravega_spark.streams.indexed_segments import IndexedSegments, KnownPositions
@@ -75,7 +76,8 @@ class Snapshot:
         or ends."""
         for number, offset in cut.positions.items():
             if number in self.record.history.segments and not self.segments.is_boundary(number, offset):
-                raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+                where = f"segment {segment_label(number)} begins at offset {offset}"
+                raise InvalidStreamCut(f"stream cut {cut}: no event of {where}")
 
     def has(self, cut: StreamCut) -> bool:
         """Whether the stream reaches up to a cut of it."""
@@ -95,7 +97,8 @@ class Snapshot:
             offset, length = cut.positions[number], self.segments.length(number)
             if not 0 <= offset <= length:
                 raise InvalidStreamCut(
-                    f"stream cut {cut}: segment {number} of {self.stream.key} has offsets 0 to {length}, not {offset}"
+                    f"stream cut {cut}: segment {segment_label(number)} of {self.stream.key} has offsets 0 to "
+                    f"{length}, not {offset}"
                 )
 
     # --- between two cuts ---------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ class Snapshot:
             if offset > end.get(number, offset):
                 raise InvalidStreamCut(  # Pravega's words, as below
                     f"Segment offset in startStreamCut should be <= segment offset in endStreamCut. "
-                    f"Segment {number} of {self.stream.key}: {offset} and {end[number]}"
+                    f"Segment {segment_label(number)} of {self.stream.key}: {offset} and {end[number]}"
                 )
         if self.record.history.compare(end, start) is not Comparison.EQUAL_OR_AFTER:
             raise InvalidStreamCut(

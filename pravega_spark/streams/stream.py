@@ -272,6 +272,16 @@ class Stream(StreamLocation):
                     raise
                 operations = [*remembering, *self._rerouted(parts, planned)]
 
+    def recall(self, writer: tuple[str, int], digest: Digest, on_changed_replay: OnChangedReplay) -> None:
+        """Tell of a write that is not to be made whether it was made before, as far as this process knows.
+
+        Raises ReplayChanged, if it was made with other data and that is to be an error.
+        """
+        named = NamedWrite(self.writers, *writer, digest)
+        found = named.found(self.container)
+        if found is not None and found.number >= named.number:
+            named.judge(self.key, found, on_changed_replay)
+
     def _rerouted(self, parts: Sequence[SegmentAppend], planned: Routing) -> list[Operation]:
         """The operations of a write that was planned before the stream was scaled.
 

@@ -19,8 +19,9 @@ from chunkstore.decoding import InvalidData, Natural, Reader, check_format, enco
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
+from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord, duplicate, replaced
-from pravega_spark.streams.names import segment_epoch, segment_id, segment_number
 from pravega_spark.streams.routing import even_ranges
 
 FORMAT = 1
@@ -115,14 +116,14 @@ class RetentionPolicy:
         """Keep everything."""
 
     @classmethod
-    def by_size(cls, size_in_bytes: int, maximum: int | None = None) -> RetentionPolicy:
-        """Keep at least this many bytes."""
-        return cls("size", size_in_bytes, maximum)
+    def by_size(cls, size_in_bytes: SizeLike, maximum: SizeLike | None = None) -> RetentionPolicy:
+        """Keep at least this many bytes; a text such as "10GiB" does too."""
+        return cls("size", parse_size(size_in_bytes), None if maximum is None else parse_size(maximum))
 
     @classmethod
-    def by_time(cls, time_in_millis: int, maximum: int | None = None) -> RetentionPolicy:
-        """Keep events for at least this many milliseconds."""
-        return cls("time", time_in_millis, maximum)
+    def by_time(cls, time_in_millis: DurationLike, maximum: DurationLike | None = None) -> RetentionPolicy:
+        """Keep events for at least this many milliseconds; a text such as "7d", or a timedelta, does too."""
+        return cls("time", parse_milliseconds(time_in_millis), None if maximum is None else parse_milliseconds(maximum))
 
 
 def _check_number(what: str, value: object, least: int, most: int) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from pravega_spark.segment_ids import segment_epoch
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, overlapping
-from pravega_spark.streams.names import segment_epoch
 from pravega_spark.streams.snapshot import Snapshot
 
 
@@ -49,8 +49,8 @@ class Border(NamedTuple):
 class Timeline(NamedTuple):
     """A stream's segments in time, from its first epoch that is not forgotten to `now`. Times in ms since the epoch.
 
-    epochs: their numbers and when they were created. cuts: others than head and tail. ended: when the stream was
-    sealed, None for one that takes events.
+    epochs: their numbers and when they were created. size, events: what can be read. cuts: others than head and tail.
+    ended: when the stream was sealed, None for one that takes events.
     """
 
     stream: str
@@ -62,6 +62,8 @@ class Timeline(NamedTuple):
     cuts: dict[str, tuple[CutPoint, ...]]
     ended: int | None
     now: int
+    size: int
+    events: int
 
 
 def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None = None) -> Timeline:
@@ -83,11 +85,13 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
         tuple((epoch.epoch, epoch.created) for epoch in record.epochs),
         tuple(spans.values()),
         tuple(_borders(record.epochs)),
-        _places(snapshot, spans, snapshot.head_cut()),
+        _places(snapshot, spans, snapshot.head_cut(), of_head=True),
         tuple(sorted(CutPoint(s.segment.low, s.segment.high, s.begun, s.ended) for s in newest)),
         {name: _places(snapshot, spans, cut) for name, cut in cuts.items()},
         ended,
         moment if ended is None else max(moment, ended),
+        snapshot.size(),
+        snapshot.events(),
     )
 
 
@@ -126,8 +130,13 @@ def _borders(epochs: Sequence[EpochRecord]) -> Iterator[Border]:
                 yield Border("merge", after.created, segment.low, segment.high)
 
 
-def _places(snapshot: Snapshot, spans: Mapping[int, SegmentSpan], cut: StreamCut) -> tuple[CutPoint, ...]:
-    """Where a cut lies, in order of keys; without what lies before the head."""
+def _places(
+    snapshot: Snapshot, spans: Mapping[int, SegmentSpan], cut: StreamCut, *, of_head: bool = False
+) -> tuple[CutPoint, ...]:
+    """Where a cut lies, in order of keys; without what lies before the head.
+
+    of_head: it is where the stream begins, so a segment of which nothing was truncated begins where it was made.
+    """
     there = snapshot.record.history.segments
     known = {number: offset for number, offset in cut.positions.items() if number in there}
     snapshot.segments.load(known)
@@ -135,7 +144,7 @@ def _places(snapshot: Snapshot, spans: Mapping[int, SegmentSpan], cut: StreamCut
     for number, offset in known.items():
         segment, begun, ended, _ = spans[number]
         if offset >= snapshot.segments.segment(number).start_offset:
-            moment = _time_at(snapshot, number, offset, ended) if offset else begun
+            moment = begun if of_head and not offset else _time_at(snapshot, number, offset, ended)
             found.append(CutPoint(segment.low, segment.high, begun, min(max(moment, begun), ended)))
     return tuple(sorted(found))
 

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> str:
             write(manager, *key)
         manager.retain("one", "short")
         write(manager, "one", "short")
-        retention._record(Stream(manager._root, "one", "short"), int(time.time() * 1000))
+        retention.record(Stream(manager._root, "one", "short"), int(time.time() * 1000))
     return url
 
 

@@ -107,7 +107,7 @@ def test_orphans_are_let_go_and_deleted_later(tmp_path: Path, later: None) -> No
     asked = run("gc", root=url, code=1)
     assert CHUNK in asked.stdout and "are garbage already" in asked.stdout and "give --yes" in asked.stderr
     assert objects(url) == kept | {CHUNK, "notes"}
-    assert "marked as garbage; they are deleted after 0 seconds" in run("gc", "--yes", root=url).stdout
+    assert "marked as garbage; they are deleted after 0 s or later" in run("gc", "--yes", root=url).stdout
     found = document("gc", "--yes", root=url)["gc"]
     assert (found["orphans"], found["unknown_names"]) == (0, ["notes"])
     assert CHUNK not in objects(url) and "notes" in objects(url)

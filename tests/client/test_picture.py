@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Patch
 
 from pravega_spark import UNBOUNDED, InvalidStreamCut, StreamCut, StreamManager, StreamNotFound, draw_segments
+from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.names import segment_epoch, segment_number
 from pravega_spark.streams.timeline import timeline
 
 
@@ -64,7 +65,8 @@ def named(axes: Axes) -> list[str]:
 
 
 def labels(axes: Axes) -> set[str]:
-    return {text.get_text() for text in axes.texts if "." in text.get_text()}
+    """The segments that are labelled."""
+    return {text.get_text().removeprefix("seg ") for text in axes.texts if text.get_text().startswith("seg ")}
 
 
 def ink(axes: Axes) -> float:
@@ -161,6 +163,20 @@ def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None
     assert "sealed" in axes.get_title(loc="left") and "takes events" not in named(axes)
 
 
+def test_a_cut_at_the_beginning_of_a_segment_lies_at_its_first_event(manager: StreamManager) -> None:
+    """Not where the segment was made, which may be long before."""
+    stream = manager._catalog.stream("sc", "one")
+    begin = manager.stream_info("sc", "one").head
+    empty = timeline(stream.snapshot(), {"begin": begin}, now=2 * 10**12)
+    assert empty.cuts["begin"][0].time == empty.now and empty.head[0].time == empty.epochs[0][1]
+    write(manager, "one")
+    snapshot = stream.snapshot()
+    found = timeline(snapshot, {"begin": begin}, now=2 * 10**12)
+    first = snapshot.segments.index(0).locate_offset(1)
+    assert first is not None and found.cuts["begin"][0].time == first.time_ms
+    assert (found.events, found.size) == (40, 40 * 12)
+
+
 # --- the picture -------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +185,7 @@ def test_picture_of_one_segment(manager: StreamManager) -> None:
     assert labels(axes) == {"0.0"} and named(axes) == ["takes events", "head", "tail"]
     ((left, low, right, high),) = boxes(axes)["takes events"]
     assert (low, high) == (0.0, 1.0) and right > left
-    assert axes.get_title(loc="left") == "sc/one: epoch 0" and "now" in axes.get_xlabel()
+    assert axes.get_title(loc="left") == "sc/one: 0 events, 0 bytes, epoch 0" and "now" in axes.get_xlabel()
     assert ink(axes) > 0.3
 
 
@@ -188,6 +204,23 @@ def test_picture_of_splits_merges_and_cuts(manager: StreamManager, even: bool) -
     if even:
         assert {box[0] for found in boxes(axes).values() for box in found} == {0.0, 1.0, 2.0}
         assert labels(axes) == {"0.0", "1.1", "2.1", "3.1", "4.2", "5.2"}
+
+
+def test_times_have_one_format_with_the_whole_date(manager: StreamManager) -> None:
+    for even in (False, True):
+        axes = draw_segments(manager, "sc", "one", even=even)
+        axes.figure.canvas.draw()
+        told = [text.get_text() for text in axes.get_xticklabels() if text.get_text()]
+        assert told and all(re.fullmatch(r"20\d\d-\d\d-\d\d\n\d\d:\d\d:\d\d(\.\d{3})?", text) for text in told)
+        assert re.search(r"now, 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", axes.get_xlabel())
+
+
+def test_a_cut_at_the_tail_is_seen(manager: StreamManager) -> None:
+    tail = write(manager, "one")
+    axes = draw_segments(manager, "sc", "one", cuts={"mark": tail})
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["mark"].get_zorder() > lines["tail"].get_zorder()
+    assert lines["mark"].get_linewidth() < lines["tail"].get_linewidth()
 
 
 def test_picture_of_hundreds_of_epochs(manager: StreamManager) -> None:

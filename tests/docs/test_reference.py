@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 import pravega_spark
@@ -40,7 +41,7 @@ def test_every_command_and_each_of_its_options_is_there() -> None:
     assert len(found) > 30 and set(found) <= set(sections)
     for words, command in found.items():
         for parameter in command.params:
-            if parameter.param_type_name == "option" and "--help" not in parameter.opts:
+            if isinstance(parameter, click.Option) and "--help" not in parameter.opts and not parameter.hidden:
                 assert set(parameter.opts) <= set(re.findall(r"--?[\w-]+", sections[words])), words
 
 

@@ -15,14 +15,16 @@ import numpy as np
 
 from engine.errors import DataCorruption
 from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
-from pravega_spark.console.arguments import SecondsType, StreamNameType, StreamPositionType, parse_moment
+from pravega_spark.console.arguments import SecondsType, StreamNameType, StreamPositionType
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import parse_seconds, parse_size, parse_time
+from pravega_spark.segment_ids import segment_id
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, duplicate, replaced
 from pravega_spark.streams.events import InvalidEvent, decode, event_column
 from pravega_spark.streams.index import InvalidIndex, decode_records, encode_records
-from pravega_spark.streams.names import container_of, parse_segment_name, segment_id
+from pravega_spark.streams.names import container_of, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.recorded_cuts import decode_recorded, encode_recorded
 from pravega_spark.streams.stream_record import (
@@ -190,5 +192,12 @@ PARSERS = [
     Parser("arguments-stream", _argument(StreamNameType()), [b"scope/stream"], (click.UsageError,)),
     Parser("arguments-seconds", _argument(SecondsType()), [b"86400", b"inf", b"1e9"][::2], (click.UsageError,)),
     Parser("arguments-place", _argument(StreamPositionType()), _PLACES_OF[:4], (click.UsageError,)),
-    Parser("moments", lambda data: parse_moment(_text(data)), _PLACES_OF[2:], ()),
+    Parser(
+        "times",
+        lambda data: parse_time(_text(data)),
+        [*_PLACES_OF[2:], b"2026-01-31T12:00 Europe/Berlin"],
+        (ValueError,),
+    ),
+    Parser("durations", lambda data: parse_seconds(_text(data)), [b"1h30m", b"7 days"], (ValueError,)),
+    Parser("sizes", lambda data: parse_size(_text(data)), [b"10MiB", b"1.5 GB"], (ValueError,)),
 ]

@@ -98,7 +98,7 @@ def test_error_tells_the_place_and_the_ways(stream: Stream, limit: int) -> None:
     put_small(stream, b"a", b"b")
     pointer = put_large(stream, LARGE)
     message = (
-        rf"Stream s/t, segment 0, offset 18: an event of {len(LARGE)} bytes exceeds option 'max_event_bytes' "
+        rf"Stream s/t, segment 0.0, offset 18: an event of {len(LARGE)} bytes exceeds option 'max_event_bytes' "
         rf"\({limit}\)\. Raise it, or set option 'large_events' to 'reference' .* or 'inline' .* pointer: {pointer}$"
     )
     with pytest.raises(ValueError, match=message):

@@ -37,15 +37,15 @@ def test_a_query_that_starts_at_the_tail_without_being_asked_says_what_it_leaves
     level, told = started(place, caplog)
     assert level == "WARNING"
     assert told == (
-        "A new query on stream sc/one starts at latest (sc/one:0=27) and does not read the 3 events (27 bytes) before "
-        "it as by default: set option 'start_stream_cut' to 'earliest' to read them too."
+        "A new query on stream sc/one starts at latest (sc/one:0.0=27) and does not read the 3 events (27 bytes) "
+        "before it as by default: set option 'start_stream_cut' to 'earliest' to read them too."
     )
 
 
 def test_where_a_query_starts_that_was_told(
     manager: StreamManager, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nothing = "starts at earliest (sc/one:0=0) at the first event."
+    nothing = "starts at earliest (sc/one:0.0=0) at the first event."
     assert started(place, caplog, start_stream_cut="earliest") == ("INFO", f"A new query on stream sc/one {nothing}")
     tail = manager.stream_info("sc", "one").tail.as_text()
     for more in ({"start_stream_cut": "latest"}, {"start_stream_cut": tail}, {"starting_timestamp": "2100-01-01"}):
@@ -77,6 +77,6 @@ def test_a_range_that_goes_while_it_is_read_is_told(
     reader.partitions(start, end)
     (lost,) = [record.getMessage() for record in caplog.records if "truncated" in record.getMessage()]
     assert lost == (
-        "Stream sc/one, segment 0: the data between offsets 0 and 27 has been truncated and cannot be read any more. "
+        "Stream sc/one, segment 0.0: the data between offsets 0 and 27 has been truncated and cannot be read any more. "
         "It is passed over, as option 'fail_on_data_loss' is false."
     )

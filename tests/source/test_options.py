@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import re
+import time
 
 import pytest
 
@@ -372,7 +373,7 @@ def test_timestamps(name: str, text: str, milliseconds: int) -> None:
     "text",
     [
         "",
-        "now",
+        "later",
         "2023-13-01",
         "2023-02-30T00:00Z",
         "2023-11-14T22",
@@ -385,7 +386,23 @@ def test_timestamps(name: str, text: str, milliseconds: int) -> None:
     ],
 )
 def test_bad_timestamps(text: str) -> None:
-    assert "'starting_timestamp' must be ISO 8601" in message(starting_timestamp=text)
+    given = text if len(text) < 50 else "999"
+    assert f"Option 'starting_timestamp': '{given}" in message(starting_timestamp=text)
+    assert "is not a time: give ISO 8601" in message(starting_timestamp=text)
+
+
+def test_times_ago_durations_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    assert parse(starting_timestamp="5m", ending_timestamp="now").starting_timestamp == 1_699_999_700_000
+    assert parse(max_bytes_per_trigger="10MiB", max_event_bytes="1MB").max_bytes_per_trigger == 10 << 20
+    assert parse(maxEventBytes="1MB").max_event_bytes == 1_000_000
+    assert parse(**{RETENTION_MS: "7d"}).retention == RetentionPolicy("time", 7 * 86_400_000)
+    assert parse(**{RETENTION_BYTES: "5 GB"}).retention == RetentionPolicy("size", 5 * 10**9)
+    assert parse(transaction_timeout_ms="1m").transaction_timeout_ms == 60_000
+    assert message(max_event_bytes="10M") == (
+        "Option 'max_event_bytes' must be a number from 1 to 9223372036854775807, not '10M'. Sizes are written as "
+        "10485760, 10MB (1000 × 1000 bytes each) or 10MiB (1024 × 1024)."
+    )
 
 
 def test_time_and_cut_exclude_each_other() -> None:

@@ -39,7 +39,8 @@ def lost(work: Callable[[], Any], *ranges: tuple[int, int]) -> None:
     with pytest.raises(PySparkException) as caught:
         work()
     told = [
-        f"Stream s/t, segment 0: the data between offsets {start} and {end} has been truncated" for start, end in ranges
+        f"Stream s/t, segment 0.0: the data between offsets {start} and {end} has been truncated"
+        for start, end in ranges
     ]
     assert any(text in str(caught.value) for text in told), str(caught.value)
     assert "Set option 'fail_on_data_loss' to false" in str(caught.value)
@@ -118,7 +119,7 @@ def test_a_loss_that_is_allowed_is_logged(folder: Folder, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING, "pravega_spark"):
         partitions = reader.partitions(start, end)
     assert "fail_on_data_loss is false" in caplog.text
-    assert "Stream s/t, segment 0: the data between offsets 0 and 60 has been truncated" in caplog.text
+    assert "Stream s/t, segment 0.0: the data between offsets 0 and 60 has been truncated" in caplog.text
     assert events(reader, partitions) == numbers(5, 10)
 
 

@@ -242,7 +242,7 @@ def test_cuts_that_are_not_this_streams(folder: Folder) -> None:
     told = refusal(folder.frame(start_stream_cut=cuts[2], end_stream_cut=cuts[1]).collect)
     assert "Segment offset in startStreamCut should be <= segment offset in endStreamCut" in told
     beyond = StreamCut("s", "t", {0: 10**9, 1: 0, 2: 0}).as_text()
-    assert "segment 0 of s/t has offsets 0 to" in refusal(folder.frame(end_stream_cut=beyond).collect)
+    assert "segment 0.0 of s/t has offsets 0 to" in refusal(folder.frame(end_stream_cut=beyond).collect)
 
 
 # --- partitions --------------------------------------------------------------------------------------------------

@@ -327,9 +327,9 @@ def test_a_batch_of_segments_that_are_gone_is_planned_again(folder: Folder) -> N
     head = folder.stream().snapshot().head_cut()
     folder.stream().truncate(cuts[2])
     strict = MicroBatchReader(folder.parsed())
-    with pytest.raises(TruncatedData, match="s/t, segment 0: the data from offset 0 on"):
+    with pytest.raises(TruncatedData, match=r"s/t, segment 0\.0: the data from offset 0 on"):
         strict.latestOffset(head.as_text(), strict.getDefaultReadLimit())
-    with pytest.raises(TruncatedData, match="s/t, segment 0: the data between offsets 0 and"):
+    with pytest.raises(TruncatedData, match=r"s/t, segment 0\.0: the data between offsets 0 and"):
         strict.partitions(head.as_text(), cuts[0].as_text())
     lenient = MicroBatchReader(folder.parsed(fail_on_data_loss=False))
     assert lenient.partitions(head.as_text(), cuts[1].as_text()) == []

@@ -1,29 +1,17 @@
-"""Names, segment ids and the placement of names in containers."""
+"""Names and the placement of names in containers."""
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from pravega_spark.segment_ids import segment_id
 from pravega_spark.streams import names
 
 INT32 = st.integers(0, 2**31 - 1)
 USER_NAMES = st.from_regex(r"[A-Za-z0-9.\-]{1,40}", fullmatch=True).filter(lambda name: name not in (".", ".."))
 
 
-@settings(deadline=None)
-@given(INT32, INT32)
-def test_a_segment_id_holds_number_and_epoch(number: int, epoch: int) -> None:
-    segment = names.segment_id(number, epoch)
-    assert (names.segment_number(segment), names.segment_epoch(segment)) == (number, epoch)
-
-
-@pytest.mark.parametrize(("number", "epoch"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**31)])
-def test_a_segment_id_out_of_range_is_refused(number: int, epoch: int) -> None:
-    with pytest.raises(ValueError, match="must be between 0 and 2147483647"):
-        names.segment_id(number, epoch)
-
-
 def test_segment_names_are_the_originals() -> None:
-    assert names.segment_name("scope", "stream", names.segment_id(7, 3)) == "scope/stream/7.#epoch.3"
+    assert names.segment_name("scope", "stream", segment_id(7, 3)) == "scope/stream/7.#epoch.3"
     assert names.parse_segment_name("scope/stream/7") == ("scope", "stream", 7)
     assert names.parse_segment_name("stream/7.#epoch.1") == ("", "stream", 1 << 32 | 7)
 
@@ -31,7 +19,7 @@ def test_segment_names_are_the_originals() -> None:
 @settings(deadline=None)
 @given(USER_NAMES, USER_NAMES, INT32, INT32)
 def test_segment_names_round_trip(scope: str, stream: str, number: int, epoch: int) -> None:
-    segment = names.segment_id(number, epoch)
+    segment = segment_id(number, epoch)
     name = names.segment_name(scope, stream, segment)
     assert names.parse_segment_name(name) == (scope, stream, segment)
     assert names.indexed_segment_name(names.index_segment_name(name)) == name
@@ -129,7 +117,7 @@ def test_everything_of_a_segment_number_shares_a_container(
     scope: str, stream: str, number: int, epoch: int, count: int
 ) -> None:
     container = names.container_of(f"{scope}/{stream}/{number}", count)
-    name = names.segment_name(scope, stream, names.segment_id(number, epoch))
+    name = names.segment_name(scope, stream, segment_id(number, epoch))
     transaction = f"{name}#transaction.{'0123456789abcdef' * 2}"
     transient = f"{name}#transient.{'0' * 32}.{'f' * 32}"
     related = [name, f"{name}#index", f"{name}$attributes.index", transaction, transient]

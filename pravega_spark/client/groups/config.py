@@ -5,11 +5,11 @@ A configuration has a stream and one scope, and begins in streams of its own: ot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from pravega_spark.client.groups.state import RetentionType
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 
@@ -19,8 +19,8 @@ class StreamReaderGroupConfig:
 
     read_from_tail: start at the tails of the streams instead of their heads. start: cuts to start at, for some or all
     of the streams. retention: whether the group holds back retention of the streams: `none`; `manual`, by the cuts
-    given to `update_retention_stream_cut`; `automatic`, by its positions. lease: seconds without a sign of life after
-    which a reader loses its segments, by default 60. Raises ValueError without a stream.
+    given to `update_retention_stream_cut`; `automatic`, by its positions. lease: seconds (or "2m") without a sign of
+    life after which a reader loses its segments, by default 60. Raises ValueError without a stream.
     """
 
     def __init__(
@@ -29,14 +29,15 @@ class StreamReaderGroupConfig:
         scope_name: str,
         *stream_names: str,
         retention: RetentionType = "none",
-        lease: float | None = None,
+        lease: DurationLike | None = None,
         start: Sequence[StreamCut] = (),
     ) -> None:
         if not stream_names:
             raise ValueError(
                 "No Pravega Streams present in the ReaderGroupConfiguration"
             )  # the words of `pravega_client`
-        if lease is not None and not 0 < lease < math.inf:
+        seconds = None if lease is None else parse_seconds(lease)
+        if seconds is not None and seconds <= 0:
             raise ValueError(f"lease must be a number of seconds above 0, not {lease!r}")
         if retention not in ("none", "manual", "automatic"):
             raise ValueError(f"retention must be 'none', 'manual' or 'automatic', not {retention!r}")
@@ -44,7 +45,7 @@ class StreamReaderGroupConfig:
         self.read_from_tail = read_from_tail
         self.streams = tuple(dict.fromkeys(f"{scope}/{validate_stream_name(name)}" for name in stream_names))
         self.retention = retention
-        self.lease = lease
+        self.lease = seconds
         self.start = {f"{cut.scope}/{cut.stream}": cut for cut in start if cut != UNBOUNDED}
         foreign = sorted(set(self.start) - set(self.streams))
         if foreign:

@@ -18,6 +18,16 @@ from pravega_spark.streams.scan import Events, SliceReader, plan_slice
 from pravega_spark.streams.snapshot import Snapshot
 
 
+class Payload(bytes):
+    """The payload of an event. It may be called, as `pravega_client` has it: `event.data()` is `event.data`."""
+
+    __slots__ = ()
+
+    def __call__(self) -> bytes:
+        """The payload itself."""
+        return self
+
+
 class _Fields(NamedTuple):
     """What an event is as a tuple. The first field of one of more than 8 MiB is where its payload is."""
 
@@ -38,8 +48,13 @@ class EventData(_Fields):
         """The payload."""
         return payload_of(self[0])
 
-    def data(self, limit: int | None = None) -> bytes:
-        """The payload. Raises EventTooLarge if it has more than `limit` bytes."""
+    @property
+    def data(self) -> Payload:
+        """The payload; `event.data()` is the same."""
+        return Payload(self.value)
+
+    def get_event(self, limit: int | None = None) -> bytes:
+        """The payload. Raises EventTooLarge if it has more than `limit` bytes, and then fetches nothing."""
         check_limit(self.pointer, limit)
         return self.value
 

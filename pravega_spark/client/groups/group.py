@@ -21,6 +21,7 @@ from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, places
 from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.snapshot import Snapshot
@@ -224,13 +225,16 @@ def _start(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
     gone = snapshot.record.history.gone(cut.positions)
     if gone:
         raise InvalidStreamCut(
-            f"stream cut {cut}: segment {gone[0]} of {snapshot.stream.key} was truncated; start at the head"
+            f"stream cut {cut}: segment {segment_label(gone[0])} of {snapshot.stream.key} was truncated; start at the "
+            "head"
         )
     for number, offset in cut.positions.items():
         if offset > snapshot.segments.segment(number).start_offset and not snapshot.segments.is_boundary(
             number, offset
         ):
-            raise InvalidStreamCut(f"stream cut {cut}: no event of segment {number} begins at offset {offset}")
+            raise InvalidStreamCut(
+                f"stream cut {cut}: no event of segment {segment_label(number)} begins at offset {offset}"
+            )
     return places(snapshot.record.history, cut)
 
 

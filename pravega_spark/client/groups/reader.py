@@ -17,6 +17,7 @@ from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
 from pravega_spark.client.groups.state import GroupSegment, GroupState, followers, places
 from pravega_spark.errors import StreamError, TruncatedData
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
@@ -152,9 +153,9 @@ class StreamReader:
             raise TruncatedData(segment.stream, segment.id, position, known.start_offset)
         if position > known.length:
             raise StreamError(
-                f"reader group {self.group.entry.key} has read segment {segment.id} of {segment.stream} up to offset "
-                f"{position}, but it ends at {known.length}: the stream was restored to an earlier state. Reset the "
-                "group to a stream cut"
+                f"reader group {self.group.entry.key} has read segment {segment_label(segment.id)} of {segment.stream} "
+                f"up to offset {position}, but it ends at {known.length}: the stream was restored to an earlier state. "
+                "Reset the group to a stream cut"
             )
         if following := followers(snapshot.record.history, segment.stream, segment.id):
             self._member.record(lambda state: state.ended(self.name, self._member.token, segment, following))

@@ -50,9 +50,9 @@ def test_slices_of_before_a_reset_end(manager: StreamManager) -> None:
 @pytest.mark.parametrize(
     ("positions", "problem"),
     [
-        ({0: 5}, "no event of segment 0 begins at offset 5"),
+        ({0: 5}, "no event of segment 0.0 begins at offset 5"),
         ({0: 1000}, "has offsets 0 to 18, not 1000"),
-        ({1: 0}, "stream cut sc/one:1=0"),
+        ({1: 0}, "stream cut sc/one:1.0=0"),
         ({}, "no segment covers the keys"),
     ],
     ids=["inside an event", "behind the end", "another segment", "nothing"],
@@ -74,5 +74,5 @@ def test_a_group_does_not_begin_before_the_head(manager: StreamManager) -> None:
     head = manager.stream_info("sc", "one").head
     halves(manager, "one")
     manager.truncate_stream("sc", "one", manager.stream_info("sc", "one").tail)
-    with pytest.raises(InvalidStreamCut, match="segment 0 of sc/one was truncated; start at the head"):
+    with pytest.raises(InvalidStreamCut, match=r"segment 0\.0 of sc/one was truncated; start at the head"):
         manager.create_reader_group("rg", "sc", "one", stream_cut=head)

@@ -95,8 +95,8 @@ def test_streamcut_of_a_group(manager: StreamManager) -> None:
     write(manager, "one", ["event1", "event2"])
     cut = manager.create_reader_group("rg", "sc", "one", True).get_streamcut()
     assert cut.get_segment_offset_map() == {0: 28}
-    assert cut.to_str() == "StreamCuts: sc/one:0=28"
-    assert "StreamCuts: sc/one:0=28" in repr(cut)
+    assert cut.to_str() == "StreamCuts: sc/one:0.0=28"
+    assert "StreamCuts: sc/one:0.0=28" in repr(cut)
     write(manager, "one", ["event3", "event4", "event5"])
     expected = ["event3", "event4", "event5"]
     again = manager.create_reader_group("rg", "sc", "one", False, cut)  # goes on where it is

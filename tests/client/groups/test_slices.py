@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_an_event_tells_where_it_lies(manager: StreamManager) -> None:
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
     first, second = next_slice(reader)
     assert (first.data(), first.scope, first.stream, first.segment_id, first.offset()) == (b"first", "sc", "one", 0, 0)
+    assert first.data == first.data() == first.value == b"first" and isinstance(first.data, bytes)
+    assert pickle.loads(pickle.dumps(first.data)) == b"first" and first.get_event(limit=5) == b"first"
     assert (second.data(), second.pointer) == (b"", EventPointer("sc", "one", 0, 13, 8))
     assert repr(first) == "EventData(offset 0 data :b'first')"
     assert "'r' of 'sc/rg'" in repr(reader)

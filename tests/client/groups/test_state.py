@@ -20,9 +20,9 @@ from pravega_spark.client.groups.state import (
     followers,
     places,
 )
+from pravega_spark.segment_ids import segment_id
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
-from pravega_spark.streams.names import segment_id
 
 NAME = "sc/st"
 

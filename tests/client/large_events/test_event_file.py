@@ -270,11 +270,11 @@ def test_followers_and_groups_too(manager: StreamManager, stream: Stream, pointe
         reader.release_segment(part)
     before, _, large, after = events
     assert isinstance(large, LargeEventData) and str(large.pointer) == pointer and large.size == len(LARGE)
-    assert (before.data(limit=6), after.data()) == (b"before", b"after")
+    assert (before.get_event(limit=6), after.data()) == (b"before", b"after")
     with pytest.raises(EventTooLarge, match=f"{pointer} has"):
-        large.data(limit=MiB)
+        large.get_event(limit=MiB)
     with pytest.raises(EventTooLarge):
-        before.data(limit=5)
+        before.get_event(limit=5)
     assert large.data() == LARGE and large.value == LARGE
     assert repr(large) == f"EventData(offset 22 data: {len(LARGE)} bytes, not read)"
     with large.open() as file:

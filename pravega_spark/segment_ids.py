@@ -1,0 +1,48 @@
+"""Ids of segments: a number for programs, and what people call it.
+
+`2.1` is segment 2 of epoch 1, in the order in which the names of segments have them (`scope/stream/2.#epoch.1`). For
+programs it is one 64-bit number, the epoch in its upper half (Pravega: NameUtils.computeSegmentId). Whatever takes a
+segment takes both.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MAX_INT32 = 0x7FFFFFFF
+_LABEL = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
+
+
+def segment_id(number: int, epoch: int) -> int:
+    """The 64-bit id of segment `number`, created in `epoch`; both must fit a non-negative int32 (else ValueError)."""
+    for what, value in (("number", number), ("epoch", epoch)):
+        if not 0 <= value <= _MAX_INT32:
+            raise ValueError(f"segment {what} must be between 0 and {_MAX_INT32}, not {value}")
+    return epoch << 32 | number
+
+
+def segment_number(segment: int) -> int:
+    """The number part of a segment id."""
+    return segment & 0xFFFFFFFF
+
+
+def segment_epoch(segment: int) -> int:
+    """The epoch part of a segment id: the epoch the segment was created in."""
+    return segment >> 32
+
+
+def segment_label(segment: int) -> str:
+    """What people call a segment: `2.1` is segment 2 of epoch 1."""
+    return f"{segment_number(segment)}.{segment_epoch(segment)}"
+
+
+def parse_segment_id(segment: str | int) -> int:
+    """The id of a segment that is given by it, as a number or a text, or by its label. ValueError for anything else."""
+    if isinstance(segment, int) and not isinstance(segment, bool):
+        return segment
+    text = segment if isinstance(segment, str) else ""
+    if re.fullmatch(r"[0-9]{1,19}", text):
+        return int(text)
+    if (match := _LABEL.fullmatch(text)) is None:
+        raise ValueError(f"{segment!r} is not a segment: give 2.1 (segment 2 of epoch 1), or its id")
+    return segment_id(int(match[1]), int(match[2]))

@@ -1,0 +1,65 @@
+"""Where a streaming query is, by its checkpoint: what Spark has written below `checkpointLocation`.
+
+Spark writes the ends of each batch to `offsets/<batch>` before it runs, and `commits/<batch>` when it is done. The end
+of a batch is a stream cut's text. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chunkstore import Store, open_store
+from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+
+
+class NoCheckpoint(StreamError):
+    """A checkpoint has no finished batch of a query that reads the stream."""
+
+    def __init__(self, place: str, stream: str) -> None:
+        super().__init__(
+            f"{place} has no finished batch of a query that reads stream {stream}: give the checkpointLocation of such "
+            "a query, after its first batch"
+        )
+        self.place = place
+        self.stream = stream
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.place, self.stream)
+
+
+def query_position(place: str, scope: str, stream: str, options: Mapping[str, Any] | None = None) -> StreamCut:
+    """The stream cut up to which a query has read a stream: the end of the last batch that is done.
+
+    place: the query's checkpointLocation, a folder or a URL; options: for its fsspec filesystem. Raises NoCheckpoint,
+    StorageError.
+    """
+    store = open_store(place, options)
+    try:
+        done = sorted(_batches(store, "commits") & _batches(store, "offsets"))
+        content = store.read(f"offsets/{done[-1]}") if done else b""
+    finally:
+        store.close()
+    for cut in _cuts(content):
+        if (cut.scope, cut.stream) == (scope, stream):
+            return cut
+    raise NoCheckpoint(store.root, f"{scope}/{stream}")
+
+
+def _batches(store: Store, folder: str) -> set[int]:
+    names = (entry.path.rpartition("/")[2] for entry in store.list(f"{folder}/"))
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+
+def _cuts(content: bytes) -> Iterator[StreamCut]:
+    """The cuts among the ends of a batch: those of other sources are no cuts."""
+    for line in content.decode(errors="replace").splitlines():
+        try:
+            text = json.loads(line)
+            cut = StreamCut.from_text(text) if isinstance(text, str) else UNBOUNDED
+        except (ValueError, RecursionError, InvalidStreamCut):
+            continue
+        if cut != UNBOUNDED:
+            yield cut

@@ -1,0 +1,147 @@
+"""What all commands have in common: global options in any place, helps, and tables that fit a terminal."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pravega_spark import StreamManager
+from pravega_spark.cli.examples import EXAMPLES
+from pravega_spark.cli.main import cli, walk
+from pravega_spark.cli.session import Session
+from tests.cli.test_cli import document, run
+
+RIDES = "examples/rides"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = str(tmp_path_factory.mktemp("main") / "root")
+    with StreamManager(place) as manager:
+        manager.create_scope("examples")
+        manager.create_stream("examples", "rides", 2)
+        with manager.create_writer("examples", "rides") as writer:
+            for number in range(1200):
+                writer.write_event("x" * 10, str(number))
+        manager.scale_stream("examples", "rides", ["0.0", 1], [(0.0, 0.25), (0.25, 1.0)])
+    return place
+
+
+# --- global options -----------------------------------------------------------------------------------------------
+
+
+def test_global_options_stand_before_or_after_a_command(url: str) -> None:
+    told = run("--json", "stream", "list", root=url).stdout
+    assert '"events": 1200' in told
+    for arguments in (
+        ["stream", "list", "--root", url, "--json"],
+        ["stream", "--json", "list", f"--root={url}"],
+        ["stream", "--root", url, "list", "examples", "--json"],
+        ["--root", "/nowhere", "stream", "list", "--root", url, "--json"],
+    ):
+        assert run(*arguments).stdout == told
+    twice = run("--storage", "a=sesame", "stream", "list", "--storage", "a=2", root=url, code=2)
+    assert "'a' is given twice" in twice.stderr and "sesame" not in twice.stderr
+    assert "NAME=VALUE" in run("stream", "list", "--storage", "a", root=url, code=2).stderr
+    failed = CliRunner().invoke(cli, ["segment", "describe", "no", "--traceback", "--root", url])
+    assert failed.exception is not None and not isinstance(failed.exception, SystemExit)
+
+
+# --- helps --------------------------------------------------------------------------------------------------------
+
+
+def leaves() -> Iterator[tuple[str, click.Command]]:
+    return ((words, command) for words, command in walk(cli) if not isinstance(command, click.Group))
+
+
+def test_every_help_has_an_example_that_the_program_accepts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("events.jsonl").write_text("")
+    assert sorted(EXAMPLES) == sorted(words for words, _ in leaves())
+    for words, command in leaves():
+        example = EXAMPLES[words]
+        assert example.startswith(words)
+        assert f"Example:\n    pravega-spark {example}" in run(*words.split(), "--help").stdout, words
+        given = shlex.split(example)[len(words.split()) :]
+        with click.Context(cli, obj=Session(None, None, {}, as_json=False)) as above:
+            command.make_context(words, given, parent=above).close()
+
+
+@pytest.mark.parametrize("group", ["", *(words for words, command in walk(cli) if isinstance(command, click.Group))])
+def test_first_sentences_of_helps_are_not_cut(group: str) -> None:
+    result = CliRunner().invoke(cli, [*group.split(), "--help"], terminal_width=80)
+    commands = result.stdout.partition("Commands:\n")[2]
+    assert commands and "..." not in commands
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+TABLES = (
+    "stream list",
+    f"stream describe {RIDES}",
+    "scope list",
+    "container list",
+    "container describe 0",
+    "container flush",
+    "verify",
+    "root describe",
+)
+
+
+@pytest.mark.parametrize("command", TABLES)
+def test_tables_fit_80_columns(url: str, command: str) -> None:
+    """Whatever is not a path or a stream cut."""
+    lines = run(*command.split(), root=url).stdout.splitlines()
+    wide = [line for line in lines if len(line.rstrip()) > 80 and url not in line and not line.startswith("H4sI")]
+    assert wide == []
+
+
+def test_wide_tables_have_all_columns(url: str) -> None:
+    assert "operations" not in run("container", "list", root=url).stdout
+    assert "operations" in run("container", "list", "--wide", root=url).stdout
+    assert "recovery points" in run("--wide", "verify", root=url).stdout
+
+
+def test_people_get_grouped_digits_sizes_and_durations(url: str) -> None:
+    shown = run("stream", "describe", RIDES, root=url).stdout
+    assert re.search(r"^events +1,200$", shown, re.MULTILINE) and re.search(r"^size +21\.1 KiB$", shown, re.MULTILINE)
+    assert re.search(r"^head\nH4sI\S+\ntail\nH4sI\S+$", shown, re.MULTILINE)
+    assert re.search(r"2\.1 +4294967298 +0 +0\.25 +0", shown)
+    assert re.search(r"^garbage delay +10 min$", run("root", "describe", root=url).stdout, re.MULTILINE)
+
+
+# --- segments -----------------------------------------------------------------------------------------------------
+
+
+def test_segments_have_one_notation(url: str) -> None:
+    by_label = document("segment", "describe", f"{RIDES}/0.0", root=url)
+    assert by_label == document("segment", "describe", f"{RIDES}/0.#epoch.0", root=url)
+    assert document("stream", "describe", RIDES, root=url)["stream"]["current"][0]["segment"] == "2.1"
+    refused = run("stream", "scale", RIDES, "--seal", "x", "--range", "0", "1", root=url, code=2).stderr
+    assert "'x' is not a segment: give 2.1 (segment 2 of epoch 1), or its id" in refused
+    refused = run("stream", "scale", RIDES, "--seal", "7.0", "--range", "0", "1", root=url, code=1).stderr
+    assert "segment 7.0 is not open; the open segments are 2.1, 3.1" in refused
+
+
+# --- what else people ask -----------------------------------------------------------------------------------------
+
+
+def test_retention_without_a_policy_says_so(url: str) -> None:
+    told = run("stream", "retain", RIDES, root=url).stdout
+    assert told == f"stream {RIDES} has no retention policy: nothing is truncated\n"
+    assert document("stream", "retain", RIDES, root=url)["retention"] is None
+
+
+def test_drawing(url: str, tmp_path: Path) -> None:
+    for name, begin in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")):
+        assert "shows stream" in run("stream", "draw", RIDES, "-o", str(tmp_path / name), root=url).stdout
+        assert (tmp_path / name).read_bytes().startswith(begin)
+    refused = run("stream", "draw", RIDES, "-o", str(tmp_path / "a.txt"), root=url, code=1).stderr
+    assert "does not end in .png, .svg, .pdf" in refused
+    assert "a.png" in run("stream", "draw", RIDES, "-o", "/nowhere/a.png", root=url, code=1).stderr
