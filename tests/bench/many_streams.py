@@ -91,7 +91,7 @@ def _open(url: str) -> None:
 
 def _retain(url: str, *more: str) -> None:
     """Upkeep that is set off is waited for: the requests are its own."""
-    _run(retention.main, ["--root", url, "--json", *more])
+    _run(retention.main, ["--root", url, "--json", "--yes", *more])
     root = open_root(url)
     for number in range(root.config.containers):
         root.container(number).wait_for_upkeep()
