@@ -74,6 +74,10 @@ class SimulatedStore(Store):
         self._on_their_way: list[Callable[[], object]] = []
         self._lock = threading.RLock()
 
+    def copy_of(self, other: SimulatedStore) -> None:
+        """Have the objects of another store, at its time."""
+        self._objects, self.now = dict(other._objects), other.now
+
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         check_path(path)
         check_range(path, start, end)

@@ -67,7 +67,7 @@ def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
     ("url", "reason"),
     [
         ("tcp://localhost:9090", "there is no broker"),
-        ("nonsense://host/a", "nonsense:// is not known"),
+        ("nonsense://host/a", "unknown filesystem nonsense://"),
         ("nonsense://secret@host/a", "a token, before"),
         ("simplecache::s3://a", "not supported"),
         ("file://host/a", "absolute path"),
