@@ -9,7 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 
-class StorageError(Exception):
+class DeclaredError(Exception):
+    """Base of the errors of this project. It is the same after pickling, whatever its constructor takes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pickled, (type(self), self.args, dict(vars(self)))
+
+
+def _pickled(kind: type[DeclaredError], args: tuple[Any, ...], state: dict[str, Any]) -> DeclaredError:
+    error = kind.__new__(kind, *args)
+    error.args = args  # OSError leaves that to its constructor
+    vars(error).update(state)
+    return error
+
+
+class StorageError(DeclaredError):
     """Base of all errors of the storage port. Raised itself when the request was refused for good (disk full, …)."""
 
 
@@ -32,9 +46,6 @@ class InvalidOffset(StorageError):
         super().__init__(message)
         self.expected = expected
         self.given = given
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.expected, self.given)
 
 
 class Unsupported(StorageError):
@@ -72,9 +83,6 @@ class InvalidRecord(StorageError):
         super().__init__(message)
         self.field = field
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.field)
-
 
 class MetadataConflict(StorageError):
     """Another transaction changed `keys` while this one was open. Nothing was changed; begin it again."""
@@ -82,6 +90,3 @@ class MetadataConflict(StorageError):
     def __init__(self, message: str, keys: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.keys = keys
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.keys)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from chunkstore import StorageRefused
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
+from chunkstore.errors import DeclaredError
 from chunkstore.paths import ROOT
 
 
-class EngineError(Exception):
+class EngineError(DeclaredError):
     """Base of all errors of the engine."""
 
 
@@ -30,9 +31,6 @@ class RootNotFound(StorageRefused):
         self.root = root
         self.similar = tuple(similar)
         self.fact = f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.root, self.similar)
 
 
 def did_you_mean(similar: Sequence[str]) -> str:
@@ -224,9 +222,6 @@ class ChunksGivenUp(Rejected):
         self.segment = segment
         self.created_at = created_at
         self.orphan_horizon = orphan_horizon
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.segment, self.created_at, self.orphan_horizon)
 
 
 class ClocksDisagree(EngineError):

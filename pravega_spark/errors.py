@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from chunkstore.errors import DeclaredError
 from engine.errors import did_you_mean
 from pravega_spark.segment_ids import segment_label
 
 
-class StreamError(Exception):
+class StreamError(DeclaredError):
     """Base of the errors that streams raise."""
 
 
@@ -39,9 +40,6 @@ class ScopeNotFound(AdvisedError):
         self.scope = scope
         self.similar = tuple(similar)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.scope, self.similar)
-
 
 class ScopeNotEmpty(StreamError):
     """The scope still has streams or reader groups. groups: the names of its reader groups."""
@@ -52,9 +50,6 @@ class ScopeNotEmpty(StreamError):
         super().__init__(f"Scope is not empty: {scope}. Delete its {what}.")
         self.scope = scope
         self.groups = tuple(groups)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.scope, self.groups)
 
 
 class StreamNotFound(AdvisedError):
@@ -67,9 +62,6 @@ class StreamNotFound(AdvisedError):
         super().__init__(stream=stream, similar=did_you_mean(similar))
         self.stream = stream
         self.similar = tuple(similar)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.similar)
 
 
 class StreamSealed(StreamError):
@@ -107,9 +99,6 @@ class ReplayChanged(StreamError):
         self.remembered = remembered
         self.there = there
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.writer, self.number, self.given, self.remembered, self.there)
-
 
 class TransactionNotFound(StreamError):
     """The transaction does not exist: it was never begun, or it ended too long ago to be known."""
@@ -122,9 +111,6 @@ class TransactionNotFound(StreamError):
         self.stream = stream
         self.transaction = transaction
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.transaction)
-
 
 class TransactionClosed(StreamError):
     """The transaction has ended. status: "committed" or "aborted"."""
@@ -135,9 +121,6 @@ class TransactionClosed(StreamError):
         self.stream = stream
         self.transaction = transaction
         self.status = status
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.transaction, self.status)
 
 
 class TransactionTooLong(StreamError):
@@ -153,9 +136,6 @@ class TransactionTooLong(StreamError):
         self.longest = longest
         self.left = left
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.transaction, self.longest, self.left)
-
 
 class LargeEventError(StreamError):
     """Base of the errors of writing a large event. `details` fill the class's `problem`."""
@@ -166,9 +146,6 @@ class LargeEventError(StreamError):
         super().__init__(f"Large event of stream {stream}: {self.problem.format(*details)}")
         self.stream = stream
         self.details = details
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, *self.details)
 
 
 class EventTooLong(LargeEventError, ValueError):
@@ -226,9 +203,6 @@ class TooManySegments(StreamError, ValueError):
         self.count = count
         self.limit = limit
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.count, self.limit)
-
 
 class RecordTooLarge(StreamError, ValueError):
     """The record of a stream (epochs, policies, tags) would be larger than a table entry may be."""
@@ -242,9 +216,6 @@ class RecordTooLarge(StreamError, ValueError):
         self.size = size
         self.limit = limit
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.size, self.limit)
-
 
 class InvalidScale(StreamError, ValueError):
     """A scale request does not fit the stream."""
@@ -253,9 +224,6 @@ class InvalidScale(StreamError, ValueError):
         super().__init__(f"Invalid scale request for stream {stream}: {problem}")
         self.stream = stream
         self.problem = problem
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.problem)
 
 
 class TruncatedData(AdvisedError):
@@ -276,9 +244,6 @@ class TruncatedData(AdvisedError):
         self.start = start
         self.end = end
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.segment_id, self.start, self.end)
-
 
 class NoSuchEvent(StreamError):
     """The event of a pointer was truncated (Pravega: NoSuchEventException)."""
@@ -290,9 +255,6 @@ class NoSuchEvent(StreamError):
         )
         self.pointer = pointer
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.pointer,)
-
 
 class InvalidEventPointer(StreamError, ValueError):
     """A pointer does not name the position of an event."""
@@ -303,9 +265,6 @@ class InvalidEventPointer(StreamError, ValueError):
             "each belongs to one stream of one root."
         )
         self.pointer = pointer
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.pointer,)
 
 
 class EventTooLarge(StreamError, ValueError):
@@ -319,6 +278,3 @@ class EventTooLarge(StreamError, ValueError):
         self.pointer = pointer
         self.size = size
         self.limit = limit
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.pointer, self.size, self.limit)

@@ -30,7 +30,6 @@ WINGS = {
         "segments",
         "collection",
         "pravega",
-        "backup",
         "testing",
     ),
     "engine": (

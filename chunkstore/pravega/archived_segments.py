@@ -36,9 +36,6 @@ class SegmentTruncated(StorageError):
         super().__init__(message)
         self.start_offset = start_offset
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.start_offset)
-
 
 class StoredSegment(NamedTuple):
     """A segment from `start` to `length`. The first chunk may begin before `start`. `problem`: why it is damaged."""

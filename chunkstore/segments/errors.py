@@ -1,11 +1,6 @@
-"""The errors of the segment layer. Each names its segment, and the offsets where there are any.
-
-They survive pickling, with all their fields: reads and merges run in other processes too.
-"""
+"""The errors of the segment layer. Each names its segment, and the offsets where there are any."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from chunkstore.errors import StorageError
 
@@ -16,9 +11,6 @@ class SegmentError(StorageError):
     def __init__(self, message: str, segment: str) -> None:
         super().__init__(f"segment {segment!r}: {message}")
         self.segment = segment
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), str(self), dict(vars(self)))
 
 
 class StoredSegmentNotFound(SegmentError):
@@ -111,9 +103,3 @@ class SegmentUnsupported(SegmentError):
 
 class SegmentDamaged(SegmentError):
     """Storage or metadata lack what the metadata says is there."""
-
-
-def _rebuilt(kind: type[SegmentError], message: str, fields: dict[str, Any]) -> SegmentError:
-    error = kind.__new__(kind, message)
-    error.__dict__.update(fields)
-    return error

@@ -79,6 +79,7 @@ REMEDIES: dict[str, str] = {
     "Gone": INTERNAL,
     "Unreadable": INTERNAL,
     # chunkstore
+    "DeclaredError": "The base of the three below: catch it for whatever this project raises.",
     "StorageError": "Catch it to have all errors of the storage. The message has the request and the answer.",
     "ObjectNotFound": (
         "Data may have been truncated or deleted while it was read: read the stream again. If it "

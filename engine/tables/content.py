@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from chunkstore.errors import DeclaredError
 from engine.errors import DataCorruption, EngineError
 from engine.tables import btree
 from engine.tables.btree import MAX_PAGE, Read, TreeRoot
@@ -92,7 +93,7 @@ class Flush(NamedTuple):
     layout: TableLayout
 
 
-class ChangesLost(ValueError):
+class ChangesLost(DeclaredError, ValueError):
     """The changes that were asked for have been compacted: read the whole table, then the changes from its end."""
 
     def __init__(self, table: str, position: int, start: int) -> None:

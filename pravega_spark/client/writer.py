@@ -68,9 +68,6 @@ class WriteFailed(StreamError):
         self.unconfirmed = unconfirmed
         self.cause = cause
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.unconfirmed, self.cause)
-
 
 class _Routes(NamedTuple):
     """By what events are routed, and the upper bounds of its segments' key ranges."""

@@ -26,9 +26,6 @@ class NoCheckpoint(StreamError):
         self.place = place
         self.stream = stream
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.place, self.stream)
-
 
 def query_position(place: str, scope: str, stream: str, options: Mapping[str, Any] | None = None) -> StreamCut:
     """The stream cut up to which a query has read a stream: the end of the last batch that is done.

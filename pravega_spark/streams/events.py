@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chunkstore.errors import DeclaredError
+
 HEADER_SIZE = 8
 MAX_EVENT_SIZE = 8 * 1024 * 1024  # bytes of payload
 MAX_LARGE_EVENT_SIZE = 1 << 30  # the same of an event that is written in a way of its own (PDP-43)
@@ -23,22 +25,12 @@ _HEADER = struct.Struct(">ii")
 _FEW_LANES = 48  # below this many lanes a plain loop is faster than numpy
 
 
-class InvalidEvent(ValueError):
+class InvalidEvent(DeclaredError, ValueError):
     """Bytes that are not a sequence of whole events. `offset` is where the offending event starts."""
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(f"{problem} (event at offset {offset})")
         self.offset = offset
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # The problem and the offset are one text by now, so the default way to pickle would add the offset twice.
-        return _unpickled_invalid_event, (str(self), self.offset)
-
-
-def _unpickled_invalid_event(message: str, offset: int) -> InvalidEvent:
-    error = InvalidEvent.__new__(InvalidEvent, message)
-    error.offset = offset
-    return error
 
 
 def event_header(length: int) -> bytes:

@@ -32,9 +32,6 @@ class NotSubscribed(StreamError):
         self.stream = stream
         self.name = name
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stream, self.name)
-
 
 def decode_subscriber(data: bytes, key: str) -> StreamCut:
     """The cut that a subscriber has released. Raises DataCorruption, which names the subscriber."""

@@ -32,9 +32,6 @@ class GroupNotFound(StreamError, ValueError):
         super().__init__(f"Reader group does not exist: {group}. Create it first.")
         self.group = group
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.group,)
-
 
 class GroupEntry:
     """The entry that holds a group's state."""

@@ -41,9 +41,6 @@ class ReaderOffline(StreamError, OSError):
         )
         self.reader = reader
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.reader,)
-
 
 class ReaderOnline(StreamError, ValueError):
     """The group already has an online reader of this name."""
@@ -54,9 +51,6 @@ class ReaderOnline(StreamError, ValueError):
             f"reader_offline({reader!r}) if its process has ended"
         )
         self.reader = reader
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.reader,)
 
 
 class GroupSegment(NamedTuple):
