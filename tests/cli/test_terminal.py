@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,6 +130,15 @@ def test_following_ends_with_ctrl_c(url: str) -> None:
     assert terminal.ended() == 0 and not re.search("Abort|Trace|Error", rest)
 
 
+@pytest.fixture
+def usual_interrupts() -> Iterator[None]:
+    """Whoever starts the tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_interrupts")
 def test_ctrl_c_is_not_lost_where_exceptions_are() -> None:
     class Dying:
         def __del__(self) -> None:

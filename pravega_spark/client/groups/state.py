@@ -211,18 +211,20 @@ class GroupState:
         readers = {
             name: reader._replace(positions=_without(reader.positions, gone)) for name, reader in self.readers.items()
         }
+        unassigned = {
+            **_without(self.unassigned, gone),
+            **{key: offset for key, offset in head.items() if _follows([key], *lost)},
+        }
         return replace(
             self,
             readers=readers,
-            unassigned={
-                **_without(self.unassigned, gone),
-                **{key: offset for key, offset in head.items() if _follows([key], *lost)},
-            },
+            unassigned=unassigned,
             completed=_without(self.completed, gone),
             future={
                 key: missing
                 for key, missing in self.future.items()
-                if not any((key.stream, number) in ids for number in missing)
+                # What it waits for may be gone without having been anybody's.
+                if key not in unassigned and not any((key.stream, number) in ids for number in missing)
             },
         )
 

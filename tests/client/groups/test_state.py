@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -246,6 +247,16 @@ def test_what_came_after_truncated_segments_is_read_once() -> None:
     assert after.positions() == {merged: 30}
     assert held(after, "a") == held(after, "b") == []
     assert after.truncated(set(state.positions()), {merged: 30}) == after
+
+
+def test_what_waits_for_a_truncated_segment_that_nobody_had_is_there_once() -> None:
+    """0 is completed, 1 is being read, and 2, which follows it, has not been entered yet: all go, and 3 is the head."""
+    first, second = (GroupSegment(NAME, number, number / 2, number / 2 + 0.5) for number in (0, 1))
+    last, between = GroupSegment(NAME, segment_id(3, 2), 0.0, 1.0), segment_id(2, 1)
+    state = replace(group_of(1, "a"), unassigned={second: 4}, completed={first: 5}, future={last: frozenset({between})})
+    after = state.truncated({first, second}, {last: 0})
+    assert (after.unassigned, after.completed, after.future) == ({last: 0}, {}, {})
+    assert GroupState.decode(after.encode(), "g") == after
 
 
 def test_checkpoints_are_kept_and_limited() -> None:
