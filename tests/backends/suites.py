@@ -1,4 +1,4 @@
-"""What is run on every backend. A module per backend subclasses these, and says in BACKEND and SERVER what they run on.
+"""What is run on every backend. A module per backend names these, and says in BACKEND and SERVER what they run on.
 
 It has fixtures `place`, the root's URL and the options for it, and `store`, which is empty.
 """
@@ -6,6 +6,8 @@ It has fixtures `place`, the root's URL and the options for it, and `store`, whi
 from __future__ import annotations
 
 import json
+import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -15,12 +17,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from chunkstore import Store, open_store
+from chunkstore import Outcome, Store, open_store
 from chunkstore.backends.bucket import BucketStore
 from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
 from chunkstore.testing.chunk_contracts import ChunkStorageContract
-from chunkstore.testing.contracts import StoreContract, WaysToCut
+from chunkstore.testing.contracts import StoreContract, WaysToCut, body
 from chunkstore.testing.cutting_proxy import CuttingProxy
 from chunkstore.testing.segment_contracts import SegmentContract, World
 from chunkstore.testing.servers import Server
@@ -119,6 +121,22 @@ class Race:
     def test_a_race(self, place: Place) -> None:
         names = names_of(self.names)
         check(*place, names, *race_processes(*place, names, self.writers, self.readers))
+
+    @pytest.mark.processes
+    def test_used_before_and_after_a_fork(self, store: Store) -> None:
+        store.put("a", b"before")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, which are of no concern here
+            child = os.fork()
+        if not child:
+            good = False
+            try:
+                good = store.put_if_absent("c", body()) is Outcome.MINE and store.read("a") == b"before"
+            finally:
+                os._exit(0 if good else 1)
+        assert store.put_if_absent("p", body()) is Outcome.MINE
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert [info.path for info in store.list("")] == ["a", "c", "p"]
 
     @pytest.mark.long
     @pytest.mark.timeout(300)

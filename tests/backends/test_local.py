@@ -65,25 +65,16 @@ def ways_to_cut(store: Store, place: Place) -> WaysToCut:
     return [partial(no_permission, store, place), partial(no_file_numbers, store)]
 
 
-class TestPort(suites.Port):
-    pass
-
-
-class TestChunks(suites.Chunks):
-    pass
-
-
-class TestSelfTest(suites.SelfTest):
-    pass
+TestPort = suites.Port
+TestChunks = suites.Chunks
+TestSelfTest = suites.SelfTest
 
 
 class TestRace(suites.Race):
     names, writers, readers = 200, 8, 2
 
 
-class TestWal(suites.Wal):
-    pass
+TestWal = suites.Wal
 
 
-class TestSpark(suites.Spark):
-    pass
+TestSpark = suites.Spark

@@ -39,20 +39,10 @@ def ways_to_cut() -> WaysToCut:
     return []
 
 
-class TestPort(suites.Port):
-    pass
-
-
-class TestChunks(suites.Chunks):
-    pass
-
-
-class TestSelfTest(suites.SelfTest):
-    pass
-
-
-class TestWal(suites.Wal):
-    pass
+TestPort = suites.Port
+TestChunks = suites.Chunks
+TestSelfTest = suites.SelfTest
+TestWal = suites.Wal
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import Store
-from chunkstore.testing.contracts import WaysToCut
 from chunkstore.testing.sftp_server import SftpServer
 from tests.backends import suites
 from tests.backends.suites import Place
@@ -16,10 +15,15 @@ BACKEND = "any other fsspec filesystem: SFTP (paramiko)"
 SERVER = "OpenSSH"
 
 
+@pytest.fixture(scope="module")
+def server(sftp_server: SftpServer) -> SftpServer:
+    return sftp_server
+
+
 @pytest.fixture
-def place(sftp_server: SftpServer) -> Place:
+def place(server: SftpServer) -> Place:
     """A new one for each test: where there was an object in a folder, there cannot be one in the folder's place."""
-    return suites.new_place(sftp_server)
+    return suites.new_place(server)
 
 
 @pytest.fixture
@@ -27,34 +31,10 @@ def store(place: Place) -> Iterator[Store]:
     yield from suites.opened(place)
 
 
-@pytest.fixture
-def ways_to_cut(sftp_server: SftpServer, place: Place) -> Iterator[WaysToCut]:
-    yield from suites.cut_connections(sftp_server, place)
-
-
-class TestPort(suites.Port):
-    pass
-
-
-class TestChunks(suites.Chunks):
-    pass
-
-
-class TestSegments(suites.Segments):
-    pass
-
-
-class TestSelfTest(suites.SelfTest):
-    pass
-
-
-class TestRace(suites.Race):
-    pass
-
-
-class TestWal(suites.Wal):
-    pass
-
-
-class TestSpark(suites.Spark):
-    pass
+TestPort = suites.Port
+TestChunks = suites.Chunks
+TestSegments = suites.Segments
+TestSelfTest = suites.SelfTest
+TestRace = suites.Race
+TestWal = suites.Wal
+TestSpark = suites.Spark

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -306,20 +305,6 @@ def test_roots_that_are_none(scheme: str, place: str) -> None:
     with pytest.raises((StorageRefused, ValueError)) as raised:
         open_store(f"{scheme}://{place}")
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.processes
-def test_used_before_and_after_a_fork(store: Store) -> None:
-    store.put("a", b"before")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it is the event loop's thread of which it warns
-        child = os.fork()
-    if not child:
-        good = store.put_if_absent("c", body()) is Outcome.MINE and store.read("a") == b"before"
-        os._exit(0 if good else 1)
-    assert store.put_if_absent("p", body()) is Outcome.MINE
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [info.path for info in store.list("")] == ["a", "c", "p"]
 
 
 # -- of one kind

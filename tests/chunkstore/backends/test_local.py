@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import uuid
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -426,20 +425,6 @@ def test_two_stores_see_each_other(tmp_path: Path, store: Store) -> None:
     other.append("a", len(mine), b"more")
     with pytest.raises(InvalidOffset):
         store.append("a", len(mine), b"more")
-
-
-@pytest.mark.processes
-def test_used_before_and_after_a_fork(store: Store) -> None:
-    store.put("a", b"before")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other tests' threads are of no concern here
-        child = os.fork()
-    if not child:
-        good = store.put_if_absent("c", body()) is Outcome.MINE and store.read("a") == b"before"
-        os._exit(0 if good else 1)
-    assert store.put_if_absent("p", body()) is Outcome.MINE
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [info.path for info in store.list("")] == ["a", "c", "p"]
 
 
 # -- what lies beside

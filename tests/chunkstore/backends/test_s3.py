@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import traceback
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -380,23 +379,6 @@ def test_a_server_that_is_not_there(bucket: str) -> None:
         store.put("a", b"")
     with pytest.raises(PutUnknown):
         store.put_if_absent("a", body())
-
-
-# -- processes
-
-
-@pytest.mark.processes
-def test_used_before_and_after_a_fork(store: Store) -> None:
-    store.put("a", b"before")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it is the event loop's thread of which it warns
-        child = os.fork()
-    if not child:
-        good = store.put_if_absent("c", body()) is Outcome.MINE and store.read("a") == b"before"
-        os._exit(0 if good else 1)
-    assert store.put_if_absent("p", body()) is Outcome.MINE
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [info.path for info in store.list("")] == ["a", "c", "p"]
 
 
 def test_closed_and_used_again(s3_server: S3Server, bucket: str) -> None:
