@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
+from chunkstore.backends.bucket import Failed, SingleDeletes, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _LARGEST_GET = 256 * 2**20  # that is read in one request
-_DELETES = 64  # requests at once
 _NO_CONTAINER = ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled")
 
 
-class AzureStore(BucketStore):
+class AzureStore(SingleDeletes):
     """Objects below abfs://`place`; `options` are those of `adlfs.AzureBlobFileSystem`.
 
     `place` is container or container/folder, and the container may be followed by @ and the account's host name.
@@ -76,18 +75,6 @@ class AzureStore(BucketStore):
                 break
         return infos[:limit]
 
-    def delete(self, paths: Sequence[str]) -> None:
-        keys = [self._key(path) for path in paths]
-
-        async def delete_all(fs: Any) -> list[Failed | None]:
-            slots = asyncio.Semaphore(_DELETES)
-            return await asyncio.gather(*(self._delete_one(fs, key, slots) for key in keys))
-
-        if keys:
-            for path, failed in zip(paths, self._run(delete_all, f"{len(paths)} objects"), strict=True):
-                if failed is not None:
-                    raise self._error(failed, path)
-
     def _body(self, path: str, data: Data) -> bytes:
         body = bytes(data)
         if len(body) > self.largest_put:
@@ -96,13 +83,8 @@ class AzureStore(BucketStore):
             )
         return body
 
-    async def _delete_one(self, fs: Any, key: str, slots: asyncio.Semaphore) -> Failed | None:
-        try:
-            async with slots:
-                await self._repeat(lambda: self._blob(fs, key).delete_blob(**self._once(fs)))
-        except Failed as failed:
-            return None if failed.is_absent else failed
-        return None
+    async def _remove(self, fs: Any, key: str) -> None:
+        await self._repeat(lambda: self._blob(fs, key).delete_blob(**self._once(fs)))
 
     def _list_page(
         self, prefix: str, size: int, token: str | None, place: Mapping[str, str]

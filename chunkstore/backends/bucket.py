@@ -30,6 +30,8 @@ from chunkstore.port import ObjectInfo, Outcome, Range, Store, check_path, check
 
 _Result = TypeVar("_Result")
 
+_DELETES = 64  # requests at once
+
 
 class Failed(Exception):
     """What is known of a request that failed.
@@ -259,3 +261,31 @@ class BucketStore(Store):
     def _error(self, failed: Failed, path: str) -> StorageError:
         kind, remedy = failed.verdict()
         return kind(f"{self.root}: {path!r}: {remedy} ({failed.code})")
+
+
+class SingleDeletes(BucketStore):
+    """A bucket whose protocol deletes one object a request."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        keys = [self._key(path) for path in paths]
+
+        async def delete_all(fs: Any) -> builtins.list[Failed | None]:
+            slots = asyncio.Semaphore(_DELETES)
+            return await asyncio.gather(*(self._delete_one(fs, key, slots) for key in keys))
+
+        if keys:
+            for path, failed in zip(paths, self._run(delete_all, f"{len(paths)} objects"), strict=True):
+                if failed is not None:
+                    raise self._error(failed, path)
+
+    async def _delete_one(self, fs: Any, key: str, slots: asyncio.Semaphore) -> Failed | None:
+        try:
+            async with slots:
+                await self._remove(fs, key)
+        except Failed as failed:
+            return None if failed.is_absent else failed
+        return None
+
+    @abc.abstractmethod
+    async def _remove(self, fs: Any, key: str) -> None:
+        """Delete an object, and repeat what may pass; raises Failed."""

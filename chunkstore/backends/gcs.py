@@ -12,22 +12,21 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
+from chunkstore.backends.bucket import Failed, SingleDeletes, not_the_bucket
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
-_DELETES = 64  # requests at once
 _CONNECT_TIMEOUT = 10.0
 _FACTS = MappingProxyType({"fields": "size,timeCreated"})
 _FIELDS = "kind,nextPageToken,items(name,size,timeCreated)"
 
 
-class GcsStore(BucketStore):
+class GcsStore(SingleDeletes):
     """Objects below gs://`place`, which is bucket or bucket/folder; `options` are those of `gcsfs.GCSFileSystem`."""
 
     scheme = "gs"
@@ -68,25 +67,8 @@ class GcsStore(BucketStore):
             token = {"pageToken": page["nextPageToken"]}
         return infos[:limit]
 
-    def delete(self, paths: Sequence[str]) -> None:
-        keys = [self._key(path) for path in paths]
-
-        async def delete_all(fs: Any) -> list[Failed | None]:
-            slots = asyncio.Semaphore(_DELETES)
-            return await asyncio.gather(*(self._delete_one(fs, key, slots) for key in keys))
-
-        if keys:
-            for path, failed in zip(paths, self._run(delete_all, f"{len(paths)} objects"), strict=True):
-                if failed is not None:
-                    raise self._error(failed, path)
-
-    async def _delete_one(self, fs: Any, key: str, slots: asyncio.Semaphore) -> Failed | None:
-        try:
-            async with slots:
-                await self._request(fs, "DELETE", self._place(key))
-        except Failed as failed:
-            return None if failed.is_absent else failed
-        return None
+    async def _remove(self, fs: Any, key: str) -> None:
+        await self._request(fs, "DELETE", self._place(key))
 
     def _list_page(self, prefix: str, **query: str) -> Any:
         place = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"

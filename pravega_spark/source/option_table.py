@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from pravega_spark.streams.named import ON_CHANGED_REPLAY
@@ -62,6 +63,16 @@ class Option:
         """The default in one use; `use` does not matter where all uses have the same."""
         return self.default.get(use) if isinstance(self.default, Mapping) else self.default
 
+
+_CREATES: Mapping[Use, str] = MappingProxyType(
+    {
+        "batch read": "false",
+        "stream read": "true",
+        "batch write": "true",
+        "stream write": "true",
+        "metadata": "false",
+    }
+)
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -270,26 +281,14 @@ OPTIONS: tuple[Option, ...] = (
         "Create the scope if it does not exist. In a write, together with allow_create_stream, it also creates a "
         "missing root in an empty place; no read creates one.",
         EVERYWHERE,
-        default={
-            "batch read": "false",
-            "stream read": "true",
-            "batch write": "true",
-            "stream write": "true",
-            "metadata": "false",
-        },
+        default=_CREATES,
     ),
     Option(
         "allow_create_stream",
         "boolean",
         "Create the stream if it does not exist.",
         EVERYWHERE,
-        default={
-            "batch read": "false",
-            "stream read": "true",
-            "batch write": "true",
-            "stream write": "true",
-            "metadata": "false",
-        },
+        default=_CREATES,
     ),
     Option(
         "default_num_segments",
