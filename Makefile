@@ -12,8 +12,8 @@ export PRAVEGA_SERVERS ?= $(abspath .servers)
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 # Percent of each package's statements and branches that tests must run.
-CHUNKSTORE_FLOOR := 85
-ENGINE_FLOOR := 85
+CHUNKSTORE_FLOOR := 96
+ENGINE_FLOOR := 97
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
