@@ -5,7 +5,8 @@ containers, the grace period of the log, where the log lies. It is made by who a
 has passed the self-test of the port; so that is paid once. It is never made over what is ours, nor inside another root
 (P1): where it is missing, no container begins from nothing. A log on a root of its own carries a counterpart that names
 the root it belongs to; that one is made first, so that later its absence means that the log is not there, and nobody
-begins another.
+begins another. What a container is made of is imported when one is opened: who only reads and writes objects, as the
+tasks of Spark do, opens none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
@@ -23,7 +24,6 @@ from chunkstore.decoding import InvalidData, decoding, json_value
 from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
-from engine.containers.container import Container
 from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound
 from engine.logs.frames import START
@@ -31,7 +31,10 @@ from engine.ownership import this_process
 from engine.places import Obstacle, obstacle, refuse_inside, similar_roots
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.storage.recovery import Recovery, recover
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+    from engine.storage.recovery import Recovery
 
 logger = logging.getLogger(__name__)
 
@@ -160,6 +163,8 @@ class Root:
         return manager
 
     def _start(self, number: int) -> Container:
+        from engine.containers.container import Container
+
         container = Container(self.stores, number, self.settings)
         if self._described and container.head == START:
             try:
@@ -193,6 +198,8 @@ class Root:
         An operator's decision: stop all other processes first. `force`: do so although there is a log. Raises
         NothingToRecover, DataCorruption, StorageError.
         """
+        from engine.storage.recovery import recover
+
         self.containers.stop(container)
         return recover(self.stores, container, force=force)
 
@@ -201,6 +208,8 @@ class Root:
 
         An operator's decision: stop all other processes first. Raises ValueError when that frame is not damaged.
         """
+        from engine.containers.container import Container
+
         Container(self.stores, container, self.settings, repair=address).close()
 
     def close(self) -> None:

@@ -81,11 +81,11 @@ if TYPE_CHECKING:
     )
     from pravega_spark.streams.lag import Lag as Lag
     from pravega_spark.streams.pointers import EventPointer as EventPointer
-    from pravega_spark.streams.retention import Retained as Retained
-    from pravega_spark.streams.stream_record import (
+    from pravega_spark.streams.policies import (
         RetentionPolicy as StreamRetentionPolicy,
         ScalingPolicy as StreamScalingPolicy,
     )
+    from pravega_spark.streams.retention import Retained as Retained
     from pravega_spark.streams.timeline import Timeline as Timeline
 
 

@@ -11,11 +11,13 @@ import enum
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chunkstore import StorageError
-from engine.containers.container import Container
 from engine.errors import ContainerOffline, EngineError
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 MOST_RESTARTS = 5
 """Failed starts in a row after which a container is left alone."""

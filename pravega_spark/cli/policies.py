@@ -12,7 +12,8 @@ from pravega_spark.cli.streams import retention_row, retention_text, scaling_row
 from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
+    from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.stream_record import StreamRecord
 
 
 __all__ = ["stream"]
@@ -74,7 +75,7 @@ def _scaling(
     no_scaling: bool,
 ) -> ScalingPolicy | None:
     """The policy, with what is not given from the present one; None if nothing of it is given."""
-    from pravega_spark.streams.stream_record import ScalingPolicy
+    from pravega_spark.streams.policies import ScalingPolicy
 
     if bool(scale_kib) + bool(scale_events) + no_scaling > 1:
         raise click.UsageError("Give only one of --scale-kib, --scale-events and --no-scaling.")
@@ -94,7 +95,7 @@ def _scaling(
 
 
 def _retention(retain_bytes: int | None, retain_ms: int | None, no_retention: bool) -> RetentionPolicy | None:
-    from pravega_spark.streams.stream_record import RetentionPolicy
+    from pravega_spark.streams.policies import RetentionPolicy
 
     if bool(retain_bytes) + bool(retain_ms) + no_retention > 1:
         raise click.UsageError("Give only one of --retain-bytes, --retain-ms and --no-retention.")

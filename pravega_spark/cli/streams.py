@@ -31,8 +31,9 @@ from pravega_spark.streams.cuts import StreamCut
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
     from pravega_spark.streams.epochs import StreamSegmentRecord
+    from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
     from pravega_spark.streams.stream import Stream
-    from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord
+    from pravega_spark.streams.stream_record import StreamRecord
 
 
 @click.group()
@@ -87,7 +88,7 @@ def create(
 
 
 def _scaling(segments: int, kib: int | None, events: int | None, factor: int) -> ScalingPolicy:
-    from pravega_spark.streams.stream_record import ScalingPolicy
+    from pravega_spark.streams.policies import ScalingPolicy
 
     if kib is not None and events is not None:
         raise click.UsageError("Give --scale-kib or --scale-events, not both.")
@@ -99,7 +100,7 @@ def _scaling(segments: int, kib: int | None, events: int | None, factor: int) ->
 
 
 def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | None:
-    from pravega_spark.streams.stream_record import RetentionPolicy
+    from pravega_spark.streams.policies import RetentionPolicy
 
     if size is not None and milliseconds is not None:
         raise click.UsageError("Give --retain-bytes or --retain-ms, not both.")

@@ -38,9 +38,10 @@ from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.lag import Lag, lag
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import KEPT, Kept, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream_record import KEPT, Kept
 from pravega_spark.streams.timeline import Timeline, timeline
 
 logger = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.opening import current_snapshot, resolve_cut
-from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pravega_spark.source.options import SourceOptions
 
 
 class BatchReader(DataSourceReader):
@@ -25,6 +25,8 @@ class BatchReader(DataSourceReader):
 
     @for_users
     def partitions(self) -> list[InputPartition]:
+        from pravega_spark.source.opening import current_snapshot, resolve_cut  # the tasks need not look at the log
+
         snapshot = current_snapshot(self._options, "read")
         start, end = self._options.batch_cuts()
         head, tail = snapshot.head_cut(), snapshot.tail_cut()

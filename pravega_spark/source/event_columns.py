@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.events import HEADER_SIZE, event_column
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
+
+if TYPE_CHECKING:
+    from pravega_spark.source.options import SourceOptions
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000

@@ -21,8 +21,7 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
 from pravega_spark.streams.cuts import BEGINNING, StreamCut
-from pravega_spark.streams.named import OnChangedReplay
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 
 __all__ = ["METADATA_TABLES", "OPTIONS", "SourceOptions", "table_options"]
 

@@ -12,14 +12,15 @@ from pyspark.sql.datasource import InputPartition
 from pravega_spark.roots import open_root
 from pravega_spark.source.event_columns import EventColumns
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
-from pravega_spark.streams.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.cuts import StreamCut
+    from pravega_spark.streams.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 

@@ -66,10 +66,12 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def schema(self) -> str | StructType:
-        from pravega_spark.source.tables import table_schema
-
         options = self._options()
-        columns = read_schema(options) if options.metadata is None else table_schema(options.metadata)
+        columns: str | StructType = read_schema(options)
+        if options.metadata is not None:
+            from pravega_spark.source.tables import table_schema
+
+            columns = table_schema(options.metadata)
         of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
         return _keeping(self.options, columns) if of_table else columns
 

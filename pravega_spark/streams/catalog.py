@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgpack
 
-from engine.containers.container import Container
 from engine.errors import BadKeyVersion
 from engine.root import Root
 from engine.state.operations import PutEntry
@@ -20,10 +19,14 @@ from engine.state.state import NOT_EXISTS
 from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import STREAMS, Stream
-from pravega_spark.streams.stream_record import FORMAT, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream_record import FORMAT
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 logger = logging.getLogger(__name__)
 

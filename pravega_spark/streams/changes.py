@@ -21,17 +21,9 @@ from pravega_spark.segment_ids import segment_id, segment_label, segment_number
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, EpochRecord, StreamSegmentRecord, duplicate, overlapping, replaced
 from pravega_spark.streams.names import index_segment_name
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import (
-    Kept,
-    RetentionPolicy,
-    Routing,
-    ScalingPolicy,
-    StreamRecord,
-    check_segments,
-    encode_number,
-    next_number,
-)
+from pravega_spark.streams.stream_record import Kept, Routing, StreamRecord, check_segments, encode_number, next_number
 
 STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"

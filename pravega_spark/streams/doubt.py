@@ -6,8 +6,12 @@ It never goes on for ever: the caller is told at last what is known, and what he
 
 from __future__ import annotations
 
-from engine.containers.container import Container
+from typing import TYPE_CHECKING
+
 from engine.errors import OutcomeUnknown
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 TIMEOUTS = 5
 """How many times as long as the container waits for the storage's answer, before it says that an outcome is unknown."""

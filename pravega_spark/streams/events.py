@@ -285,7 +285,7 @@ def event_column(
     ValueError if the events are not inside the buffer in ascending order, or span 2 GiB or more.
     """
     if len(starts) == 0:
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     source = pa.py_buffer(buffer)
     begins = starts + HEADER_SIZE
     ends = begins + lengths

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.errors import SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, Segment
-from engine.state.state import State
 from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
 from pravega_spark.streams.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord
-from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.names import index_segment_name, segment_name
-from pravega_spark.streams.stream_record import StreamRecord
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+    from pravega_spark.streams.location import StreamLocation
+    from pravega_spark.streams.stream_record import StreamRecord
 
 _REMEMBERED = 256
 

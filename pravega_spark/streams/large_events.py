@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chunkstore.checksums import BLOCK
 from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.indexed_segments import IndexedSegments
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.indexed_segments import IndexedSegments
 
 LEAST_SOUGHT = 64 << 20
 """Bytes: events that are smaller are not sought when a range is divided; each look for one may read the index."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from engine.containers.container import Container
-from engine.root import Root
+from typing import TYPE_CHECKING
+
 from pravega_spark.streams.names import container_of
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+    from engine.root import Root
 
 
 class StreamLocation:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chunkstore.decoding import encoded
-from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, SegmentNotFound
 from engine.state.operations import AttributeUpdate, Operation, UpdateAttributes, UpdateKind
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.streams.digests import Digest
+from pravega_spark.streams.policies import OnChangedReplay
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 logger = logging.getLogger(__name__)
-
-OnChangedReplay = Literal["skip", "fail", "write"]
-"""What to do about a write whose number is there already, with other data or with none that is remembered."""
-
-ON_CHANGED_REPLAY: tuple[OnChangedReplay, ...] = ("skip", "fail", "write")
 
 _NUMBER, _SIZE, _REST = range(3)
 

@@ -8,14 +8,13 @@ searched as the index of events is: what a search costs hardly depends on how ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 import numpy as np
 
 from chunkstore.decoding import check_format, reader, unpack
 from engine.clocks import is_plausible
-from engine.containers.container import Container
 from engine.errors import understanding
 from engine.state.index_records import RECORD_SIZE
 from engine.state.operations import (
@@ -33,6 +32,9 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import IndexReader, IndexRecord, encode_records
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import FORMAT, REMEDY
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 _LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
 _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")

@@ -19,10 +19,10 @@ from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.policies import RetentionPolicy
 from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import RetentionPolicy
 from pravega_spark.streams.subscribers import subscribers
 
 PERIOD = 1800.0

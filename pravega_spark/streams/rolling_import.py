@@ -22,8 +22,8 @@ from engine.state.segments import Extent
 from pravega_spark.errors import StreamError
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import SegmentAppend
-from pravega_spark.streams.stream_record import ScalingPolicy
 
 STEP = 8 << 20
 """Bytes that are read at a time."""

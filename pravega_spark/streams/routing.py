@@ -81,7 +81,7 @@ class KeyPlaces:
 
     def __init__(self, kept: int = 4096) -> None:
         self._kept = kept
-        self._known = pa.array([], pa.large_string()), np.empty(0)
+        self._known = pa.nulls(0, pa.large_string()), np.empty(0)  # pa.array of a list would load pandas
 
     def __len__(self) -> int:
         """How many keys are remembered."""

@@ -16,9 +16,9 @@ from engine.clocks import age
 from engine.root import MAX_SEGMENTS
 from pravega_spark.errors import InvalidScale, StreamSealed
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 
 COOL_DOWN = 600_000
 """Milliseconds for which an epoch lasts at least."""

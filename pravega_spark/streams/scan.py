@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import cycle, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, SegmentNotFound
-from engine.root import Root
 from engine.state.index_records import RECORD_SIZE
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
@@ -29,8 +28,10 @@ from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
 from pravega_spark.streams.index import WIDEST_GAP, decode_records
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, gaps
 from pravega_spark.streams.object_ranges import between, fetch_whole
-from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from engine.root import Root
+    from pravega_spark.streams.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class SliceReader:
     def __init__(
         self, root: Root, scope: str, name: str, fail_on_data_loss: bool = True, wanted: int | None = None
     ) -> None:
-        self._stream = Stream(root, scope, name)
+        self._root, self._scope, self._name = root, scope, name
         self._fail_on_data_loss = fail_on_data_loss
         self._wanted = wanted
 
@@ -220,7 +221,7 @@ class SliceReader:
 
     def _fetched(self, pool: Executor, step: _Step, room: _Room) -> Callable[[], list[memoryview]]:
         """Begin to fetch what is to be read of a step. A whole large event is fetched when its turn comes."""
-        stores, size = self._stream.root.stores, step.end - step.start
+        stores, size = self._root.stores, step.end - step.start
         if not step.large:
             return pool.submit(fetch, stores, step.pieces, room.of(size)).result
         if self._leaves_out(size):
@@ -258,7 +259,7 @@ class SliceReader:
             if data == event_header(size - HEADER_SIZE):
                 starts, lengths = np.zeros(1, np.int64), np.array([size - HEADER_SIZE])
                 return _marked(Events(step.segment_id, step.start, data[:0], starts, lengths, True), step), step.rest
-            data = fetch_whole(self._stream.root.stores, step.pieces)[0]  # decoding tells what is wrong
+            data = fetch_whole(self._root.stores, step.pieces)[0]  # decoding tells what is wrong
         starts, lengths = decode(data, step.lanes, size, step.start)
         large = step.large and len(starts) == 1
         return _marked(Events(step.segment_id, step.start, data, starts, lengths, large), step), step.rest
@@ -267,19 +268,22 @@ class SliceReader:
         """The index records that are known of the slice, one for each offset."""
         if not part.records:
             return np.empty((0, 3), np.int64)
-        records = decode_records(_joined(fetch(self._stream.root.stores, part.records)))
+        records = decode_records(_joined(fetch(self._root.stores, part.records)))
         offsets = records[:, 0]  # in order; an append without events repeats one
         return records[np.diff(offsets, prepend=-1) > 0]
 
     def _planned_again(self, part: ScanSlice, error: Exception) -> list[ScanSlice]:
         """A slice whose objects have gone: moved, or truncated away."""
-        snapshot = self._stream.snapshot()
+        from pravega_spark.streams.stream import Stream  # few tasks have to look at the log
+
+        stream = Stream(self._root, self._scope, self._name)
+        snapshot = stream.snapshot()
         try:
             head = min(max(snapshot.segments.segment(part.segment_id).start_offset, part.start), part.end)
         except SegmentNotFound:
             head = part.end
         if head > part.start:
-            loss = TruncatedData(self._stream.key, part.segment_id, part.start, head)
+            loss = TruncatedData(stream.key, part.segment_id, part.start, head)
             if self._fail_on_data_loss:
                 raise loss from error
             logger.warning("%s Reading goes on behind it.", loss.fact)

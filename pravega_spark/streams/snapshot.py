@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from engine.state.segments import EVENT_COUNT
-from engine.state.state import State
 from pravega_spark.errors import InvalidStreamCut, TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
@@ -19,6 +19,9 @@ from pravega_spark.streams.indexed_segments import IndexedSegments, KnownPositio
 from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.stream_record import StreamRecord
 from pravega_spark.streams.walk import Walk
+
+if TYPE_CHECKING:
+    from engine.state.state import State
 
 CLOCKS_DIFFER = 600_000
 """Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""

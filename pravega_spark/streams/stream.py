@@ -48,16 +48,15 @@ from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.index import encode_records, sparse_records
 from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.named import NamedWrite, OnChangedReplay
+from pravega_spark.streams.named import NamedWrite
 from pravega_spark.streams.names import index_segment_name, segment_name
+from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     KEPT,
     Kept,
-    RetentionPolicy,
     Routing,
-    ScalingPolicy,
     StreamRecord,
     check_segments,
     checked_tags,
@@ -147,7 +146,7 @@ class Stream(StreamLocation):
         tags: Sequence[str] = (),
     ) -> bool:
         """Make the stream, in one append. False when it exists already, whatever its policies are."""
-        scaling, now = scaling or ScalingPolicy(), int(time.time() * 1000)
+        scaling, now = scaling or ONE_SEGMENT, int(time.time() * 1000)
         check_segments(self.key, scaling.min_segments, self.root.config.max_segments)
         tags = checked_tags(tags)
         while True:
@@ -182,7 +181,7 @@ class Stream(StreamLocation):
 
         What is left out is kept. Raises StreamSealed.
         """
-        policy = ScalingPolicy() if scaling is None else scaling
+        policy = ONE_SEGMENT if scaling is None else scaling
         labels = tags if isinstance(tags, Kept) else checked_tags(tags or ())
         self._change(lambda snapshot: changes.update(snapshot, policy, retention, labels))
 

@@ -19,9 +19,9 @@ from chunkstore.decoding import InvalidData, Natural, Reader, check_format, enco
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
-from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord, duplicate, replaced
+from pravega_spark.streams.policies import ONE_SEGMENT, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.routing import even_ranges
 
 FORMAT = 1
@@ -32,9 +32,6 @@ REMEDY = "Restore the root from a copy"
 MAX_TAGS = 127
 MAX_TAG_LENGTH = 255
 """How many tags a stream has at most, and characters of each (Pravega: StreamConfiguration)."""
-
-_MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 
 
 class Kept(enum.Enum):
@@ -48,88 +45,6 @@ class Kept(enum.Enum):
 
 KEPT = Kept.KEPT
 """Stands for a policy, or tags, that an update leaves as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingPolicy:
-    """Initial number of segments of a stream, and when it is scaled (Pravega: ScalingPolicy).
-
-    target_rate: per segment and second, in KiB for kind `bytes`, in events for kind `events`; it and `scale_factor`
-    are 0 for a `fixed` number of segments.
-    """
-
-    kind: Literal["fixed", "bytes", "events"] = "fixed"
-    min_segments: int = 1
-    target_rate: int = 0
-    scale_factor: int = 0
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("fixed", "bytes", "events"):
-            raise ValueError(f"the kind of a scaling policy must be 'fixed', 'bytes' or 'events', not {self.kind!r}")
-        _check_number("min_segments of a scaling policy", self.min_segments, 1, _MAX_INT32)
-        least, most = (1, _MAX_INT32) if self.kind != "fixed" else (0, 0)
-        for name in ("target_rate", "scale_factor"):
-            _check_number(f"{name} of a scaling policy of kind {self.kind!r}", getattr(self, name), least, most)
-
-    @classmethod
-    def fixed_scaling_policy(cls, initial_segments: int) -> ScalingPolicy:
-        """A fixed number of segments."""
-        return cls(min_segments=initial_segments)
-
-    @classmethod
-    def auto_scaling_policy_by_data_rate(
-        cls, target_rate_kbytes_per_sec: int, scale_factor: int, initial_segments: int
-    ) -> ScalingPolicy:
-        """Split a segment above this rate in KiB per second into `scale_factor` ones; merge segments far below it."""
-        return cls("bytes", initial_segments, target_rate_kbytes_per_sec, scale_factor)
-
-    @classmethod
-    def auto_scaling_policy_by_event_rate(
-        cls, target_events_per_sec: int, scale_factor: int, initial_segments: int
-    ) -> ScalingPolicy:
-        """The same by events per second."""
-        return cls("events", initial_segments, target_events_per_sec, scale_factor)
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
-    """What a stream keeps (Pravega: RetentionPolicy): milliseconds (kind `time`) or bytes (kind `size`).
-
-    limit: the minimum that is kept. maximum: the maximum that is kept, even if a subscriber has not read it; None keeps
-    everything unread.
-    """
-
-    kind: Literal["time", "size"]
-    limit: int
-    maximum: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("time", "size"):
-            raise ValueError(f"the kind of a retention policy must be 'time' or 'size', not {self.kind!r}")
-        _check_number("the minimum of a retention policy", self.limit, 0, _MAX_INT64)
-        if self.maximum is not None:
-            what = f"the maximum of a retention policy with a minimum of {self.limit}"
-            _check_number(what, self.maximum, self.limit, _MAX_INT64)
-
-    @staticmethod
-    def none() -> None:
-        """Keep everything."""
-
-    @classmethod
-    def by_size(cls, size_in_bytes: SizeLike, maximum: SizeLike | None = None) -> RetentionPolicy:
-        """Keep at least this many bytes; a text such as "10GiB" does too."""
-        return cls("size", parse_size(size_in_bytes), None if maximum is None else parse_size(maximum))
-
-    @classmethod
-    def by_time(cls, time_in_millis: DurationLike, maximum: DurationLike | None = None) -> RetentionPolicy:
-        """Keep events for at least this many milliseconds; a text such as "7d", or a timedelta, does too."""
-        return cls("time", parse_milliseconds(time_in_millis), None if maximum is None else parse_milliseconds(maximum))
-
-
-def _check_number(what: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        wanted = f"{least}" if least == most else f"a whole number from {least} to {most}"
-        raise ValueError(f"{what} must be {wanted}, not {value!r}")
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
@@ -164,7 +79,7 @@ class StreamRecord:
 
     created: int
     epochs: tuple[EpochRecord, ...]
-    scaling: ScalingPolicy = ScalingPolicy()
+    scaling: ScalingPolicy = ONE_SEGMENT
     retention: RetentionPolicy | None = None
     tags: tuple[str, ...] = ()
     sealed: bool = False

@@ -12,13 +12,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgpack
 import numpy as np
 
 from chunkstore.decoding import Natural, check_format, reader, unpack
-from engine.containers.container import Container
 from engine.errors import BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed, understanding
 from engine.logs.pending import Receipt
 from engine.state.operations import (
@@ -41,6 +40,9 @@ from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, segment_name, transaction_segment_name
 from pravega_spark.streams.stream import SegmentAppend, Stream, append_operations, index_content
 from pravega_spark.streams.stream_record import FORMAT, REMEDY, Routing
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 LEASE = 600.0
 """Seconds after which a transaction that nobody pinged is aborted."""

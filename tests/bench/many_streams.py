@@ -22,8 +22,8 @@ from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import RetentionPolicy
 from pravega_spark.streams.stream import SegmentAppend
-from pravega_spark.streams.stream_record import RetentionPolicy
 
 FEW, MANY = 10, 10_000
 THREADS = 32

@@ -26,16 +26,9 @@ from pravega_spark.streams.events import InvalidEvent, decode, event_column
 from pravega_spark.streams.index import InvalidIndex, decode_records, encode_records
 from pravega_spark.streams.names import container_of, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import decode_recorded, encode_recorded
-from pravega_spark.streams.stream_record import (
-    RetentionPolicy,
-    Routing,
-    ScalingPolicy,
-    StreamRecord,
-    decode_number,
-    encode_number,
-    first_epoch,
-)
+from pravega_spark.streams.stream_record import Routing, StreamRecord, decode_number, encode_number, first_epoch
 from pravega_spark.streams.subscribers import decode_subscriber
 from pravega_spark.streams.transactions import TransactionRecord
 from tests.fuzz import mutators

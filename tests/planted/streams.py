@@ -153,7 +153,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="large-events-without-digest",
-        file="pravega_spark/source/sink.py",
+        file="pravega_spark/source/collector.py",
         old="            self.digest = Digest.total([self.digest, Digest.of_large(extents)])",
         new="            self.digest = Digest.total([self.digest, Digest(1, len(payload), hash(self._uploads.names[-1]))])",
         tests=[f"{_SINK}::test_the_same_rows_in_other_tasks_and_another_order_are_a_replay"],
@@ -181,7 +181,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="target-rate-of-zero",
-        file="pravega_spark/streams/stream_record.py",
+        file="pravega_spark/streams/policies.py",
         old="        least, most = (1, _MAX_INT32) if self.kind",
         new="        least, most = (0, _MAX_INT32) if self.kind",
         tests=[f"{_POLICIES}::test_scaling_policies_that_make_no_sense"],

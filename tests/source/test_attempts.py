@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from engine.root import Root
-from pravega_spark.source import sink
-from pravega_spark.source.sink import StreamWriter, TaskMessage
+from pravega_spark.source import collector
+from pravega_spark.source.sink import StreamWriter
+from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from tests.source.keyed import by_key, events, options, rows
 from tests.spark.folder import EVENTS_WITH_KEYS
@@ -27,7 +28,7 @@ def attempt(writer: StreamWriter, number: int, query: str = "q") -> TaskMessage:
 @pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "chunks"])
 def test_of_two_attempts_of_a_task_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int) -> None:
     """With speculation both attempts end well; Spark hands on the message of one, and asks for no abort."""
-    monkeypatch.setattr(sink, "INLINE_BYTES", inline)
+    monkeypatch.setattr(collector, "INLINE_BYTES", inline)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out", default_num_segments=3), EVENTS_WITH_KEYS)
     for batch in range(3):
@@ -39,7 +40,7 @@ def test_of_two_attempts_of_a_task_one_counts(tmp_path: Path, monkeypatch: pytes
 
 def test_a_commit_that_is_repeated_with_other_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed batch brings new chunks: they are garbage, and those that the first commit attached stay."""
-    monkeypatch.setattr(sink, "INLINE_BYTES", 0)
+    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out"), EVENTS_WITH_KEYS)
     first, again = attempt(writer, 0), attempt(writer, 0)
@@ -55,8 +56,8 @@ def test_a_commit_that_is_repeated_with_other_attempts(tmp_path: Path, monkeypat
 
 def test_an_aborted_write_leaves_garbage_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One task failed, so Spark gives up the others' messages; a task that fails deletes its chunks itself."""
-    monkeypatch.setattr(sink, "INLINE_BYTES", 0)
-    monkeypatch.setattr(sink, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
+    monkeypatch.setattr(collector, "CHUNK_BYTES", 100)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out", default_num_segments=3), EVENTS_WITH_KEYS)
     good = attempt(writer, 0)

@@ -16,7 +16,7 @@ from chunkstore.testing import CountingStore
 from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
-from pravega_spark.source import sink as sink_module
+from pravega_spark.source import collector as collector_module
 from pravega_spark.source.event_columns import schema_of
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
@@ -27,8 +27,8 @@ from pravega_spark.streams import events as events_module
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import RECORD_SIZE
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.large_events import MiB, content, put_large, put_small
 
 LARGE = content(9 * MiB, 1)
@@ -252,7 +252,7 @@ def rows(*events: bytes, keys: list[str] | None = None) -> pa.RecordBatch:
 
 
 def test_large_rows_keep_their_order(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "LARGE_PART_BYTES", 4 * MiB)
+    monkeypatch.setattr(collector_module, "LARGE_PART_BYTES", 4 * MiB)
     framed: list[int] = []
     frame = events_module.frame_column
 
@@ -260,7 +260,7 @@ def test_large_rows_keep_their_order(stream: Stream, monkeypatch: pytest.MonkeyP
         framed.append(len(events))
         return frame(events, *more)
 
-    monkeypatch.setattr(sink_module, "frame_column", spy)
+    monkeypatch.setattr(collector_module, "frame_column", spy)
     payloads = [b"a", LARGE, b"b", b"c", LARGER, LARGE, b"d", b"e" * 5 * MiB, LARGER]
     size = written(stream, rows(*payloads[:4]), rows(*payloads[4:6]), rows(*payloads[6:]))
     assert size < 5000

@@ -20,7 +20,8 @@ from engine.root import Root
 from pravega_spark.roots import open_root
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.sink import StreamWriter, TaskMessage, merged
+from pravega_spark.source.sink import StreamWriter
+from pravega_spark.source.task_outputs import TaskMessage, merged
 from pravega_spark.streams.catalog import Catalog
 
 MICRO_BATCHES_APART = 1.0
@@ -35,7 +36,7 @@ class Storage:
         self.store = CountingStore(open_store(self.root))
         self._ahead = 0.0
         monkeypatch.setattr(engine.root, "open_store", lambda url, options=None: self.store)
-        monkeypatch.setattr(engine.root, "Container", functools.partial(Container, clock=self._clock))
+        monkeypatch.setattr(engine.containers.container, "Container", functools.partial(Container, clock=self._clock))
 
     def _clock(self) -> float:
         return boot_time() + self._ahead

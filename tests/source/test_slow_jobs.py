@@ -19,14 +19,15 @@ from engine.root import Root
 from engine.state.segments import Extent
 from engine.storage.chunks import write_chunk
 from pravega_spark.roots import open_root
-from pravega_spark.source import sink as sink_module
+from pravega_spark.source import collector as collector_module
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
-from pravega_spark.source.sink import BatchWriter, StreamWriter, TaskMessage
+from pravega_spark.source.sink import BatchWriter, StreamWriter
+from pravega_spark.source.task_outputs import TaskMessage, merged
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 from pravega_spark.streams.verification import check_events
 from tests.clocks import moved_on
 
@@ -36,8 +37,8 @@ CONTAINERS = 2
 
 @pytest.fixture(autouse=True)
 def chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "INLINE_BYTES", 50)
-    monkeypatch.setattr(sink_module, "OWN_CHUNK_BYTES", 200)
+    monkeypatch.setattr(collector_module, "INLINE_BYTES", 50)
+    monkeypatch.setattr(collector_module, "OWN_CHUNK_BYTES", 200)
 
 
 @pytest.fixture
@@ -211,10 +212,10 @@ def test_the_first_chunk_of_all_tasks_counts(stream: Stream) -> None:
     early = task(writer, *texts("early"))
     moved_on(stream.root.stores.chunks)
     late = task(writer, *texts("late"))
-    parts = sink_module.merged([late, early, task(writer, b"0 inline")])
+    parts = merged([late, early, task(writer, b"0 inline")])
     assert {part.created_at for part in parts} == {early.created_at} and early.created_at is not None
     assert early.created_at < (late.created_at or 0)
-    assert {part.created_at for part in sink_module.merged([task(writer, b"0 inline")])} == {0}
+    assert {part.created_at for part in merged([task(writer, b"0 inline")])} == {0}
 
 
 def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream: Stream) -> None:
@@ -224,7 +225,7 @@ def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream
     def extents(name: str) -> tuple[Extent, ...]:
         return tuple(write_chunk(store, f"s/t/{name}", [[b"bytes"]]))
 
-    part = sink_module.merged([task(BatchWriter(options(stream), ROWS), b"0 inline")])[0]
+    part = merged([task(BatchWriter(options(stream), ROWS), b"0 inline")])[0]
     assert stream.write([part._replace(content=extents("one"))])
     task(BatchWriter(options(stream), ROWS), *texts("died"))
     swept(stream)

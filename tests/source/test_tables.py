@@ -31,9 +31,9 @@ from pravega_spark.streams import recorded_cuts, retention, transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
 

@@ -17,9 +17,10 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pravega_spark.source import sink
+from pravega_spark.source import collector
 from pravega_spark.source.provider import PravegaDataSource
-from pravega_spark.source.sink import StreamWriter, TaskMessage
+from pravega_spark.source.sink import StreamWriter
+from pravega_spark.source.task_outputs import TaskMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,9 +54,9 @@ class StoppingWriter(StreamWriter):
         batch = str(context.getLocalProperty("streaming.sql.batchId"))
         stop("task", batch)
         if context.partitionId() % 2:
-            sink.INLINE_BYTES, sink.CHUNK_BYTES = 0, 100
+            collector.INLINE_BYTES, collector.CHUNK_BYTES = 0, 100
         else:
-            sink.INLINE_BYTES, sink.CHUNK_BYTES = 1 << 20, 1 << 20
+            collector.INLINE_BYTES, collector.CHUNK_BYTES = 1 << 20, 1 << 20
         fails = os.environ.get("PUMP_FAIL") == batch and context.attemptNumber() == 0
         return super().write(self._row_by_row(iterator, batch, fails))
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pravega_spark.source import sink
+from pravega_spark.source import collector
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import retention, transactions
 from pravega_spark.streams.cuts import StreamCut
@@ -121,8 +121,8 @@ def test_much_data_goes_to_one_object_for_each_task(folder: Folder) -> None:
 
 def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """LTS takes it over as it is, while what shares a chunk is copied."""
-    monkeypatch.setattr(sink, "INLINE_BYTES", 0)
-    monkeypatch.setattr(sink, "OWN_CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
+    monkeypatch.setattr(collector, "OWN_CHUNK_BYTES", 10_000)
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     keys = ["a"] * 3_000 + list("bcdefghijk")  # some of them of the other segments
     batch = pa.RecordBatch.from_pydict({"event": [f"{number:05d}" for number in range(3_010)], "routing_key": keys})
@@ -138,7 +138,7 @@ def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkey
 
 def test_a_task_with_more_than_a_chunk(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carried out by this process, with chunks of some 5 kB instead of 32 MiB."""
-    monkeypatch.setattr(sink, "CHUNK_BYTES", 2_500)  # two of them are collected at a time
+    monkeypatch.setattr(collector, "CHUNK_BYTES", 2_500)  # two of them are collected at a time
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     names = [str(number) for number in range(2_000)]
     batches = [

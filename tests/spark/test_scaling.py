@@ -18,10 +18,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from pravega_spark.errors import InvalidScale, StreamNotFound, StreamSealed, TruncatedData
-from pravega_spark.source import sink
+from pravega_spark.source import collector
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
-from pravega_spark.source.sink import BatchWriter, StreamWriter, TaskMessage
+from pravega_spark.source.sink import BatchWriter, StreamWriter
+from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
@@ -87,8 +88,8 @@ def test_scaled_between_planning_and_commit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, inline: int, before: int, after: list[int]
 ) -> None:
     """Every batch once, behind what was written before; a replay, planned before or after the scale, is known (X3)."""
-    monkeypatch.setattr(sink, "INLINE_BYTES", inline)
-    monkeypatch.setattr(sink, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(collector, "INLINE_BYTES", inline)
+    monkeypatch.setattr(collector, "CHUNK_BYTES", 500)
     options = folder.parsed(default_num_segments=before)
     for batch in range(3):
         planned = StreamWriter(options, EVENTS_WITH_KEYS)

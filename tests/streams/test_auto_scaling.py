@@ -13,9 +13,9 @@ from engine.storage.reads import Stores
 from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 
 MINUTE = 60_000
 POLICY = ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, 1)

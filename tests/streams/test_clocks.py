@@ -15,9 +15,9 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark.streams import retention, scaling, transactions, upkeep
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 from tests.streams.test_retention import write
 
 DAY = 86_400.0

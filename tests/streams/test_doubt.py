@@ -16,8 +16,8 @@ from engine.storage.reads import Stores
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.streams import transactions, uploads
 from pravega_spark.streams.doubt import Doubt
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.streams.test_transactions import begun, check, parts, read
 from tests.unsure import Unsure
 

@@ -20,9 +20,9 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.index import RECORD_SIZE, WIDEST_GAP
 from pravega_spark.streams.large_events import HEADER_COST, NONE_LEFT_OUT, LeftOut, find_left_out, gaps
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import Events, SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.large_events import MiB, content, put_large, put_small
 
 LARGE = 9 * MiB

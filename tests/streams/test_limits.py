@@ -23,8 +23,9 @@ from pravega_spark.errors import InvalidStreamCut, RecordTooLarge, TooManySegmen
 from pravega_spark.source.opening import open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams import cuts
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scaling import Load, decide
-from pravega_spark.streams.stream_record import ScalingPolicy, StreamRecord, check_segments
+from pravega_spark.streams.stream_record import StreamRecord, check_segments
 
 HUGE = 2**31 - 1
 MiB = 1 << 20

@@ -21,9 +21,8 @@ from engine.writer import storage_writer
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.events import frame_column
-from pravega_spark.streams.named import OnChangedReplay
+from pravega_spark.streams.policies import OnChangedReplay, ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 from tests.streams.test_transactions import check, parts, stream_on
 from tests.unsure import Unsure
 

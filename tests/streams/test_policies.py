@@ -18,8 +18,9 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import over_named
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams import retention, scaling, upkeep
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy, StreamRecord, first_epoch
+from pravega_spark.streams.stream_record import StreamRecord, first_epoch
 
 RATE = ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)
 

@@ -18,9 +18,9 @@ from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 
 MINUTE = 60_000
 

@@ -19,8 +19,8 @@ from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import RetentionPolicy, ScalingPolicy
 from tests.streams.test_retention import Kept, chosen
 
 BEGIN = 10**12

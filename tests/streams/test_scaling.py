@@ -34,10 +34,11 @@ from pravega_spark.segment_ids import segment_id, segment_label
 from pravega_spark.streams import changes, scan, snapshot as snapshot_module, stream as stream_module
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import Routing, ScalingPolicy
+from pravega_spark.streams.stream_record import Routing
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 KEYS = [f"key-{number}" for number in range(12)]

@@ -21,9 +21,9 @@ from pravega_spark.streams import scan
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import ScalingPolicy
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 SPACING = 100

@@ -23,9 +23,10 @@ from pravega_spark.streams import transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import Routing, ScalingPolicy
+from pravega_spark.streams.stream_record import Routing
 from tests.clocks import moved_on
 from tests.streams.test_stream import beforehand
 

@@ -1,0 +1,187 @@
+"""What a task does with its rows: routes and frames them, keeps few of them, and writes chunks of many (S3).
+
+Small data travels in the task's message, large data in chunks that the driver's commit attaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from engine.state.horizon import creation_time
+from pravega_spark.roots import open_root
+from pravega_spark.source.task_outputs import TaskOutput
+from pravega_spark.streams.chunk_uploads import ChunkUploads
+from pravega_spark.streams.digests import Digest
+from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
+from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.routing import KeyPlaces, segment_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.state.segments import Extent
+    from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.epochs import StreamSegmentRecord
+
+INLINE_BYTES = 256 << 10
+"""A task with no more than this puts its data into its commit message."""
+
+CHUNK_BYTES = 8 << 20
+CHUNK_BYTES_REMOTE = 32 << 20
+"""A task writes a chunk whenever it has collected this much: little, so that a disk is soon at work and little is left
+to wait for in the end; more where each request takes its time."""
+
+COLLECTED_CHUNKS = 2
+"""How many chunks are collected at a time where there are so many segments."""
+
+OWN_CHUNK_BYTES = 2 << 20
+"""With this much a segment gets a chunk of its own; what outputs a chunk is copied by the next flush."""
+
+BYTES_AHEAD = 32 << 20
+"""How much is being written while the next chunk is collected."""
+
+LARGE_PART_BYTES = 32 << 20
+"""A large event is written in chunks of this size: some storages copy what they are given."""
+
+
+class _Group(NamedTuple):
+    """What was collected for one segment."""
+
+    segment_id: int
+    buffers: list[memoryview]
+    records: np.ndarray
+    events: int
+
+    def size(self) -> int:
+        """Bytes of the framed events."""
+        return sum(map(len, self.buffers))
+
+
+class Collector:
+    """Collects a task's rows by segment, and writes chunks when there is much of it.
+
+    digested: whether a digest of the rows is wanted.
+    """
+
+    def __init__(self, options: SourceOptions, segments: Sequence[StreamSegmentRecord], digested: bool = False) -> None:
+        self._store = open_root(options.root, options.storage, options.wal).stores.chunks
+        self._scope, self._stream = options.scope, options.stream
+        self._segments = segments
+        self._bounds = [segment.high for segment in segments]
+        self._random = np.random.default_rng()
+        self._places = KeyPlaces()
+        self._framed: list[Framed] = []
+        self._size = 0
+        self._outputs: list[TaskOutput] = []
+        self.digest = Digest() if digested else None
+        self.created_at: int | None = None
+        chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
+        self._collected_bytes = chunk_bytes * min(len(segments), COLLECTED_CHUNKS)
+        self._ahead = BYTES_AHEAD // chunk_bytes
+        self._uploads = ChunkUploads[list[_Group] | None](self._store, self._ahead, "chunks")
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Route and frame the rows of a batch."""
+        events = batch.column("event")
+        segments = None
+        if len(self._segments) > 1:
+            segments = segment_for(self._fractions(batch), self._bounds, self._random)
+        first = 0
+        for row in large_rows(events):
+            self._add_small(events, segments, first, row)
+            self._write_large(0 if segments is None else int(segments[row]), payload_of(events, row))
+            first = row + 1
+        self._add_small(events, segments, first, len(events))
+
+    def _add_small(self, events: pa.Array, segments: np.ndarray | None, first: int, end: int) -> None:
+        """Frame some rows of a column, none of which is large."""
+        if first == end:
+            return
+        own = None if segments is None else segments[first:end]
+        framed = frame_column(events.slice(first, end - first), own, len(self._segments))
+        if self.digest is not None:
+            self.digest = Digest.total([self.digest, Digest.of_framed(framed)])
+        self._framed.append(framed)
+        self._size += framed.data.size
+        if self._size >= self._collected_bytes:
+            self._write_chunks()
+
+    def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
+        if "routing_key" in batch.schema.names:
+            return self._places.find(batch.column("routing_key"))
+        return np.full(batch.num_rows, np.nan)
+
+    def finish(self) -> list[TaskOutput]:
+        """The outputs of all rows, durable unless they are inline."""
+        if self._uploads.names or self._size > INLINE_BYTES:
+            self._write_chunks()
+        else:
+            for group in self._by_segment():
+                self._outputs.append(TaskOutput(group.segment_id, b"".join(group.buffers), group.records, group.events))
+        self._take_written(0)
+        self._uploads.close()
+        if self._uploads.names:
+            self.created_at = creation_time(self._store.stat(self._uploads.names[0]).modified)
+        return self._outputs
+
+    def _by_segment(self) -> list[_Group]:
+        groups = []
+        for index, segment in enumerate(self._segments):
+            lengths = [framed.segment_lengths(index) for framed in self._framed]
+            events = sum(len(some) for some in lengths)
+            if events:
+                buffers = [memoryview(framed.segment_data(index)) for framed in self._framed]
+                records = sparse_records(np.concatenate(lengths), time_ms=0)
+                groups.append(_Group(segment.id, buffers, records, events))
+        return groups
+
+    def _write_chunks(self) -> None:
+        """Start to write all that was collected.
+
+        A segment with much of it gets a chunk of its own, which a flush takes over as it is; the others share one.
+        """
+        groups = self._by_segment()
+        self._framed, self._size = [], 0
+        large = [group for group in groups if group.size() >= OWN_CHUNK_BYTES]
+        small = [group for group in groups if group.size() < OWN_CHUNK_BYTES]
+        for together in [*([group] for group in large), *([small] if small else [])]:
+            self._uploads.send(together, self._name_of(together[0].segment_id), [group.buffers for group in together])
+            self._take_written(self._ahead)
+
+    def _name_of(self, segment: int) -> str:
+        return segment_name(self._scope, self._stream, segment)
+
+    def _write_large(self, index: int, payload: memoryview) -> None:
+        """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
+        if self._framed:
+            self._write_chunks()
+        header = event_header(len(payload))
+        parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
+        parts[0].insert(0, memoryview(header))
+        for part in parts:
+            self._uploads.send(None, self._name_of(self._segments[index].id), [part])
+        extents = self._take_written(0)
+        if self.digest is not None:
+            self.digest = Digest.total([self.digest, Digest.of_large(extents)])
+        records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
+        self._outputs.append(TaskOutput(self._segments[index].id, extents, records, 1))
+
+    def _take_written(self, most: int) -> tuple[Extent, ...]:
+        """Wait until no more than `most` chunks are under way. Returns the extents of those that hold a large event."""
+        large: list[Extent] = []
+        for groups, extents in self._uploads.written(most):
+            if groups is None:
+                large += extents
+                continue
+            for group, extent in zip(groups, extents, strict=True):
+                self._outputs.append(TaskOutput(group.segment_id, (extent,), group.records, group.events))
+        return tuple(large)
+
+    def drop(self) -> None:
+        """Delete the chunks of a task that failed."""
+        self._uploads.close()
+        self._store.delete(self._uploads.names)

@@ -1,0 +1,97 @@
+"""What tasks hand to the driver, and how it becomes one append.
+
+Tasks make it and the driver's processes read it; what only those need is imported where they merge it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from pyspark.sql.datasource import WriterCommitMessage
+
+if TYPE_CHECKING:
+    from engine.state.operations import Payload
+    from engine.state.segments import Extent
+    from pravega_spark.streams.digests import Digest
+    from pravega_spark.streams.stream import SegmentAppend
+    from pravega_spark.streams.stream_record import Routing
+
+
+class TaskOutput(NamedTuple):
+    """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
+
+    segment_id: int
+    content: bytes | tuple[Extent, ...]
+    records: np.ndarray
+    events: int
+
+
+class TaskMessage(WriterCommitMessage):
+    """What a task hands to the driver: its outputs in the order of its rows, the query that it belongs to, and by what
+    its rows were routed: the driver commits in a process that did not plan the job.
+
+    created_at: when its first chunk was made by the storage's clock, None if it wrote none: it may be longer ago than
+    clean-ups leave chunks alone (see `engine.state.horizon`). digest: of its rows, None where nobody will ask for it.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[TaskOutput],
+        query_id: str | None,
+        planned: Routing,
+        created_at: int | None,
+        digest: Digest | None = None,
+    ) -> None:
+        self.outputs = tuple(outputs)
+        self.query_id = query_id
+        self.planned = planned
+        self.created_at = created_at
+        self.digest = digest
+
+    def chunks(self) -> list[str]:
+        """The chunks that the task has written."""
+        extents = (output.content for output in self.outputs if isinstance(output.content, tuple))
+        return sorted({str(extent.source) for some in extents for extent in some})
+
+
+def merged(tasks: Sequence[TaskMessage]) -> list[SegmentAppend]:
+    """One part for each segment and kind of content, in the order of the tasks."""
+    parts: list[SegmentAppend] = []
+    created_at = min((task.created_at for task in tasks if task.created_at is not None), default=0)
+    by_segment: dict[int, list[TaskOutput]] = {}
+    for task in tasks:
+        for output in task.outputs:
+            by_segment.setdefault(output.segment_id, []).append(output)
+    now = int(time.time() * 1000)
+    for segment, outputs in sorted(by_segment.items()):
+        run: list[TaskOutput] = []
+        for output in outputs:
+            if run and isinstance(run[-1].content, bytes) is not isinstance(output.content, bytes):
+                parts.append(_part(segment, run, now, created_at))
+                run = []
+            run.append(output)
+        parts.append(_part(segment, run, now, created_at))
+    return parts
+
+
+def _part(segment: int, outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
+    """Outputs of one kind as one append; their index records count on from one to the next."""
+    from engine.state.operations import Payload
+    from pravega_spark.streams.stream import SegmentAppend
+
+    records, offset, count = [], 0, 0
+    for output in outputs:
+        moved = output.records + np.array([offset, count, 0])
+        moved[:, 2] = now
+        records.append(moved)
+        offset, count = int(moved[-1, 0]), int(moved[-1, 1])
+    if isinstance(outputs[0].content, bytes):
+        content: Payload | tuple[Extent, ...] = Payload(b"".join(output.content for output in outputs))  # type: ignore[misc]
+    else:
+        content = tuple(extent for output in outputs for extent in output.content)  # type: ignore[misc]
+    return SegmentAppend(
+        segment, content, np.concatenate(records), sum(output.events for output in outputs), created_at
+    )

@@ -1,0 +1,105 @@
+"""The policies of a stream: how many segments it has, what it keeps, what it does about a changed replay.
+
+Plain values. They are made of options also where no stream is opened, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+
+OnChangedReplay = Literal["skip", "fail", "write"]
+"""What to do about a write whose number is there already, with other data or with none that is remembered."""
+
+ON_CHANGED_REPLAY: tuple[OnChangedReplay, ...] = ("skip", "fail", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """Initial number of segments of a stream, and when it is scaled (Pravega: ScalingPolicy).
+
+    target_rate: per segment and second, in KiB for kind `bytes`, in events for kind `events`; it and `scale_factor`
+    are 0 for a `fixed` number of segments.
+    """
+
+    kind: Literal["fixed", "bytes", "events"] = "fixed"
+    min_segments: int = 1
+    target_rate: int = 0
+    scale_factor: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("fixed", "bytes", "events"):
+            raise ValueError(f"the kind of a scaling policy must be 'fixed', 'bytes' or 'events', not {self.kind!r}")
+        _check_number("min_segments of a scaling policy", self.min_segments, 1, _MAX_INT32)
+        least, most = (1, _MAX_INT32) if self.kind != "fixed" else (0, 0)
+        for name in ("target_rate", "scale_factor"):
+            _check_number(f"{name} of a scaling policy of kind {self.kind!r}", getattr(self, name), least, most)
+
+    @classmethod
+    def fixed_scaling_policy(cls, initial_segments: int) -> ScalingPolicy:
+        """A fixed number of segments."""
+        return cls(min_segments=initial_segments)
+
+    @classmethod
+    def auto_scaling_policy_by_data_rate(
+        cls, target_rate_kbytes_per_sec: int, scale_factor: int, initial_segments: int
+    ) -> ScalingPolicy:
+        """Split a segment above this rate in KiB per second into `scale_factor` ones; merge segments far below it."""
+        return cls("bytes", initial_segments, target_rate_kbytes_per_sec, scale_factor)
+
+    @classmethod
+    def auto_scaling_policy_by_event_rate(
+        cls, target_events_per_sec: int, scale_factor: int, initial_segments: int
+    ) -> ScalingPolicy:
+        """The same by events per second."""
+        return cls("events", initial_segments, target_events_per_sec, scale_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What a stream keeps (Pravega: RetentionPolicy): milliseconds (kind `time`) or bytes (kind `size`).
+
+    limit: the minimum that is kept. maximum: the maximum that is kept, even if a subscriber has not read it; None keeps
+    everything unread.
+    """
+
+    kind: Literal["time", "size"]
+    limit: int
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("time", "size"):
+            raise ValueError(f"the kind of a retention policy must be 'time' or 'size', not {self.kind!r}")
+        _check_number("the minimum of a retention policy", self.limit, 0, _MAX_INT64)
+        if self.maximum is not None:
+            what = f"the maximum of a retention policy with a minimum of {self.limit}"
+            _check_number(what, self.maximum, self.limit, _MAX_INT64)
+
+    @staticmethod
+    def none() -> None:
+        """Keep everything."""
+
+    @classmethod
+    def by_size(cls, size_in_bytes: SizeLike, maximum: SizeLike | None = None) -> RetentionPolicy:
+        """Keep at least this many bytes; a text such as "10GiB" does too."""
+        return cls("size", parse_size(size_in_bytes), None if maximum is None else parse_size(maximum))
+
+    @classmethod
+    def by_time(cls, time_in_millis: DurationLike, maximum: DurationLike | None = None) -> RetentionPolicy:
+        """Keep events for at least this many milliseconds; a text such as "7d", or a timedelta, does too."""
+        return cls("time", parse_milliseconds(time_in_millis), None if maximum is None else parse_milliseconds(maximum))
+
+
+def _check_number(what: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        wanted = f"{least}" if least == most else f"a whole number from {least} to {most}"
+        raise ValueError(f"{what} must be {wanted}, not {value!r}")
+
+
+ONE_SEGMENT = ScalingPolicy()
+"""That of a stream for which none was given."""
