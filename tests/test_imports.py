@@ -270,6 +270,60 @@ def test_format_module_loads_nothing_heavy() -> None:
     assert len(loaded) <= 40, loaded
 
 
+_OF_EACH = """
+import json, pickle, sys
+from pathlib import Path
+from pyspark.sql.types import StructType
+from pyspark_pravega import DefaultSource
+folder = Path({folder!r})
+source = DefaultSource({{"controller": str(folder / "root"), "scope": "s", "stream": "t"}})
+columns = StructType().add("event", "binary").add("routing_key", "string")
+def keep(name, value):
+    (folder / name).write_bytes(pickle.dumps(value))
+def kept(name):
+    return pickle.loads((folder / name).read_bytes())
+{work}
+print(json.dumps(sorted(sys.modules)))
+"""
+_ROWS = (
+    "import pyarrow as pa\n"
+    "texts = [pa.Array.from_buffers(kind, 6000, [None, pa.py_buffer(bytes(24004)), pa.py_buffer(b'')])"
+    " for kind in (pa.binary(), pa.string())]\n"
+    "rows = pa.RecordBatch.from_arrays(texts, names=['event', 'routing_key'])\n"
+)
+_PROCESSES = {
+    "plan a write": "keep('writer', source.writer(columns, False))",
+    "write": f"{_ROWS}keep('message', kept('writer').write(iter([rows, rows])))",
+    "commit": "kept('writer').commit([kept('message')])",
+    "make a source": "keep('schema', source.schema())",
+    "plan a read": "import pyspark.sql.types as t\n"
+    "kinds = {'binary': t.BinaryType(), 'string': t.StringType(), 'bigint': t.LongType()}\n"
+    "pairs = (column.split() for column in kept('schema').split(', '))\n"
+    "reader = source.reader(StructType([t.StructField(name, kinds[kind]) for name, kind in pairs]))\n"
+    "keep('reader', reader)\n"
+    "keep('partitions', reader.partitions())",
+    "read": "assert sum(batch.num_rows for part in kept('partitions') for batch in kept('reader').read(part)) == 12000",
+}
+_CONTAINERS = {"engine.containers.container", "engine.writer.storage_writer", "engine.logs.processor"}
+_NOT_TO_BE_LOADED = {
+    "plan a write": {"pandas", "pyarrow.dataset", "s3fs", "fsspec"},
+    "write": {"pandas", "fsspec", "pravega_spark.streams.stream", *_CONTAINERS},
+    "commit": {"pandas", "fsspec"},
+    "make a source": {"pandas", "numpy", "pyarrow", "fsspec", "crc32c", "engine.root", *_CONTAINERS},
+    "plan a read": {"pandas", "fsspec"},
+    "read": {"pandas", "fsspec", "pravega_spark.streams.stream", *_CONTAINERS},
+}
+
+
+@pytest.mark.processes
+def test_what_each_process_of_spark_loads(tmp_path: Path) -> None:
+    """Spark starts a new process for each step of a job, if none is idle: what it loads, every small job waits for."""
+    for step, work in _PROCESSES.items():
+        loaded = in_new_python(_OF_EACH.format(folder=str(tmp_path), work=work))
+        assert isinstance(loaded, list)
+        assert _NOT_TO_BE_LOADED[step].isdisjoint(loaded), step
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("package", PACKAGES)
 def test_import_starts_no_thread_or_event_loop(package: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.streams.arrays import numpy_values
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, frame_column
 
 _HEADER = struct.Struct(">ii")
@@ -38,7 +39,7 @@ def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
     """The events as one column whose rows can all be framed. ValueError, with the advice, for one that is too large."""
     if not isinstance(events, pa.Array | pa.ChunkedArray):
         events = pa.array(events)
-    frame_column(pa.array([], events.type), None, 1)  # refuses other types
+    frame_column(pa.nulls(0, events.type), None, 1)  # refuses other types
     events = events.cast(pa.large_binary())
     column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
     if column.null_count:
@@ -64,7 +65,7 @@ def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | 
 
 def cut(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:
     """Cut a column into runs of rows of `size` bytes at most, with their headers; of one row at least."""
-    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    lengths = numpy_values(pc.binary_length(column))
     ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)
     start, done = 0, 0
     while start < len(ends):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two stream cuts."""
+    """Reads what lies between two stream cuts.
 
-    def __init__(self, options: SourceOptions) -> None:
+    columns: those to read, and whether each may be null; None: all that the options say.
+    """
+
+    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
         options.batch_cuts()
         self._options = options
+        self._columns = columns
 
     @for_users
     def partitions(self) -> list[InputPartition]:
@@ -38,7 +42,7 @@ class BatchReader(DataSourceReader):
             finish = snapshot.cut_at(self._options.ending_timestamp)
         else:
             finish = resolve_cut(snapshot, end, tail)
-        return list(plan_partitions(self._options, snapshot, begin, finish))
+        return list(plan_partitions(self._options, snapshot, begin, finish, self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, partition)
+        return read_partition(self._options, partition, self._columns)

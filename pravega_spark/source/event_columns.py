@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pravega_spark.segment_ids import segment_label
+from pravega_spark.source.columns import read_columns
+from pravega_spark.streams.arrays import arrow_array, null_scalar, repeated, text_scalar
 from pravega_spark.streams.events import HEADER_SIZE, event_column
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.pointers import EventPointer
@@ -22,35 +24,41 @@ BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000
 """How much of a slice is handed to Spark at once: enough to be efficient, little enough to keep both sides busy."""
 
-SCHEMA = pa.schema(
-    [
-        ("event", pa.binary()),
-        ("scope", pa.string()),
-        ("stream", pa.string()),
-        ("segment_id", pa.int64()),
-        ("offset", pa.int64()),
-    ]
-)
-_POINTER = pa.field("event_pointer", pa.string())
-_TIME = pa.timestamp("us", tz="UTC")
-WITH_METADATA = pa.schema([*SCHEMA, pa.field("timestamp", _TIME), _POINTER, pa.field("event_number", pa.int64())])
+_TYPES = {
+    "event": pa.binary(),
+    "scope": pa.string(),
+    "stream": pa.string(),
+    "segment_id": pa.int64(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "event_pointer": pa.string(),
+    "event_number": pa.int64(),
+}
+NUMBERED = frozenset({"timestamp", "event_number"})
+"""The columns for which slices have to be planned with numbers."""
 
 
-def schema_of(options: SourceOptions) -> pa.Schema:
-    """The columns of a read with these options; `provider.read_schema` says the same to Spark."""
-    if options.include_metadata:
-        return WITH_METADATA
-    return pa.schema([*SCHEMA, _POINTER]) if options.large_events == "reference" else SCHEMA
+def schema_of(options: SourceOptions, columns: Mapping[str, bool] | None = None) -> pa.Schema:
+    """The schema of a read: of these columns, which may be null or not; None: of those that its options say."""
+    chosen = dict.fromkeys(read_columns(options), True) if columns is None else columns
+    return pa.schema([pa.field(name, _TYPES[name], nullable) for name, nullable in chosen.items()])
 
 
 class EventColumns:
-    """Makes record batches for one stream; the columns that repeat one value are made once."""
+    """Makes record batches for one stream: the columns of `schema_of`, and nothing for any other.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Those that repeat one value are made once. most_bytes: what payload a large event may have to be read at all (bytes;
+    None: any).
+    """
+
+    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
         self._options = options
-        self._schema = schema_of(options)
-        self._scope = pa.repeat(pa.scalar(options.scope), 0)
-        self._stream = pa.repeat(pa.scalar(options.stream), 0)
+        self._schema = schema_of(options, columns)
+        self._repeated = {name: repeated(getattr(options, name), 0) for name in ("scope", "stream")}
+        self._makers = [getattr(self, f"_{name}") for name in self._schema.names]
+        self.most_bytes = None if options.large_events == "inline" else options.max_event_bytes
+        if "event" not in self._schema.names:
+            self.most_bytes = 0
 
     def batches(self, events: Events) -> Iterator[pa.RecordBatch]:
         """The events, cut into batches. Raises ValueError for one that is too large."""
@@ -62,25 +70,43 @@ class EventColumns:
             first = last
 
     def _batch(self, events: Events, first: int, last: int) -> pa.RecordBatch:
-        starts, rows = events.starts[first:last], last - first
-        if len(self._scope) < rows:
-            self._scope = pa.repeat(pa.scalar(self._options.scope), rows)
-            self._stream = pa.repeat(pa.scalar(self._options.stream), rows)
-        columns = [
-            self._payloads(events, first, last),
-            self._scope.slice(0, rows),
-            self._stream.slice(0, rows),
-            pa.array(np.full(rows, events.segment_id, np.int64)),
-            pa.array(starts + events.offset),
-        ]
-        if self._options.include_metadata:
-            columns += self._metadata(events, first, last)
-        elif self._options.large_events == "reference":
-            columns.append(self._references(events, first, last, columns[0]))
+        columns = [make(events, first, last) for make in self._makers]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _payloads(self, events: Events, first: int, last: int) -> pa.Array:
-        """The column `event`."""
+    def _scope(self, events: Events, first: int, last: int) -> pa.Array:
+        return self._same("scope", last - first)
+
+    def _stream(self, events: Events, first: int, last: int) -> pa.Array:
+        return self._same("stream", last - first)
+
+    def _same(self, name: str, rows: int) -> pa.Array:
+        if len(self._repeated[name]) < rows:
+            self._repeated[name] = repeated(getattr(self._options, name), rows)
+        return self._repeated[name].slice(0, rows)
+
+    def _segment_id(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(np.full(last - first, events.segment_id, np.int64))
+
+    def _offset(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(events.starts[first:last] + events.offset)
+
+    def _timestamp(self, events: Events, first: int, last: int) -> pa.Array:
+        assert events.times is not None
+        return arrow_array(events.times[first:last] * 1000).cast(_TYPES["timestamp"])
+
+    def _event_number(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(np.arange(events.first + first, events.first + last, dtype=np.int64))
+
+    def _event_pointer(self, events: Events, first: int, last: int) -> pa.Array:
+        """Of all events, or where large ones are read by reference, and no other metadata, of those only."""
+        if self._options.large_events != "reference" or self._options.include_metadata:
+            return self._pointers(events, first, last)
+        left_out = events.lengths[first:last] > self._options.max_event_bytes
+        if not left_out.any():
+            return pa.nulls(last - first, pa.string())
+        return pc.if_else(arrow_array(left_out), self._pointers(events, first, last), null_scalar(pa.string()))
+
+    def _event(self, events: Events, first: int, last: int) -> pa.Array:
         lengths, limit = events.lengths[first:last], self._options.max_event_bytes
         if int(lengths.max()) > limit and self._options.large_events != "inline":
             row = first + int(np.argmax(lengths > limit))
@@ -90,31 +116,21 @@ class EventColumns:
                 return pa.nulls(last - first, pa.binary())
             there = lengths <= limit
             payloads = event_column(events.data, events.starts[first:last], lengths)
-            return pc.if_else(pa.array(there), payloads, pa.scalar(None, pa.binary()))
+            return pc.if_else(arrow_array(there), payloads, null_scalar(pa.binary()))
         if events.large:  # its memory is not used again, so it need not be copied
             bounds = pa.py_buffer(np.array([0, lengths[0]], np.int32))
             data = pa.py_buffer(events.data).slice(HEADER_SIZE)
             return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, data])
         return event_column(events.data, events.starts[first:last], lengths)
 
-    def _references(self, events: Events, first: int, last: int, payloads: pa.Array) -> pa.Array:
-        """The pointers of those events that are not there."""
-        if not payloads.null_count:
-            return pa.nulls(last - first, pa.string())
-        return pc.if_else(payloads.is_null(), self._pointers(events, first, last), pa.scalar(None, pa.string()))
-
     def _pointers(self, events: Events, first: int, last: int) -> pa.Array:
         """The pointers of events as texts."""
         segment = segment_name(self._options.scope, self._options.stream, events.segment_id)
-        offsets = pa.array(events.starts[first:last] + events.offset).cast(pa.string())
-        lengths = pa.array(events.lengths[first:last] + HEADER_SIZE).cast(pa.string())
-        return pc.binary_join_element_wise(pa.scalar(f"{segment}:"), offsets, pa.scalar("-"), lengths, "")
-
-    def _metadata(self, events: Events, first: int, last: int) -> list[pa.Array]:
-        assert events.times is not None
-        times = pa.array(events.times[first:last] * 1000).cast(_TIME)
-        numbers = pa.array(np.arange(events.first + first, events.first + last, dtype=np.int64))
-        return [times, self._pointers(events, first, last), numbers]
+        offsets = arrow_array(events.starts[first:last] + events.offset).cast(pa.string())
+        lengths = arrow_array(events.lengths[first:last] + HEADER_SIZE).cast(pa.string())
+        return pc.binary_join_element_wise(
+            text_scalar(f"{segment}:"), offsets, text_scalar("-"), lengths, text_scalar("")
+        )
 
     def _too_large(self, events: Events, row: int) -> ValueError:
         options, size = self._options, int(events.lengths[row])

@@ -9,7 +9,7 @@ those of one batch lie in one segment, in the order of their offsets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -38,11 +38,15 @@ logger = logging.getLogger(__name__)
 
 
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a stream for a streaming query. Lives in one process of the driver for the whole query."""
+    """Follows a stream for a streaming query. Lives in one process of the driver for the whole query.
 
-    def __init__(self, options: SourceOptions) -> None:
+    columns: those to read, and whether each may be null; None: all that the options say.
+    """
+
+    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
         options.streaming_cuts()
         self._options = options
+        self._columns = columns
         self._opened: Stream | None = None
         self._initial: str | None = None
         self._first: StreamCut | None = None
@@ -137,10 +141,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = stream.snapshot(refresh=False)
         if not snapshot.has(finish):
             snapshot = stream.snapshot()  # a restarted query plans its last batch again before it looks for news
-        return list(plan_partitions(self._options, snapshot, begin, finish))
+        return list(plan_partitions(self._options, snapshot, begin, finish, self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, partition)
+        return read_partition(self._options, partition, self._columns)
 
     def commit(self, end: Any) -> None:
         """Nothing is held for a query: retention goes on under it."""

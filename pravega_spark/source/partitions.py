@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.event_columns import EventColumns
+from pravega_spark.source.event_columns import NUMBERED, EventColumns, schema_of
 from pravega_spark.source.failures import for_users
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
@@ -40,9 +40,16 @@ class SlicePartition(InputPartition):
 
 
 def plan_partitions(
-    options: SourceOptions, snapshot: Snapshot, start: StreamCut, end: StreamCut
+    options: SourceOptions,
+    snapshot: Snapshot,
+    start: StreamCut,
+    end: StreamCut,
+    columns: Mapping[str, bool] | None = None,
 ) -> list[SlicePartition]:
-    """The partitions that cover what lies between two cuts. Raises TruncatedData, InvalidStreamCut."""
+    """The partitions that cover what lies between two cuts; columns: as of `schema_of`.
+
+    Raises TruncatedData, InvalidStreamCut.
+    """
     ranges, losses = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
     for loss in losses:
         logger.warning("%s It is passed over, as option 'fail_on_data_loss' is false.", loss.fact)
@@ -54,7 +61,8 @@ def plan_partitions(
     wanted = options.min_partitions or 2 * (os.cpu_count() or 1)
     least = 1 if options.min_partitions else LEAST_BYTES
     target = min(options.max_bytes_per_partition, max(least, -(-total // wanted)))
-    return _packed(plan_slices(snapshot, ranges, target, left_out, options.include_metadata), target, left_out)
+    numbered = not NUMBERED.isdisjoint(schema_of(options, columns).names)
+    return _packed(plan_slices(snapshot, ranges, target, left_out, numbered), target, left_out)
 
 
 def _packed(slices: Sequence[ScanSlice], target: int, left_out: Mapping[int, LeftOut]) -> list[SlicePartition]:
@@ -72,13 +80,14 @@ def _packed(slices: Sequence[ScanSlice], target: int, left_out: Mapping[int, Lef
 
 
 @for_users
-def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task reads."""
+def read_partition(
+    options: SourceOptions, partition: InputPartition, columns: Mapping[str, bool] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """What a task reads; columns: as of `schema_of`."""
     if not isinstance(partition, SlicePartition):
         return  # Spark asks for one partition where there is nothing to read
     root = open_root(options.root, options.storage, options.wal)
-    wanted = None if options.large_events == "inline" else options.max_event_bytes
-    reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss, wanted)
-    columns = EventColumns(options)
+    made = EventColumns(options, columns)
+    reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss, made.most_bytes)
     for events in reader.read(partition.slices):
-        yield from columns.batches(events)
+        yield from made.batches(events)

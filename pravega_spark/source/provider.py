@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pravega_spark.source.columns import chosen_columns, read_schema
 from pravega_spark.source.failures import for_users
 
 if TYPE_CHECKING:
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pravega_spark.source.options import SourceOptions
-
-READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
-
-
-def read_schema(options: SourceOptions) -> str:
-    """The columns of a read with these options; `columns.schema_of` says the same to Arrow."""
-    if options.include_metadata:
-        return f"{READ_SCHEMA}, timestamp timestamp, event_pointer string, event_number bigint"
-    return f"{READ_SCHEMA}, event_pointer string" if options.large_events == "reference" else READ_SCHEMA
-
 
 _SEEN: set[int] = set()
 """Hashes of the options of streaming writes."""
@@ -84,7 +75,7 @@ class PravegaDataSource(DataSource):
             return TableReader(options)
         from pravega_spark.source.batch import BatchReader
 
-        return BatchReader(options)
+        return BatchReader(options, chosen_columns(schema))
 
     @for_users
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -93,7 +84,7 @@ class PravegaDataSource(DataSource):
         options = self._options(self._of_table(schema), warn=False)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
-        return MicroBatchReader(options)
+        return MicroBatchReader(options, chosen_columns(schema))
 
     @for_users
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from pravega_spark.source.columns import METADATA_COLUMNS, READ_COLUMNS
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.options import SourceOptions
 
@@ -200,9 +201,7 @@ _PAYLOADS = ("value", "data", "payload", "body", "message", "json")
 
 def _of_read(columns: Collection[str]) -> Collection[str]:
     """The columns that rows have as they were read from a stream: where they lay, which says nothing of the copy."""
-    from pravega_spark.source.event_columns import SCHEMA, WITH_METADATA
-
-    return WITH_METADATA.names if set(SCHEMA.names) <= set(columns) else ()
+    return (*READ_COLUMNS, *METADATA_COLUMNS) if set(READ_COLUMNS) <= set(columns) else ()
 
 
 def _selection(fields: Mapping[str, DataType]) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chunkstore.errors import DeclaredError
+from pravega_spark.streams.arrays import numpy_values
 
 HEADER_SIZE = 8
 MAX_EVENT_SIZE = 8 * 1024 * 1024  # bytes of payload
@@ -109,7 +110,7 @@ def large_rows(events: pa.Array) -> list[int]:
     """
     if events.nbytes <= MAX_EVENT_SIZE:
         return []
-    lengths: np.ndarray = pc.binary_length(events).fill_null(0).to_numpy(zero_copy_only=False)
+    lengths: np.ndarray = numpy_values(pc.binary_length(events))
     rows: list[int] = np.flatnonzero(lengths > MAX_EVENT_SIZE).tolist()
     if rows:
         _checked_lengths(_binary(events), MAX_LARGE_EVENT_SIZE)
@@ -125,7 +126,7 @@ def payload_of(events: pa.Array, row: int) -> memoryview:
 
 def _binary(events: pa.Array) -> pa.Array:
     if events.null_count:
-        row = pc.index(pc.is_null(events), True).as_py()
+        row = int(np.argmax(numpy_values(pc.is_null(events))))
         raise ValueError(f"column event is null in row {row}: filter out such rows or give them an empty event")
     kind, types = events.type, pa.types
     if not (
@@ -142,7 +143,7 @@ def _binary(events: pa.Array) -> pa.Array:
 
 
 def _checked_lengths(column: pa.Array, max_event_size: int) -> np.ndarray:
-    lengths: np.ndarray = pc.binary_length(column).to_numpy(zero_copy_only=False)
+    lengths: np.ndarray = numpy_values(pc.binary_length(column))
     limit = min(max_event_size, _MAX_INT32)
     if lengths.max(initial=0) > limit:
         row = int(np.argmax(lengths > limit))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.streams.arrays import arrow_array, numpy_values
 from pravega_spark.streams.hashing import murmur64
 
 _SEED = 1741865571
@@ -40,16 +41,16 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if len(column) == 0:
         return fractions
     starts, lengths, text = _string_parts(column)
-    known = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    known = numpy_values(pc.is_valid(column))
     vectorised = known & (lengths <= _LONGEST_VECTORISED)
     if text.max(initial=0) >= 0x80:
-        vectorised &= pc.fill_null(pc.string_is_ascii(column), False).to_numpy(zero_copy_only=False)
+        vectorised &= numpy_values(pc.string_is_ascii(column))
     rows = np.flatnonzero(vectorised)
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[first : first + _ROWS_AT_ONCE]
         fractions[some] = (_murmur64_ascii(text, starts[some], lengths[some]) >> np.uint64(12)) * 2.0**-52
     others = np.flatnonzero(known & ~vectorised)
-    fractions[others] = [hash_key(key) for key in column.take(pa.array(others)).to_pylist()]
+    fractions[others] = [hash_key(key) for key in column.take(arrow_array(others)).to_pylist()]
     return fractions
 
 
@@ -69,7 +70,10 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     fractions = np.append(hash_keys(distinct), np.nan)
-    found: np.ndarray = fractions[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
+    indices = numpy_values(encoded.indices)
+    if encoded.null_count:
+        indices = np.where(numpy_values(pc.is_null(encoded.indices)), len(distinct), indices)
+    found: np.ndarray = fractions[indices]
     return found
 
 
@@ -81,7 +85,7 @@ class KeyPlaces:
 
     def __init__(self, kept: int = 4096) -> None:
         self._kept = kept
-        self._known = pa.nulls(0, pa.large_string()), np.empty(0)  # pa.array of a list would load pandas
+        self._known = pa.nulls(0, pa.large_string()), np.empty(0)
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -96,11 +100,12 @@ class KeyPlaces:
         found = pc.index_in(keys, value_set=known)
         places: np.ndarray
         if not found.null_count:
-            places = places_of[found.to_numpy()]
+            places = places_of[numpy_values(found)]
             return places
         new = pc.is_null(found)
-        places = places_of[pc.fill_null(found, 0).to_numpy()]
-        places[new.to_numpy(zero_copy_only=False)] = self._hash(keys.filter(new))
+        missing = numpy_values(new)
+        places = places_of[np.where(missing, 0, numpy_values(found))]
+        places[missing] = self._hash(keys.filter(new))
         return places
 
     def _hash(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:

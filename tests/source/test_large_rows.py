@@ -17,11 +17,11 @@ from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
 from pravega_spark.source import collector as collector_module
+from pravega_spark.source.columns import read_schema
 from pravega_spark.source.event_columns import schema_of
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import SlicePartition, plan_partitions, read_partition
-from pravega_spark.source.provider import read_schema
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import events as events_module
 from pravega_spark.streams.catalog import Catalog

@@ -46,6 +46,14 @@ def test_strings_and_binary(folder: Folder) -> None:
     assert places == [("s", "binary", 0, 0), ("s", "binary", 0, 10), ("s", "binary", 0, 18)]
 
 
+def test_a_given_schema_chooses_columns(folder: Folder) -> None:
+    folder.append(folder.rows("a", "b"))
+    reader = folder.spark.read.format("pravega").options(**folder.options())
+    assert sorted(reader.schema("offset bigint, event binary").load().collect()) == [(0, b"a"), (9, b"b")]
+    assert reader.schema("event_number bigint").load().collect() == [(0,), (1,)]
+    assert "'evnt' of the given schema" in refusal(reader.schema("evnt binary").load().collect)
+
+
 def test_keys_decide_segment_and_order(folder: Folder) -> None:
     """Events of one key lie in the segment that the original would choose, in the order of the rows."""
     keys = [f"key-{number % 37}" for number in range(2_000)] + ["ключ", "🔑", ""] * 10

@@ -1,0 +1,47 @@
+"""Numpy's arrays as Arrow's and the other way round, without a copy where there can be.
+
+pyarrow's own conversions (`pa.array`, `pa.scalar`, `to_numpy`) load pandas wherever it is installed: a third of a
+second in each new process, of which a small job has several.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+
+def arrow_array(values: np.ndarray) -> pa.Array:
+    """An array of the same numbers or booleans, without nulls. Shares memory with numbers that lie close together."""
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(
+            pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))]
+        )
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def numpy_values(array: pa.Array) -> np.ndarray:
+    """The numbers or booleans of an array. What stands for a null is not defined; numbers share memory with it."""
+    content = array.buffers()[1] if len(array) else None
+    if pa.types.is_boolean(array.type):
+        bits = np.frombuffer(content or b"", np.uint8)
+        return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(np.bool_)
+    values: np.ndarray = np.frombuffer(content or b"", array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
+
+
+def repeated(text: str, count: int) -> pa.Array:
+    """A column of strings that are all the same."""
+    content = text.encode()
+    bounds = np.arange(count + 1, dtype=np.int32) * len(content)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(content * count)])
+
+
+def text_scalar(text: str) -> pa.StringScalar:
+    """A text as compute functions take it."""
+    return repeated(text, 1)[0]
+
+
+def null_scalar(kind: pa.DataType) -> pa.Scalar:
+    """A null as compute functions take it."""
+    return pa.nulls(1, kind)[0]

@@ -1,0 +1,132 @@
+"""A read whose schema the user gives: any of a stream's columns in any order, and only those are made."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from pravega_spark import PravegaDataSource
+from pravega_spark.roots import open_root
+from pravega_spark.source import event_columns
+from pravega_spark.source.batch import BatchReader
+from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from tests.large_events import MiB, content, put_large, put_small
+
+TYPES = {
+    "event": BinaryType(),
+    "scope": StringType(),
+    "stream": StringType(),
+    "segment_id": LongType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "event_pointer": StringType(),
+    "event_number": LongType(),
+}
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    root = open_root(f"memory://{uuid.uuid4()}", create=True)
+    catalog = Catalog(root)
+    catalog.create_scope("s")
+    catalog.create_stream("s", "t", ScalingPolicy(min_segments=1), None, ())
+    yield catalog.stream("s", "t")
+    root.close()
+
+
+def source(stream: Stream, **more: Any) -> PravegaDataSource:
+    url = stream.root.stores.chunks.root
+    return PravegaDataSource({"controller": url, "scope": "s", "stream": "t", **{k: str(v) for k, v in more.items()}})
+
+
+def table(stream: Stream, *columns: str, **more: Any) -> pa.Table:
+    """What a batch read with a given schema gives; without columns, with the source's own."""
+    whole = source(stream, **more)
+    names = columns or [column.split()[0] for column in str(whole.schema()).split(",")]
+    reader = whole.reader(StructType([StructField(name, TYPES[name]) for name in names]))
+    assert isinstance(reader, BatchReader)
+    there = pickle.loads(pickle.dumps(reader))
+    batches = [batch for partition in reader.partitions() for batch in there.read(partition)]
+    return pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("event",),
+        ("offset", "event"),
+        ("segment_id",),
+        ("event_number", "scope", "timestamp"),
+        ("event_pointer", "event"),
+        ("stream", "event_pointer", "event_number", "offset", "timestamp", "event", "segment_id", "scope"),
+    ],
+    ids="-".join,
+)
+def test_any_columns_in_any_order(stream: Stream, columns: tuple[str, ...]) -> None:
+    put_small(stream, *(b"event %d" % number for number in range(3_000)))
+    found = table(stream, *columns)
+    assert found.column_names == list(columns)
+    assert found.equals(table(stream, include_metadata=True).select(columns))
+
+
+def test_only_the_columns_that_are_wanted_are_made(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_small(stream, b"a", b"b")
+    monkeypatch.setattr(event_columns, "event_column", None)  # would fail if it were called
+    monkeypatch.setattr(event_columns, "repeated", lambda text, count: pa.nulls(0, pa.string()))
+    assert table(stream, "offset").column("offset").to_pylist() == [0, 9]
+
+
+def test_an_event_that_nobody_asks_for_is_not_too_large(stream: Stream) -> None:
+    put_small(stream, b"small")
+    put_large(stream, content(9 * MiB, 1))
+    with pytest.raises(ValueError, match="max_event_bytes"):
+        table(stream, "event", max_event_bytes=MiB)
+    assert table(stream, "segment_id", "offset", max_event_bytes=MiB).column("offset").to_pylist() == [0, 13]
+
+
+def test_pointers_of_large_events_only_where_those_are_references(stream: Stream) -> None:
+    put_small(stream, b"small")
+    put_large(stream, content(9 * MiB, 1))
+    options = {"max_event_bytes": MiB, "large_events": "reference"}
+    first, second = table(stream, "event_pointer", **options).column(0).to_pylist()
+    assert first is None
+    assert second.startswith("s/t/0.#epoch.0:13-")
+    assert None not in table(stream, "event_pointer").column(0).to_pylist()
+
+
+def test_a_streaming_read_too(stream: Stream) -> None:
+    put_small(stream, b"a", b"b")
+    reader = source(stream, start_stream_cut="earliest").streamReader(StructType([StructField("event", BinaryType())]))
+    assert isinstance(reader, MicroBatchReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    (partition,) = reader.partitions(start, end)
+    (batch,) = pickle.loads(pickle.dumps(reader)).read(partition)
+    assert batch.to_pydict() == {"event": [b"a", b"b"]}
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        (StructField("evnt", BinaryType()), "Column 'evnt' of the given schema is not one of a stream's: choose among"),
+        (StructField("event", StringType()), "has type string, but it is binary: give it this type, and cast"),
+        (StructField("Offset", LongType()), "Column 'Offset' of the given schema is not one"),
+        (None, "The given schema has no columns"),
+    ],
+)
+def test_columns_that_a_stream_has_not(stream: Stream, field: StructField | None, told: str) -> None:
+    schema = StructType([field] if field is not None else [])
+    with pytest.raises(ValueError, match=re.escape(told)):
+        source(stream).reader(schema)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        source(stream).streamReader(schema)
