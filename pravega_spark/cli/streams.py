@@ -149,6 +149,7 @@ def describe(session: Session, name: StreamName) -> None:
         "tags": list(record.tags),
         "head": _cut_row(info.head),
         "tail": _cut_row(info.tail),
+        "subscribers": {name: behind._asdict() for name, behind in info.subscribers.items()},
         "current": [
             {**_segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
             for segment in info.segments
@@ -162,6 +163,8 @@ def describe(session: Session, name: StreamName) -> None:
         "created": moment_text(record.created),
     }
     session.output.properties(flat, _DESCRIBED)
+    for reader, behind in info.subscribers.items():
+        session.output.line(f"subscriber {reader}: {behind}")
     session.output.copied("head", info.head.as_text())
     session.output.copied("tail", info.tail.as_text())
     session.output.line("")

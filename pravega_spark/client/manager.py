@@ -35,7 +35,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.lag import Lag, lag
+from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
@@ -54,6 +54,7 @@ class StreamInfo(NamedTuple):
 
     head, tail: the cuts before the first and after the last event. size: readable bytes, event headers included.
     events: number of readable events. segments: the open segments. epochs: the generations of segments since the head.
+    subscribers: the reader groups that hold back its retention, by name, and how far what they released is behind.
     """
 
     scope: str
@@ -65,6 +66,7 @@ class StreamInfo(NamedTuple):
     segments: tuple[StreamSegmentRecord, ...]
     epochs: tuple[EpochRecord, ...]
     sealed: bool
+    subscribers: Mapping[str, Lag]
 
     def _repr_html_(self) -> str:
         name, (first, last) = f"{self.scope}/{self.stream}", (self.epochs[0].epoch, self.epochs[-1].epoch)
@@ -75,6 +77,7 @@ class StreamInfo(NamedTuple):
             "sealed": "yes" if self.sealed else "no",
             "head": _in_short(self.head),
             "tail": _in_short(self.tail),
+            **{f"subscriber {name}": behind for name, behind in self.subscribers.items()},
         }
         segments = [(segment_label(s.id), *s) for s in self.segments]
         taking = "newest segments, all sealed" if self.sealed else "open segments"
@@ -530,6 +533,7 @@ def _described(snapshot: Snapshot) -> StreamInfo:
         snapshot.record.current.segments,
         snapshot.record.epochs,
         snapshot.record.sealed,
+        subscriber_lags(snapshot),
     )
 
 

@@ -1,4 +1,4 @@
-"""The micro-batch read: offsets are stream cuts, as text, so that a checkpoint of the original's can be read on.
+"""The micro-batch read: offsets are stream cuts (see `offset`), so that a checkpoint of the original's can be read on.
 
 A poll that finds nothing new reads one object. Limits by bytes or events are kept from the first trigger on; data that
 was truncated under the query is an error that names it. A batch ends where the stream was scaled: the segments that
@@ -22,12 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_spark.source.failures import for_users
+from pravega_spark.source.offset import cut_of, offset_of, offset_with_lag
 from pravega_spark.source.opening import open_stream, resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.lag import AT_TAIL, lag
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -51,7 +53,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: str | None = None
         self._first: StreamCut | None = None
         self._pinned: StreamCut | None = None
-        self._newest: StreamCut | None = None
+        self._newest: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}  # what is open stays in its process
@@ -62,10 +64,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     @for_users
-    def initialOffset(self) -> str:  # type: ignore[override]
+    def initialOffset(self) -> dict[str, Any]:
         if self._first is None:  # Spark asks twice, and has to get the same answer
             self._first = self._stream().query(self._begin)
-        return self._first.as_text()
+        return offset_of(self._first)
 
     def _begin(self, snapshot: Snapshot) -> StreamCut:
         """Where a new query starts."""
@@ -102,15 +104,22 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @for_users
-    def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
+    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:
+        """`start` itself where nothing is new: Spark compares offsets as text, and there are several for one cut."""
         return self._stream().query(lambda snapshot: self._latest(snapshot, start, limit))
 
-    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> str:
-        self._newest = tail = self._pinned or snapshot.tail_cut()
-        begin = StreamCut.from_text(start)
-        if tail.positions == begin.positions:
-            return str(start)
-        self._newest = tail = self._end(snapshot, tail)
+    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> Any:
+        tail, begin = self._pinned or snapshot.tail_cut(), cut_of(start)
+        reached = begin
+        if tail.positions != begin.positions:
+            tail = self._end(snapshot, tail)
+            reached = self._reached(snapshot, begin, tail, limit)
+        at_tail = reached.positions == tail.positions
+        self._newest = offset_with_lag(tail, AT_TAIL if at_tail else lag(snapshot, reached, tail))
+        return start if reached.positions == begin.positions else offset_of(reached)
+
+    def _reached(self, snapshot: Snapshot, begin: StreamCut, tail: StreamCut, limit: ReadLimit) -> StreamCut:
+        """Where the next batch ends."""
         snapshot.available(snapshot.ranges(begin, tail), self._options.fail_on_data_loss)
         reached = snapshot.up_to_scale(begin, tail)
         if isinstance(limit, ReadMaxBytes):
@@ -118,7 +127,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit = self._second_limit()
         if isinstance(limit, ReadMaxRows):
             reached = snapshot.next_cut(begin, reached, max_events=limit.max_rows)
-        return str(start) if reached.positions == begin.positions else reached.as_text()
+        return reached
 
     def _end(self, snapshot: Snapshot, tail: StreamCut) -> StreamCut:
         """The tail, or where the query is to end."""
@@ -131,12 +140,13 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._stream().snapshot().tail_cut()
 
-    def reportLatestOffset(self) -> str | None:  # type: ignore[override]
-        return self._newest.as_text() if self._newest is not None else None
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What the progress shows as the latest offset: Spark has no other place for a lag of a Python source."""
+        return self._newest
 
     @for_users
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        begin, finish = StreamCut.from_text(start), StreamCut.from_text(end)
+        begin, finish = cut_of(start), cut_of(end)
         stream = self._stream()
         snapshot = stream.snapshot(refresh=False)
         if not snapshot.has(finish):

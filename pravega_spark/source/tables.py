@@ -29,7 +29,7 @@ from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
-from pravega_spark.segment_ids import segment_epoch
+from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
@@ -59,6 +59,7 @@ _COLUMNS: dict[str, list[StructField]] = {
     ],
     "Segments": [
         _column("segment_id", LongType, "Segment id (number and epoch), as in the rows of a read"),
+        _column("segment", StringType, "The same as people write it: 2.1 is segment 2 of epoch 1"),
         _column("epoch", IntegerType, "Epoch in which the segment was created"),
         _column("key_start", DoubleType, "Lower bound of its key range (0 to 1), exclusive"),
         _column("key_end", DoubleType, "Upper bound of its key range, inclusive"),
@@ -167,7 +168,8 @@ class TableReader(DataSourceReader):
         for number, low, high in snapshot.record.history.segments.values():
             segment = snapshot.segments.segment(number)
             events = snapshot.segments.count_before(number, segment.length)
-            yield number, segment_epoch(number), low, high, segment.start_offset, segment.length, events, segment.sealed
+            names = number, segment_label(number), segment_epoch(number)
+            yield *names, low, high, segment.start_offset, segment.length, events, segment.sealed
 
     # --- of a stream, of a scope, or of the root ---------------------------------------------------------------
 

@@ -159,7 +159,8 @@ class ArchivedStream:
         if self._epochs is None:
             more.append("its epochs are not known: segments are in the order of their ids, keys' ranges unknown")
         elif self._later:
-            more.append(f"segments {self._later} are of epochs that were not flushed: their keys' ranges are unknown")
+            later = ", ".join(map(segment_label, self._later))
+            more.append(f"segments {later} are of epochs that were not flushed: their keys' ranges are unknown")
         return (*self.records.unknown, *more)
 
     @property

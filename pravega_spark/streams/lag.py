@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import count_text, duration_text, size_text
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.subscribers import subscribers
 
 
 class Lag(NamedTuple):
@@ -31,12 +34,17 @@ class Lag(NamedTuple):
         return f"{behind}, and what was truncated" if self.truncated else behind
 
 
-def lag(snapshot: Snapshot, cut: StreamCut, now: float | None = None) -> Lag:
-    """The lag of a cut of the stream. now: seconds since the epoch, by default this host's time.
+AT_TAIL = Lag(0, 0, 0.0, False)
+
+
+def lag(snapshot: Snapshot, cut: StreamCut, tail: StreamCut | None = None, now: float | None = None) -> Lag:
+    """The lag of a cut of the stream.
+
+    tail: by default that of the stream. now: seconds since the epoch, by default this host's time.
 
     One index record is read for each segment with unread events. Raises InvalidStreamCut.
     """
-    found, losses = snapshot.available(snapshot.ranges(cut, snapshot.tail_cut()), fail_on_data_loss=False)
+    found, losses = snapshot.available(snapshot.ranges(cut, tail or snapshot.tail_cut()), fail_on_data_loss=False)
     unread = {number: (low, high) for number, (low, high) in found.items() if low < high}
     times = [
         record.time_ms
@@ -50,3 +58,15 @@ def lag(snapshot: Snapshot, cut: StreamCut, now: float | None = None) -> Lag:
         max(moment - min(times) / 1000, 0.0) if times else 0.0,
         bool(losses),
     )
+
+
+def subscriber_lags(snapshot: Snapshot) -> dict[str, Lag]:
+    """The lag of what each subscriber has released, by its name; nothing is looked up anew.
+
+    Without those whose cut is none of this snapshot: of a stream that was deleted and made again.
+    """
+    found = {}
+    for name, cut in subscribers(snapshot.stream, refresh=False).items():
+        with suppress(InvalidStreamCut):
+            found[name] = lag(snapshot, cut)
+    return found

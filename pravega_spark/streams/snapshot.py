@@ -141,8 +141,8 @@ class Snapshot:
                 )
         if self.record.history.compare(end, start) is not Comparison.EQUAL_OR_AFTER:
             raise InvalidStreamCut(
-                f"Start stream cut must precede end stream cut. Stream {self.stream.key}: {dict(start)} has segments "
-                f"that come after those of {dict(end)}"
+                f"Start stream cut must precede end stream cut. {self._cut(dict(start))} has segments that come "
+                f"after those of {self._cut(dict(end))}"
             )
 
     def available(

@@ -19,7 +19,7 @@ from chunkstore.decoding import InvalidData, Natural, Reader, check_format, enco
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
-from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord, duplicate, replaced
 from pravega_spark.streams.policies import ONE_SEGMENT, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.routing import even_ranges
@@ -199,7 +199,9 @@ def _check_epoch(epoch: EpochRecord) -> None:
     reached = 0.0
     for segment in epoch.segments:
         if not segment.low == reached < segment.high <= 1.0 or segment_epoch(segment.id) > epoch.epoch:
-            raise InvalidData(f"epoch {epoch.epoch} has segment {segment.id} with keys {segment.low} to {segment.high}")
+            raise InvalidData(
+                f"epoch {epoch.epoch} has segment {segment_label(segment.id)} with keys {segment.low} to {segment.high}"
+            )
         segment_id(segment_number(segment.id), segment_epoch(segment.id))
         reached = segment.high
     if reached != 1.0 or len({segment.id for segment in epoch.segments}) < len(epoch.segments):

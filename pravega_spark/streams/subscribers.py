@@ -42,10 +42,14 @@ def decode_subscriber(data: bytes, key: str) -> StreamCut:
         return cut
 
 
-def subscribers(stream: StreamLocation) -> dict[str, StreamCut]:
-    """The last cut that each subscriber of a stream has released, by the subscriber's name, up to date."""
+def subscribers(stream: StreamLocation, refresh: bool = True) -> dict[str, StreamCut]:
+    """The last cut that each subscriber of a stream has released, by the subscriber's name.
+
+    `refresh=False`: as it was when this process last looked.
+    """
     container, prefix = stream.container, f"{stream.key}/"
-    container.refresh()
+    if refresh:
+        container.refresh()
     return {
         key.removeprefix(prefix): decode_subscriber(entry.value, key)
         for key, entry in sorted(container.scan_entries(SUBSCRIBERS, prefix))

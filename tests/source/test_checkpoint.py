@@ -10,6 +10,7 @@ import pytest
 
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.source.checkpoint import NoCheckpoint, query_position
+from pravega_spark.source.offset import offset_of
 from tests.cli.test_cli import document, run
 
 
@@ -20,7 +21,8 @@ def cut(offset: int, stream: str = "st") -> StreamCut:
 def batch(place: Path, number: int, *ends: StreamCut, done: bool = True) -> None:
     for folder in ("offsets", "commits"):
         (place / folder).mkdir(parents=True, exist_ok=True)
-    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *(json.dumps(end.as_text()) for end in ends)]
+    ours = [offset_of(end) if number % 2 else end.as_text() for end in ends]  # the original's is the text alone
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, ours)]
     (place / "offsets" / str(number)).write_text("\n".join(lines))
     (place / "offsets" / f".{number}.crc").write_bytes(b"crc")
     if done:
@@ -33,6 +35,8 @@ def test_the_last_batch_that_is_done_counts(tmp_path: Path) -> None:
     batch(tmp_path, 11, cut(5, "other"), cut(40), done=False)
     assert query_position(str(tmp_path), "sc", "st") == cut(20)
     assert query_position(str(tmp_path), "sc", "other") == cut(3, "other")
+    batch(tmp_path, 11, cut(5, "other"), cut(40))
+    assert query_position(str(tmp_path), "sc", "st") == cut(40)
 
 
 def test_what_has_no_finished_batch(tmp_path: Path) -> None:

@@ -478,6 +478,7 @@ def test_metadata_tables(folder: Folder) -> None:
     segments = folder.frame(metadata="Segments").collect()
     ranges = [(row.segment_id, row.epoch, row.key_start, row.key_end) for row in segments]
     assert ranges == [(0, 0, 0.0, 0.5), (1, 0, 0.5, 1.0)]
+    assert [row.segment for row in segments] == ["0.0", "1.0"]
     assert sum(row.events for row in segments) == 30
     assert sum(row.length for row in segments) == snapshot.size()
     assert "Option 'metadata' must be one of" in refusal(lambda: folder.frame(metadata="streams"))

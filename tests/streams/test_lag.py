@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark import InvalidStreamCut, Lag, StreamCut, StreamManager
+from pravega_spark import InvalidStreamCut, Lag, StreamCut, StreamManager, StreamReaderGroupConfig
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.lag import lag
 
@@ -30,7 +30,7 @@ def test_lag_across_scales(tmp_path: Path) -> None:
         stream = Catalog(manager._root).stream("sc", "st")
         first = stream.query(lambda snapshot: snapshot.segments.index(0).locate_offset(1))
         assert first is not None
-        found = stream.query(lambda snapshot: lag(snapshot, begin, first.time_ms / 1000 + 90))
+        found = stream.query(lambda snapshot: lag(snapshot, begin, now=first.time_ms / 1000 + 90))
         assert found[:2] == (15 * 16, 15) and found.seconds >= 90 and not found.truncated
         assert manager.lag(middle)[:2] == (5 * 16, 5)
         assert manager.lag(manager.stream_info("sc", "st").tail).events == 0
@@ -42,3 +42,17 @@ def test_lag_across_scales(tmp_path: Path) -> None:
         group = manager.create_reader_group("rg", "sc", "st")
         group.close()
         assert manager.group_lag("rg", "sc")["sc/st"][:2] == (5 * 16, 5)
+
+
+def test_the_subscribers_of_a_stream_are_told_with_their_lag(tmp_path: Path) -> None:
+    with StreamManager(tmp_path / "root") as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 2)
+        assert manager.stream_info("sc", "st").subscribers == {}
+        config = StreamReaderGroupConfig(False, "sc", "st", retention="manual")
+        manager.create_reader_group_with_config("slow", "sc", config)
+        written(manager, 10)
+        info = manager.stream_info("sc", "st")
+        assert info.subscribers["slow"][:2] == (160, 10)
+        assert "subscriber slow" in info._repr_html_() and "10 events, 160 bytes, " in info._repr_html_()
+        assert [found.subscribers.keys() for found in manager.stream_infos("sc")] == [{"slow"}]
