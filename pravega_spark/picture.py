@@ -1,18 +1,36 @@
 """A picture of a stream: its segments over time and keys, where they were split and merged, and where cuts lie.
 
-What is drawn is a `Timeline`; only drawing happens here. The colours are such as colour-blind people can tell apart
-(Okabe and Ito), and nothing is told by colour alone.
+What is drawn is a `Timeline`; only drawing happens here, with matplotlib. `picture_svg` draws without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timezone
 from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pravega_spark.quantities import count_text, moment_text, size_text
+from pravega_spark.picture_layout import (
+    CUTS,
+    END,
+    GONE,
+    HATCH,
+    MERGE,
+    OPEN,
+    SEALED,
+    SPLIT,
+    X,
+    apart,
+    check_cuts,
+    clock,
+    evenly,
+    free,
+    is_exact,
+    time_label,
+    title,
+)
+from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.timeline import CutPoint, Timeline
@@ -24,17 +42,11 @@ if TYPE_CHECKING:
 
     from pravega_spark.client.manager import StreamManager
 
-MOST_CUTS = 12
-"""So many cuts can be told apart, besides head and tail."""
-
-_OPEN, _SEALED, _GONE, _HATCH = "#56B4E9", "#C2DDEC", "#EFEFEF", "#8C8C8C"
-_SPLIT, _MERGE, _END = "#D55E00", "#882255", "#000000"
-_CUTS = ("#E69F00", "#009E73", "#0072B2", "#CC79A7")
 _STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 
 _DAY = 86_400_000  # ms
 
-FORMATS = (".png", ".svg", ".pdf")
+FORMATS = (".svg", ".html", ".png", ".pdf")
 """Ends of the names of files that a picture is written to."""
 
 _SIZE = (10, 4.5)  # inches
@@ -45,9 +57,6 @@ _LINE = 1.3
 _FEWEST_POINTS = 14  # between two marks of splits and merges, or they would hide each other
 _TICK_POINTS = 66
 _BELOW = 58  # points from the x axis to the legend: ticks of two lines, and the label
-
-X: TypeAlias = Callable[[float], float]
-"""Where a time (ms since the epoch) lies on the x axis."""
 
 Corners: TypeAlias = list[tuple[float, float]]
 """Of a rectangle on the axes."""
@@ -76,8 +85,7 @@ def draw_segments(
     Raises StreamNotFound, InvalidStreamCut, ImportError without matplotlib.
     """
     chosen = dict(cuts or {})
-    if len(chosen) > MOST_CUTS:
-        raise ValueError(f"cuts: {len(chosen)} are too many to distinguish in one picture; give at most {MOST_CUTS}")
+    check_cuts(len(chosen))
     _check_matplotlib()
     found = manager.stream_timeline(scope_name, stream_name, chosen)
     if axes is None:
@@ -100,12 +108,16 @@ def save_segments(
     cuts: Mapping[str, StreamCut] | None = None,
     even: bool = False,
 ) -> None:
-    """Write the picture that `draw_segments` draws to a file, in the format of its name's end: .png, .svg or .pdf.
+    """Write a picture to a file whose name's end says which: .svg and .html are those of `stream_picture`, which tell
+    what the pointer is on; .png and .pdf are those of `draw_segments`.
 
-    Raises ValueError for another end, OSError if the file cannot be written, and the errors of `draw_segments`.
+    Raises ValueError for another end, OSError if the file cannot be written, and the errors of the two.
     """
     if not path.lower().endswith(FORMATS):
         raise ValueError(f"{path!r} does not end in {', '.join(FORMATS)}: the end says what kind of picture to write")
+    if path.lower().endswith((".svg", ".html")):
+        stream_picture(manager, scope_name, stream_name, cuts=cuts, even=even).save(path)
+        return
     _check_matplotlib()
     from matplotlib.figure import Figure  # not pyplot, which looks for a screen
 
@@ -131,7 +143,7 @@ class _Picture:
         self._axes = axes
         self._figure = figure
         self._even = even
-        self._x = _evenly(timeline) if even else _in_days
+        self._x: X = evenly(timeline) if even else _in_days
         self._legend: list[Artist] = []
 
     def draw(self) -> None:
@@ -167,43 +179,27 @@ class _Picture:
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
         axes.set_ylabel("hash of the routing key")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(self._title(), loc="left", fontsize="medium", pad=20)
-        scale = ", all epochs equally wide" if self._even else ""
-        axes.set_xlabel(f"time{scale}; the right edge is now, {moment_text(known.now)}")
-
-    def _title(self) -> str:
-        known = self._timeline
-        (first, _), (last, _) = known.epochs[0], known.epochs[-1]
-        amount = f"{count_text(known.events)} {'event' if known.events == 1 else 'events'}, {size_text(known.size)}"
-        title = f"{known.stream}: {amount}, " + (f"epoch {first}" if first == last else f"epochs {first} to {last}")
-        if first:
-            title += f" (nothing is left of those before {first})"
-        return title if known.ended is None else f"{title}, sealed {moment_text(known.ended)}"
+        axes.set_title(title(known), loc="left", fontsize="medium", pad=20)
+        axes.set_xlabel(time_label(known, self._even))
 
     def _ticks(self) -> None:
         """Times below, and the numbers of epochs above, each where its epoch begins."""
-        from matplotlib.dates import AutoDateLocator, DateFormatter
+        from matplotlib.dates import SECONDLY, AutoDateLocator, DateFormatter
 
         known, axes = self._timeline, self._axes
         begun = [self._x(created) for _, created in known.epochs]
         if self._even:
-            shown = self._apart(begun, _TICK_POINTS)
-            axes.set_xticks([begun[n] for n in shown], [self._clock(known.epochs[n][1]) for n in shown])
+            shown, exact = self._apart(begun, _TICK_POINTS), is_exact(known)
+            axes.set_xticks([begun[n] for n in shown], ["\n".join(clock(known.epochs[n][1], exact)) for n in shown])
         else:
-            axes.xaxis.set_major_locator(AutoDateLocator(tz=timezone.utc, maxticks=7))
+            locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
+            locator.intervald[SECONDLY] = [1, 2, 5, 10, 15, 30]  # by default 5 follows 1
+            axes.xaxis.set_major_locator(locator)
             axes.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d\n%H:%M:%S", tz=timezone.utc))
         note = partial(axes.annotate, textcoords="offset points", fontsize=_LABEL_POINTS, color="#444444", va="bottom")
         note("epoch", (0, 1), xycoords="axes fraction", xytext=(-6, 4), ha="right")
         for place in self._apart(begun, 5 + len(str(known.epochs[-1][0])) * _LABEL_POINTS * _LETTER):
             note(str(known.epochs[place][0]), (begun[place], 1.02), xytext=(0, 4), ha="center")
-
-    def _clock(self, moment: int) -> str:
-        """A time as it stands below an epoch: so exact that epochs differ."""
-        known = self._timeline
-        day, clock, _ = moment_text(moment).split()
-        if known.now - known.epochs[0][1] < 2000 * len(known.epochs):
-            clock += f".{moment % 1000:03d}"
-        return f"{day}\n{clock}"
 
     # --- in it -------------------------------------------------------------------------------------------------
 
@@ -212,10 +208,10 @@ class _Picture:
         edge = min(0.8, 40 / len(self._timeline.spans) ** 0.75)
         heads = [place for place in self._timeline.head if place.time > place.begun]
         passed = [self._corners(place.low, place.high, place.begun, place.time) for place in heads]
-        self._boxes("takes events", self._spans("open"), facecolor=_OPEN, edgecolor="white", linewidth=edge)
-        self._boxes("sealed", self._spans("sealed"), facecolor=_SEALED, edgecolor="white", linewidth=edge)
+        self._boxes("takes events", self._spans("open"), facecolor=OPEN, edgecolor="white", linewidth=edge)
+        self._boxes("sealed", self._spans("sealed"), facecolor=SEALED, edgecolor="white", linewidth=edge)
         gone = self._spans("gone") + passed
-        self._boxes("truncated", gone, facecolor=_GONE, edgecolor=_HATCH, hatch="////", linewidth=0)
+        self._boxes("truncated", gone, facecolor=GONE, edgecolor=HATCH, hatch="////", linewidth=0)
 
     def _spans(self, state: Literal["open", "sealed", "gone"]) -> list[Corners]:
         spans = (span for span in self._timeline.spans if span.state == state)
@@ -242,7 +238,7 @@ class _Picture:
         marked = {times[number] for number in self._apart([self._x(moment) for moment in times], _FEWEST_POINTS)}
         crowded = len(marked) < len(times) / 2
         line, marked = (0.6, set()) if crowded else (2.2, marked)
-        for kind, colour, mark in (("split", _SPLIT, "<"), ("merge", _MERGE, ">")):
+        for kind, colour, mark in (("split", SPLIT, "<"), ("merge", MERGE, ">")):
             found = [border for border in borders if border.kind == kind]
             if not found:
                 continue
@@ -258,9 +254,9 @@ class _Picture:
     def _cuts(self) -> None:
         """A line through all keys for each cut."""
         known = self._timeline
-        self._cut("head", known.head, _END, "-", 5)
-        self._cut("tail", known.tail, _END, (0, (2, 0.6)), 5)
-        looks = ((colour, style) for style in _STYLES for colour in _CUTS)
+        self._cut("head", known.head, END, "-", 7)
+        self._cut("tail", known.tail, END, (0, (0.8, 0.5)), 7)
+        looks = ((colour, style) for style in _STYLES for colour in CUTS)
         for (name, places), (colour, style) in zip(known.cuts.items(), looks, strict=False):
             self._cut(name, places, colour, style, 2.0)
 
@@ -282,23 +278,28 @@ class _Picture:
             label=label,
             solid_capstyle="butt",
             dash_capstyle="butt",
-            zorder=3 if colour == _END else 3.5,  # a cut shows on top of the head or tail that it is near to
+            zorder=3 if colour == END else 3.5,  # a cut shows on top of the head or tail that it is near to
             clip_on=False,
-            path_effects=[] if colour == _END else [withStroke(linewidth=width + 2, foreground="white")],
+            path_effects=[] if colour == END else [withStroke(linewidth=width + 2, foreground="white")],
         )
 
     # --- what fits ---------------------------------------------------------------------------------------------
 
     def _labels(self) -> None:
-        """The segments' numbers and epochs, in the middle of what is left of them."""
-        left_from = {(place.low, place.begun): place.time for place in self._timeline.head}
+        """The segments' numbers and epochs, in what is left of them, where no cut crosses them."""
+        known = self._timeline
+        left_from = {(place.low, place.begun): place.time for place in known.head}
+        lines = [*known.head, *known.tail, *(place for places in known.cuts.values() for place in places)]
         for segment, begun, ended, state in self._timeline.spans:
             label = f"seg {segment_label(segment.id)}"
             left, right = self._x(left_from.get((segment.low, begun), begun)), self._x(ended)
-            width, height = self._points(right - left, segment.high - segment.low)
-            if width > (len(label) * _LETTER + 1.5) * _LABEL_POINTS and height > _LINE * _LABEL_POINTS:
+            _, height = self._points(0, segment.high - segment.low)
+            crossing = [self._x(p.time) for p in lines if p.low < segment.high and p.high > segment.low]
+            width = (len(label) * _LETTER + 1.5) * _LABEL_POINTS / self._points(1, 0)[0]
+            middle = free(left, right, crossing, width)
+            if middle is not None and height > _LINE * _LABEL_POINTS:
                 text = self._axes.text(
-                    (left + right) / 2,
+                    middle,
                     (segment.low + segment.high) / 2,
                     label,
                     ha="center",
@@ -319,22 +320,9 @@ class _Picture:
 
     def _apart(self, places: Sequence[float], points: float) -> list[int]:
         """The numbers of those places, in ascending order, that are far enough apart; of the first one too."""
-        shown: list[int] = []
-        for number, place in enumerate(places):
-            if not shown or self._points(place - places[shown[-1]], 0)[0] >= points:
-                shown.append(number)
-        return shown
+        return apart([self._points(place, 0)[0] for place in places], points)
 
 
 def _in_days(moment: float) -> float:
     """A time as matplotlib has it on date axes."""
     return moment / _DAY
-
-
-def _evenly(timeline: Timeline) -> X:
-    """Gives every epoch the same width, and what lies in it its place by time."""
-    from numpy import interp
-
-    times = [created for _, created in timeline.epochs]
-    times.append(max(timeline.now, times[-1] + 1))
-    return lambda moment: float(interp(moment, times, range(len(times))))

@@ -51,7 +51,7 @@ WINGS = {
         "client",
         "source",
         "console",
-        "picture checks",
+        "picture_layout picture_svg picture checks",
         "jobs cli demo",
     ),
 }

@@ -465,13 +465,21 @@ def lag(
 @stream.command()
 @stream_argument
 @click.option(
-    "-o", "--output", "path", type=click.Path(dir_okay=False), required=True, help="File to write: .png, .svg or .pdf."
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(dir_okay=False),
+    required=True,
+    help="File to write: .svg, .html, .png or .pdf.",
 )
 @click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
 @click.option("--even", is_flag=True, help="Make all epochs equally wide.")
 @pass_session
 def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...], even: bool) -> None:
-    """Draw the segments of a stream over time and keys."""
+    """Draw the segments of a stream over time and keys.
+
+    Pictures that end in .svg or .html need no matplotlib, and tell in a browser what the pointer is on.
+    """
     from pravega_spark.picture import save_segments
 
     manager = session.manager

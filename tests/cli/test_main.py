@@ -139,9 +139,9 @@ def test_retention_without_a_policy_says_so(url: str) -> None:
 
 
 def test_drawing(url: str, tmp_path: Path) -> None:
-    for name, begin in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")):
+    for name, begin in (("a.png", b"\x89PNG"), ("a.svg", b"<svg"), ("a.html", b"<!DOCTYPE html>"), ("a.pdf", b"%PDF")):
         assert "shows stream" in run("stream", "draw", RIDES, "-o", str(tmp_path / name), root=url).stdout
         assert (tmp_path / name).read_bytes().startswith(begin)
     refused = run("stream", "draw", RIDES, "-o", str(tmp_path / "a.txt"), root=url, code=1).stderr
-    assert "does not end in .png, .svg, .pdf" in refused
+    assert "does not end in .svg, .html, .png, .pdf" in refused
     assert "a.png" in run("stream", "draw", RIDES, "-o", "/nowhere/a.png", root=url, code=1).stderr

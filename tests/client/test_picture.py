@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -16,7 +18,18 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Patch
 
-from pravega_spark import UNBOUNDED, InvalidStreamCut, StreamCut, StreamManager, StreamNotFound, draw_segments
+from pravega_spark import (
+    UNBOUNDED,
+    InvalidStreamCut,
+    StreamCut,
+    StreamManager,
+    StreamNotFound,
+    StreamPicture,
+    draw_segments,
+    save_segments,
+    stream_picture,
+)
+from pravega_spark.picture_layout import apart, free, ticks
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.timeline import timeline
@@ -295,3 +308,88 @@ def test_stream_info_and_cuts_as_tables(manager: StreamManager) -> None:
     assert "cut of sc/one" in of_cut and all(f">{n}<" in of_cut for pair in cut.positions.items() for n in pair)
     assert UNBOUNDED._repr_html_() == "UNBOUNDED"
     assert repr(cut).startswith("StreamCut(scope='sc'") and repr(info).startswith("StreamInfo(scope='sc'")
+
+
+# --- SVG ---------------------------------------------------------------------------------------------------------
+
+
+def drawn(picture: StreamPicture) -> tuple[list[str], list[str]]:
+    """What is written in a picture, and what its parts say when the pointer is on them."""
+    tree = ElementTree.fromstring(picture.svg)
+    names = ("text", "title")
+    written, told = ([each.text or "" for each in tree.iter(f"{{http://www.w3.org/2000/svg}}{n}")] for n in names)
+    return written, told
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_a_picture_as_svg_says_what_the_one_of_matplotlib_says(manager: StreamManager, even: bool) -> None:
+    cut = write(manager, "one")
+    scale_to(manager, "one", 0.3, 0.6)
+    scale_to(manager, "one", 0.6)
+    write(manager, "one")
+    cuts = {"</text><script>": cut, "near": manager.stream_info("sc", "one").tail}
+    picture = stream_picture(manager, "sc", "one", cuts=cuts, even=even)
+    axes = draw_segments(manager, "sc", "one", cuts=cuts, even=even)
+    written, told = drawn(picture)
+    assert {*named(axes), axes.get_title(loc="left"), "epoch", "0", "hash of the routing key"} <= {*written}
+    assert "<script>" not in picture.svg
+    segments = [text.splitlines()[0] for text in told if text.startswith("segment ")]
+    assert segments == [
+        f"segment {n}.{e} (id {e << 32 | n})" for n, e in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (5, 2))
+    ]
+    assert sum(text.startswith("merge at 20") for text in told) == 2, "its line, and its mark"
+    assert sum(text.startswith("</text><script>: 20") for text in told) == 1
+    assert any(text.startswith("tail: 20") and "keys above 0.6, up to 1" in text for text in told)
+    if even:
+        assert {text for text in written if text.startswith("seg ")} == {f"seg {n}" for n in labels(axes)}
+
+
+def test_a_picture_without_matplotlib_in_notebooks_and_files(manager: StreamManager, tmp_path: Path) -> None:
+    write(manager, "one")
+    picture = stream_picture(manager, "sc", "one")
+    assert picture._repr_html_() == f"<div>{picture.svg}</div>" and picture._repr_svg_() == picture.svg
+    for name in ("a.svg", "a.html", "a.png", "a.pdf"):
+        save_segments(str(tmp_path / name), manager, "sc", "one")
+    assert (tmp_path / "a.svg").read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    page = (tmp_path / "a.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "<svg" in page
+    assert (tmp_path / "a.png").read_bytes()[1:4] == b"PNG" and (tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
+    with pytest.raises(ValueError, match=r"does not end in \.svg, \.html, \.png, \.pdf"):
+        save_segments("a.gif", manager, "sc", "one")
+    head = manager.stream_info("sc", "one").head
+    with pytest.raises(ValueError, match="at most 12"):
+        stream_picture(manager, "sc", "one", cuts={str(number): head for number in range(13)})
+
+
+def test_what_is_truncated_as_svg(manager: StreamManager) -> None:
+    early = write(manager, "one")
+    manager.truncate_stream("sc", "one", early)
+    write(manager, "one")
+    scale_to(manager, "one", 0.5)
+    manager.truncate_stream("sc", "one", early)
+    written, told = drawn(stream_picture(manager, "sc", "one", cuts={"begin": StreamCut("sc", "one", {0: 0})}))
+    assert "truncated" in written and "begin (before the head)" in written
+    assert any("truncated up to 20" in text for text in told)
+
+
+def test_labels_keep_away_from_cuts_and_ticks_are_round() -> None:
+    assert free(0, 100, [40], 30) == 70 and free(0, 100, [40], 61) is None and free(0, 100, [], 100) == 50
+    minute = 60_000
+    assert ticks(90_001, 90_000 + 7 * minute, 7) == [n * minute for n in range(2, 9)]
+    for span in (700, 7000, 10 * minute, 86_400_000, 400 * 86_400_000, 10**12):
+        assert 2 <= len(ticks(1_700_000_000_000, 1_700_000_000_000 + span, 7)) <= 7
+    assert apart([0, 1, 5, 9, 10], 4) == [0, 2, 3]
+
+
+def test_labels_are_not_crossed_by_cuts(manager: StreamManager) -> None:
+    write(manager, "one")
+    cut = write(manager, "one")
+    write(manager, "one")
+    axes = draw_segments(manager, "sc", "one", cuts={"mark": cut}, even=True)
+    axes.figure.canvas.draw()
+    (line,) = [line for line in axes.lines if line.get_label() == "mark"]
+    (at,) = {x for x, _ in axes.transData.transform(line.get_xydata())}
+    for text in axes.texts:
+        if text.get_text().startswith("seg "):
+            box = text.get_window_extent()
+            assert not box.x0 <= at <= box.x1

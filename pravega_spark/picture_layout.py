@@ -1,0 +1,97 @@
+"""What pictures of a stream have in common: the title, the places of times, the colours, and which marks have room.
+
+The colours are such as colour-blind people can tell apart (Okabe and Ito), and nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from pravega_spark.quantities import count_text, moment_text, size_text
+from pravega_spark.streams.timeline import Timeline
+
+MOST_CUTS = 12
+"""So many cuts can be told apart, besides head and tail."""
+
+OPEN, SEALED, GONE, HATCH = "#56B4E9", "#C2DDEC", "#EFEFEF", "#8C8C8C"
+SPLIT, MERGE, END = "#D55E00", "#882255", "#000000"
+CUTS = ("#E69F00", "#009E73", "#0072B2", "#CC79A7")
+
+_STEPS: tuple[int, ...] = (100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000)
+_STEPS += tuple(60_000 * step for step in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720))
+_STEPS += tuple(86_400_000 * step for step in (1, 2, 7, 14, 30, 90, 365, 730, 1825, 3650))
+
+X: TypeAlias = Callable[[float], float]
+"""Where a time (ms since the epoch) lies on the x axis."""
+
+
+def check_cuts(count: int) -> None:
+    """Raise ValueError for more cuts than can be told apart."""
+    if count > MOST_CUTS:
+        raise ValueError(f"cuts: {count} are too many to distinguish in one picture; give at most {MOST_CUTS}")
+
+
+def evenly(timeline: Timeline) -> X:
+    """Gives every epoch the width 1, and what lies in it its place by time."""
+    times = [created for _, created in timeline.epochs]
+    times.append(max(timeline.now, times[-1] + 1))
+
+    def place(moment: float) -> float:
+        number = min(max(bisect_right(times, moment) - 1, 0), len(times) - 2)
+        begin, end = times[number], times[number + 1]
+        return number + min(max((moment - begin) / ((end - begin) or 1), 0.0), 1.0)
+
+    return place
+
+
+def title(timeline: Timeline) -> str:
+    """The stream, what can be read of it, its epochs, and when it was sealed."""
+    (first, _), (last, _) = timeline.epochs[0], timeline.epochs[-1]
+    count = f"{count_text(timeline.events)} {'event' if timeline.events == 1 else 'events'}"
+    told = f"{timeline.stream}: {count}, {size_text(timeline.size)}, "
+    told += f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    if first:
+        told += f" (nothing is left of those before {first})"
+    return told if timeline.ended is None else f"{told}, sealed {moment_text(timeline.ended)}"
+
+
+def time_label(timeline: Timeline, even: bool) -> str:
+    """What the x axis shows."""
+    scale = ", all epochs equally wide" if even else ""
+    return f"time{scale}; the right edge is now, {moment_text(timeline.now)}"
+
+
+def clock(moment: int, exact: bool) -> tuple[str, str]:
+    """A time as it stands below an axis: its date, and its time of day. exact: with milliseconds."""
+    day, time, _ = moment_text(moment).split()
+    return day, f"{time}.{moment % 1000:03d}" if exact else time
+
+
+def is_exact(timeline: Timeline) -> bool:
+    """Whether epochs are so short that only milliseconds tell them apart."""
+    return timeline.now - timeline.epochs[0][1] < 2000 * len(timeline.epochs)
+
+
+def ticks(first: int, last: int, most: int) -> list[int]:
+    """Round times (ms) from `first` to `last`, at most so many."""
+    step = next((step for step in _STEPS if (last - first) // step < most), _STEPS[-1])
+    return list(range(-(-first // step) * step, last + 1, step))
+
+
+def apart(places: Sequence[float], distance: float) -> list[int]:
+    """The numbers of those places, in ascending order, that are far enough apart; of the first one too."""
+    shown: list[int] = []
+    for number, place in enumerate(places):
+        if not shown or place - places[shown[-1]] >= distance:
+            shown.append(number)
+    return shown
+
+
+def free(begin: float, end: float, taken: Sequence[float], width: float) -> float | None:
+    """The middle of the widest part of a range that keeps a distance from what is taken; None without room."""
+    bounds = [begin, *sorted(place for place in taken if begin < place < end), end]
+    left, right = max(pairwise(bounds), key=lambda part: part[1] - part[0])
+    return (left + right) / 2 if right - left >= width else None

@@ -1,0 +1,286 @@
+"""A picture of a stream as SVG, made without matplotlib: notebooks and browsers show it, and what the pointer is on is
+told in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pravega_spark.picture_layout import (
+    CUTS,
+    END,
+    GONE,
+    HATCH,
+    MERGE,
+    OPEN,
+    SEALED,
+    SPLIT,
+    X,
+    apart,
+    check_cuts,
+    clock,
+    evenly,
+    free,
+    is_exact,
+    ticks,
+    time_label,
+    title,
+)
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.timeline import CutPoint, SegmentSpan, Timeline
+
+if TYPE_CHECKING:
+    from pravega_spark.client.manager import StreamManager
+
+_WIDTH, _LEFT, _RIGHT = 960, 62, 20
+_TOP, _HEIGHT = 62, 320
+_BELOW, _LEGEND_LINE = 74, 20
+_LETTER, _LINE = 6.2, 15  # of a label's font, 11 px
+_STYLES = ("", "8 3", "2 2")  # dashes of cuts, when the colours are used up
+
+_STYLE = """\
+.pravega-picture {font: 11px sans-serif; max-width: 100%; height: auto; background: white}
+.pravega-picture .segment:hover, .pravega-picture .cut:hover {filter: brightness(0.85)}
+.pravega-picture text {fill: black; pointer-events: none}"""
+
+
+class StreamPicture:
+    """A picture of a stream as it was when the picture was made. Notebooks show it; `save` writes it.
+
+    svg: the picture as a text of SVG. Its parts have titles, which browsers show where the pointer is.
+    """
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def _repr_html_(self) -> str:
+        return f"<div>{self.svg}</div>"  # as an image it would have no titles
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file: a page if its name ends in .html, else SVG. Raises OSError."""
+        page = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>Segments of a stream</title>\n{self.svg}\n'
+        Path(path).write_text(page if str(path).lower().endswith(".html") else self.svg, "utf-8")
+
+
+def stream_picture(
+    manager: StreamManager,
+    scope_name: str,
+    stream_name: str,
+    *,
+    cuts: Mapping[str, StreamCut] | None = None,
+    even: bool = False,
+) -> StreamPicture:
+    """A picture of a stream as it is now, as SVG, without matplotlib.
+
+    It shows what `draw_segments` shows, and takes the same arguments. What the pointer is on is told in full (ids, keys
+    and times), also where there is no room for a label.
+
+    Raises StreamNotFound, InvalidStreamCut, ValueError for more than MOST_CUTS cuts.
+    """
+    chosen = dict(cuts or {})
+    check_cuts(len(chosen))
+    return StreamPicture(_Drawing(manager.stream_timeline(scope_name, stream_name, chosen), even).svg())
+
+
+class _Key(NamedTuple):
+    """An entry of the legend: how it looks, and its name."""
+
+    look: str
+    name: str
+
+
+class _Drawing:
+    """One timeline as SVG."""
+
+    def __init__(self, timeline: Timeline, even: bool) -> None:
+        self._timeline = timeline
+        self._even = even
+        self._legend: list[_Key] = []
+        place: X = evenly(timeline) if even else float
+        first, last = place(timeline.epochs[0][1]), place(timeline.now)
+        scale = (_WIDTH - _LEFT - _RIGHT) / ((last - first) or 1)
+        self._x: X = lambda moment: _LEFT + (place(moment) - first) * scale
+        ends = (*timeline.head, *timeline.tail, *(point for points in timeline.cuts.values() for point in points))
+        self._points = ends
+
+    def svg(self) -> str:
+        segments, (below, marks) = [*self._segments()], self._borders()
+        parts = [*segments, *below, *self._cuts(), *marks, *self._labels(), *self._frame(), *self._keys()]
+        height = _TOP + _HEIGHT + _BELOW + _LEGEND_LINE * self._lines
+        name = escape(title(self._timeline))
+        opening = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="pravega-picture" viewBox="0 0 {_WIDTH} {height}" '
+            f'width="{_WIDTH}" height="{height}" role="img" aria-label="{name}"><style>{_STYLE}</style>'
+            f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{_HATCHES}'
+        )
+        return "\n".join([opening, *parts, "</svg>"])
+
+    # --- around it ---------------------------------------------------------------------------------------------
+
+    def _frame(self) -> Iterator[str]:
+        """Title, epochs above, times below, keys at the left."""
+        known, bottom = self._timeline, _TOP + _HEIGHT
+        yield _text(_LEFT, 20, title(known), size=14)
+        begun = [self._x(created) for _, created in known.epochs]
+        yield _text(_LEFT - 10, _TOP - 10, "epoch", anchor="end")
+        for number in apart(begun, 8 + len(str(known.epochs[-1][0])) * _LETTER):
+            yield _text(begun[number], _TOP - 10, str(known.epochs[number][0]), anchor="middle")
+        moments = [created for _, created in known.epochs] if self._even else ticks(known.epochs[0][1], known.now, 7)
+        places = [self._x(moment) for moment in moments]
+        exact = is_exact(known) if self._even else any(moment % 1000 for moment in moments)
+        for number in apart(places, 90):
+            x = places[number]
+            yield f'<path d="M{x:.1f} {bottom}v5" stroke="black"/>'
+            for line, told in enumerate(clock(moments[number], exact)):
+                yield _text(x, bottom + 18 + line * _LINE, told, anchor="middle")
+        middle = (_LEFT + _WIDTH - _RIGHT) / 2
+        yield _text(middle, bottom + 18 + 2.4 * _LINE, time_label(known, self._even), anchor="middle")
+        for key in (0, 0.25, 0.5, 0.75, 1):
+            yield f'<path d="M{_LEFT} {_y(key):.1f}h-5" stroke="black"/>'
+            yield _text(_LEFT - 8, _y(key) + 4, f"{key:.2f}", anchor="end")
+        yield f'<path d="M{_LEFT} {_TOP}V{bottom}H{_WIDTH - _RIGHT}" fill="none" stroke="black"/>'
+        yield (
+            f'<text transform="translate(14 {_TOP + _HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
+            "hash of the routing key</text>"
+        )
+
+    def _keys(self) -> Iterator[str]:
+        """The legend, below all."""
+        x, y = float(_LEFT), _TOP + _HEIGHT + _BELOW
+        for look, name in self._legend:
+            width = 34 + len(name) * _LETTER + 16
+            if x > _LEFT and x + width > _WIDTH:
+                x, y = _LEFT, y + _LEGEND_LINE
+            yield f'<g transform="translate({x:.1f} {y})">{look}</g>'
+            yield _text(x + 32, y + 4, name)
+            x += width
+        self._bottom = y
+
+    @property
+    def _lines(self) -> int:
+        """How many lines the legend has."""
+        return int(self._bottom - (_TOP + _HEIGHT + _BELOW)) // _LEGEND_LINE + 1
+
+    # --- in it -------------------------------------------------------------------------------------------------
+
+    def _segments(self) -> Iterator[str]:
+        head = {(place.low, place.begun): place.time for place in self._timeline.head}
+        found = set()
+        for span in self._timeline.spans:
+            segment, state = span.segment, span.state
+            fill = {"open": OPEN, "sealed": SEALED, "gone": "url(#pravega-gone)"}[state]
+            yield self._box(span.begun, span.ended, span, fill)
+            found.add(state)
+            reached = head.get((segment.low, span.begun), span.begun)
+            if reached > span.begun:
+                yield self._box(span.begun, reached, span, "url(#pravega-gone)", f"truncated up to {_exact(reached)}")
+                found.add("gone")
+        for state, fill, name in (
+            ("open", OPEN, "takes events"),
+            ("sealed", SEALED, "sealed"),
+            ("gone", "url(#pravega-gone)", "truncated"),
+        ):
+            if state in found:
+                self._legend.append(_Key(f'<rect y="-7" width="26" height="14" fill="{fill}"/>', name))
+
+    def _box(self, begun: int, ended: int, span: SegmentSpan, fill: str, more: str = "") -> str:
+        segment, left = span.segment, self._x(begun)
+        until = "takes events" if span.state == "open" else f"until {_exact(span.ended)}"
+        state = {"open": "", "sealed": "sealed", "gone": "truncated as a whole"}[span.state]
+        told = [
+            f"segment {segment_label(segment.id)} (id {segment.id})",
+            f"keys above {segment.low:.6g}, up to {segment.high:.6g}",
+            f"from {_exact(span.begun)}, {until}",
+            more or state,
+        ]
+        return (
+            f'<rect class="segment" x="{left:.1f}" y="{_y(segment.high):.1f}" width="{self._x(ended) - left:.1f}" '
+            f'height="{_y(segment.low) - _y(segment.high):.1f}" fill="{fill}" stroke="white">{_title(*told)}</rect>'
+        )
+
+    def _borders(self) -> tuple[list[str], list[str]]:
+        """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
+        lines, marks, borders = [], [], self._timeline.borders
+        times = sorted({border.time for border in borders})
+        marked = {times[number] for number in apart([self._x(moment) for moment in times], 14)}
+        if len(marked) < len(times) / 2:
+            marked = set()
+        looks = {"split": (SPLIT, "M-7 0L7 -7V7Z"), "merge": (MERGE, "M7 0L-7 -7V7Z")}
+        for kind, time, low, high in borders:
+            (colour, triangle), x = looks[kind], self._x(time)
+            told = _title(f"{kind} at {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
+            path = f'd="M{x:.1f} {_y(low):.1f}V{_y(high):.1f}"'
+            lines.append(f'<path {path} stroke="{colour}" stroke-width="3">{told}</path>')
+            if time in marked:
+                place = f'transform="translate({x:.1f} {(_y(low) + _y(high)) / 2:.1f})"'
+                marks.append(f'<path d="{triangle}" {place} fill="{colour}" stroke="white">{told}</path>')
+        for name, (colour, triangle) in looks.items():
+            if any(border.kind == name for border in borders):
+                look = f'<path d="M0 0H26" stroke="{colour}" stroke-width="3"/>'
+                look += f'<path d="{triangle}" transform="translate(13 0)" fill="{colour}" stroke="white"/>'
+                self._legend.append(_Key(look, name))
+        return lines, marks
+
+    def _cuts(self) -> Iterator[str]:
+        """A line through all keys for each cut; other cuts lie on top of head and tail, and are thinner."""
+        known = self._timeline
+        yield from self._cut("head", known.head, END, "", 7)
+        yield from self._cut("tail", known.tail, END, "8 3", 7)
+        looks = ((colour, style) for style in _STYLES for colour in CUTS)
+        for (name, points), (colour, style) in zip(known.cuts.items(), looks, strict=False):
+            yield from self._cut(name, points, colour, style, 3)
+
+    def _cut(self, name: str, points: tuple[CutPoint, ...], colour: str, dashes: str, width: int) -> Iterator[str]:
+        look = f'stroke="{colour}" stroke-width="{width}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
+        before: CutPoint | None = None
+        for point in points:
+            low, high, _, time = point
+            joined = before is not None and before.high == low  # else it lies before the head for the keys between
+            begin = f"M{self._x(before.time if before and joined else time):.1f} {_y(low):.1f}"
+            line, before = f'd="{begin}H{self._x(time):.1f}V{_y(high):.1f}" fill="none"', point
+            below = f'<path {line} stroke="white" stroke-width="{width + 2}"/>' if colour != END else ""
+            told = _title(f"{name}: {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
+            yield f'<g class="cut">{below}<path {line} {look}/>{told}</g>'
+        self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', name if points else f"{name} (before the head)"))
+
+    def _labels(self) -> Iterator[str]:
+        """The segments' labels, where no line crosses them; none without room."""
+        head = {(place.low, place.begun): place.time for place in self._timeline.head}
+        lines = [(point.low, point.high, self._x(point.time)) for point in self._points]
+        for segment, begun, ended, _ in self._timeline.spans:
+            label = f"seg {segment_label(segment.id)}"
+            crossing = [x for low, high, x in lines if low < segment.high and high > segment.low]
+            left = self._x(head.get((segment.low, begun), begun))
+            middle = free(left, self._x(ended), crossing, len(label) * _LETTER + 14)
+            if middle is not None and _y(segment.low) - _y(segment.high) > _LINE:
+                yield _text(middle, (_y(segment.low) + _y(segment.high)) / 2 + 4, label, anchor="middle")
+
+
+_HATCHES = (
+    '<defs><pattern id="pravega-gone" width="8" height="8" patternUnits="userSpaceOnUse" '
+    f'patternTransform="rotate(45)"><rect width="8" height="8" fill="{GONE}"/>'
+    f'<path d="M0 0V8" stroke="{HATCH}" stroke-width="2"/></pattern></defs>'
+)
+
+
+def _y(key: float) -> float:
+    return _TOP + (1 - key) * _HEIGHT
+
+
+def _exact(moment: int) -> str:
+    day, time = clock(moment, exact=True)
+    return f"{day} {time} UTC"
+
+
+def _title(*lines: str) -> str:
+    return f"<title>{escape(chr(10).join(line for line in lines if line))}</title>"
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 11) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
