@@ -73,7 +73,7 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     if dry_run:
         for line in _lines(sweep):
             session.output.line(line)
-    session.output.properties(row, _LABELS)
+    session.output.properties({**row, "nested": ", ".join(row["nested"]) or None}, _LABELS)
     if not dry_run and sweep.orphans:
         delay = root.config.garbage_delay_seconds
         session.output.line(

@@ -9,8 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
-from pravega_spark.console.output import Column, Headings, size_column
-from pravega_spark.console.program import Refused
+from pravega_spark.quantities import size_text
 
 if TYPE_CHECKING:
     from pravega_spark.jobs.outcome import JobOutcome
@@ -48,6 +47,7 @@ def maintain(
     """
     from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
+    from pravega_spark.jobs.command import show
     from pravega_spark.jobs.outcome import failures
     from pravega_spark.streams.retention import PERIOD
 
@@ -73,18 +73,11 @@ def maintain(
             )
         )
     session.confirm(yes or dry_run, *_lines(outcomes))
-    failed = failures(outcomes)
     rows = [_row(outcome) for outcome in outcomes]
-    changed = [row for row in rows if row["changed"]]
-    counts = {"dry_run": dry_run, "steps": len(rows), "changed": len(changed), "failed": len(failed)}
+    changed, failed = sum(outcome.changed for outcome in outcomes), len(failures(outcomes))
+    counts = {"dry_run": dry_run, "steps": len(rows), "changed": changed, "failed": failed}
     session.output.document({"maintain": {**counts, "outcomes": rows}})
-    shown = [row for row in rows if row["changed"] or row["error"] is not None]
-    if shown:
-        session.output.table(_COLUMNS, shown)
-    how = "would change" if dry_run else "changed"
-    session.output.line(f"{len(rows)} steps: {len(changed)} {how} something, {len(failed)} failed")
-    if failed:
-        raise Refused(f"{len(failed)} of {len(rows)} steps failed; first error: {failed[0].error}")
+    show(session.output, outcomes, dry_run)
 
 
 def _row(outcome: JobOutcome) -> dict[str, Any]:
@@ -100,16 +93,5 @@ def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
         if outcome.error is not None:
             lines.append(f"  {outcome.step} of {whose} would fail: {outcome.error}")
         elif outcome.changed:
-            lines.append(f"  {outcome.step} of {whose}, {outcome.bytes} bytes: {outcome.detail}")
+            lines.append(f"  {outcome.step} of {whose}, {size_text(outcome.bytes)}: {outcome.detail}")
     return lines if len(lines) > 1 else [*lines, "  delete nothing, as far as is known before the flush"]
-
-
-_COLUMNS: Headings = {
-    "scope": "scope",
-    "stream": "stream",
-    "step": "step",
-    "changed": Column("changed", wide=True),
-    "bytes": size_column("size"),
-    "detail": "what",
-    "error": "error",
-}

@@ -53,7 +53,10 @@ def describe(session: Session, name: str) -> None:
     row |= {"last_modified": moment(found.last_modified), "attributes": dict(found.attributes)}
     session.output.document({"segment": row})
     session.output.properties(row, _DESCRIBED)
-    attributes = [{"name": key, "value": value} for key, value in found.attributes.items()]
+    attributes = [
+        {"name": key, "value": moment(value) if key == "creation_time" else value}
+        for key, value in found.attributes.items()
+    ]
     session.output.table({"name": "attribute", "value": "value"}, attributes)
 
 

@@ -26,7 +26,7 @@ from pravega_spark.console.program import Refused
 from pravega_spark.errors import StreamNotSealed, StreamSealed
 from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.cuts import StreamCut, positions_text
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
@@ -412,13 +412,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
     rows = [{"at": at, **_cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
     session.output.document({"stream": str(name), "cuts": rows})
     for at, cut in [*found, ("tail", info.tail)]:
-        session.output.copied(f"{at}: {_positions_text(cut)}", cut.as_text())
-
-
-def _positions_text(cut: StreamCut) -> str:
-    positions = [f"{segment_label(number)} at {offset:,}" for number, offset in cut.positions.items()]
-    more = f" and {len(positions) - _POSITIONS} more" if len(positions) > _POSITIONS else ""
-    return f"{', '.join(positions[:_POSITIONS])}{more}"
+        session.output.copied(f"{at}: {positions_text(cut)}", cut.as_text())
 
 
 @stream.command()
@@ -459,7 +453,7 @@ def lag(
     behind = manager.lag(cut)
     session.output.document({"stream": str(name), "lag": behind._asdict(), "position": _cut_row(cut)})
     session.output.line(f"stream {name}: {behind}")
-    session.output.copied(_positions_text(cut), cut.as_text())
+    session.output.copied(positions_text(cut), cut.as_text())
 
 
 @stream.command()
@@ -491,9 +485,6 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     session.output.document({"stream": str(name), "file": path})
     session.output.line(f"{path} shows stream {name}")
 
-
-_POSITIONS = 4
-"""Positions of a cut that people are shown beside its text."""
 
 _LISTED: Headings = {
     "stream": "stream",

@@ -32,7 +32,7 @@ from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_sec
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.lag import Lag, lag, subscriber_lags
@@ -75,8 +75,8 @@ class StreamInfo(NamedTuple):
             "bytes": f"{self.size:,}",
             "epochs": f"{first} to {last}" if first != last else first,
             "sealed": "yes" if self.sealed else "no",
-            "head": _in_short(self.head),
-            "tail": _in_short(self.tail),
+            "head": positions_text(self.head, _CELL),
+            "tail": positions_text(self.tail, _CELL),
             **{f"subscriber {name}": behind for name, behind in self.subscribers.items()},
         }
         segments = [(segment_label(s.id), *s) for s in self.segments]
@@ -515,11 +515,6 @@ class StreamManager:
         opened = EventFile.open(self._root, pointer)
         self._writers.add(opened)
         return opened
-
-
-def _in_short(cut: StreamCut) -> str:
-    positions = [f"{segment_label(n)} at {offset}" for n, offset in cut.positions.items()]
-    return ", ".join(positions[:_CELL]) + (f", and {len(positions) - _CELL} more" if len(positions) > _CELL else "")
 
 
 def _described(snapshot: Snapshot) -> StreamInfo:

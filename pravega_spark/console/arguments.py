@@ -77,13 +77,13 @@ class MomentType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class SecondsType(click.FloatRange):
+class SecondsType(click.ParamType):
     """A duration in seconds: `1h30m`, or a number of seconds."""
 
     name = "duration"
 
     def __init__(self, least: float = 0, *, min_open: bool = False) -> None:
-        super().__init__(least, MAX_SECONDS, min_open=min_open)
+        self._limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)  # not ours: helps would show them
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number of seconds; a usage error for anything else."""
@@ -91,13 +91,16 @@ class SecondsType(click.FloatRange):
             seconds = parse_seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return float(super().convert(seconds, param, ctx))
+        return float(self._limits.convert(seconds, param, ctx))
 
 
-class MillisecondsType(click.IntRange):
+class MillisecondsType(click.ParamType):
     """A duration in milliseconds: `7d`, or a number of milliseconds."""
 
     name = "duration"
+
+    def __init__(self, min: int = 0) -> None:
+        self._limits = click.IntRange(min)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number of milliseconds; a usage error for anything else."""
@@ -105,13 +108,16 @@ class MillisecondsType(click.IntRange):
             milliseconds = parse_milliseconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return int(super().convert(milliseconds, param, ctx))
+        return int(self._limits.convert(milliseconds, param, ctx))
 
 
-class SizeType(click.IntRange):
+class SizeType(click.ParamType):
     """A size in bytes: `10MiB`, or a number of bytes."""
 
     name = "size"
+
+    def __init__(self, min: int = 0) -> None:
+        self._limits = click.IntRange(min)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number of bytes; a usage error for anything else."""
@@ -119,7 +125,7 @@ class SizeType(click.IntRange):
             size = parse_size(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return int(super().convert(size, param, ctx))
+        return int(self._limits.convert(size, param, ctx))
 
 
 class SegmentIdType(click.ParamType):

@@ -79,7 +79,8 @@ class Output:
 
     def table(self, columns: Headings, rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
         """Print rows for people. Numbers stand to the right."""
-        if self.as_json:
+        rows = list(rows)
+        if self.as_json or (title and not rows):  # a title above nothing tells nothing
             return
         from rich import box
         from rich.console import Console

@@ -9,20 +9,12 @@ from typing import Any
 import click
 
 from pravega_spark.console.arguments import storage_option, yes_option
-from pravega_spark.console.output import Output
+from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, Refused
 from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 
-_COLUMNS = {
-    "scope": "scope",
-    "stream": "stream",
-    "step": "step",
-    "changed": "changed",
-    "bytes": "bytes",
-    "detail": "what",
-    "error": "error",
-}
+_COLUMNS: Headings = {"stream": "stream", "step": "step", "bytes": size_column("size"), "what": "what"}
 
 
 def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
@@ -40,6 +32,8 @@ def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]],
             wal: str | None,
             options: dict[str, object],
             as_json: bool,
+            wide: bool,
+            traceback: bool,  # see Commands
             on_cluster: bool,
             dry_run: bool,
             yes: bool,
@@ -48,11 +42,14 @@ def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]],
             spark = _session(name) if on_cluster else None
             look = dry_run or not yes
             outcomes = function(Target(url, scope, stream, wal, options), spark=spark, dry_run=look, **others)
-            show(Output(as_json), outcomes, look)
+            output = Output(as_json, wide)
+            output.document({"outcomes": [outcome._asdict() for outcome in outcomes]})
+            show(output, outcomes, look)
             if not (yes or dry_run):
                 raise Refused("nothing was changed: give --yes to apply the change")
 
-        command = click.command(name, help=text)(run)
+        example = f"\b\nExample:\n  python -m pravega_spark.jobs.{name} {_EXAMPLES[name]}"
+        command = click.command(name, help=text, epilog=example)(run)
         for option in _OPTIONS:
             command = option(command)
         return Program(command)
@@ -64,22 +61,35 @@ class Program(Commands):
     """A job as a program: it has no subcommands, but fails as they do."""
 
     def __init__(self, job: click.Command) -> None:
-        super().__init__(job.name, params=job.params, help=job.help, callback=job.callback, invoke_without_command=True)
+        super().__init__(
+            job.name,
+            params=job.params,
+            help=job.help,
+            epilog=job.epilog,
+            callback=job.callback,
+            invoke_without_command=True,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
         self.subcommand_metavar = ""
 
 
 def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) -> None:
-    """Print what was done, or would be. Raises Refused if anything failed."""
-    rows = [outcome._asdict() for outcome in outcomes]
-    output.document({"outcomes": rows})
-    shown = [row for row in rows if row["changed"] or row["error"] is not None]
+    """Print for people what was done, or would be. Raises Refused if anything failed."""
+    shown = [_row(outcome) for outcome in outcomes if outcome.changed or outcome.error is not None]
     if shown:
         output.table(_COLUMNS, shown)
     failed = failures(outcomes)
-    how, count = "would change" if dry_run else "changed", sum(row["changed"] for row in rows)
-    output.line(f"{len(rows)} steps: {count} {how} something, {len(failed)} failed")
+    how, count = "would change" if dry_run else "changed", sum(outcome.changed for outcome in outcomes)
+    steps = "1 step" if len(outcomes) == 1 else f"{len(outcomes)} steps"
+    output.line(f"{steps}: {count} {how} something, {len(failed)} failed")
     if failed:
-        raise Refused(f"{len(failed)} of {len(rows)} steps failed; first error: {failed[0].error}")
+        raise Refused(f"{len(failed)} of {steps} failed; first error: {failed[0].error}")
+
+
+def _row(outcome: JobOutcome) -> dict[str, Any]:
+    stream = f"{outcome.scope}/{outcome.stream}" if outcome.stream else "the root"
+    what = outcome.detail if outcome.error is None else f"failed: {outcome.error}"
+    return {"stream": stream, "step": outcome.step, "bytes": outcome.bytes, "what": what}
 
 
 def _session(name: str) -> Any:
@@ -88,12 +98,19 @@ def _session(name: str) -> Any:
     return SparkSession.builder.appName(f"pravega {name}").getOrCreate()
 
 
+_EXAMPLES = {
+    "maintain": "--root /streams --verify --yes",
+    "retention": "--root /streams --scope trips --yes",
+    "truncate": "--root /streams --before 30d --yes",
+}
+
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--root",
         "url",
         metavar="URI",
         envvar="PRAVEGA_CONTROLLER_URI",
+        show_envvar=True,
         required=True,
         help="Root of the streams: a folder or an fsspec URL.",
     ),
@@ -102,6 +119,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names."),
     storage_option("--storage", "the root's"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
+    click.option("--wide", is_flag=True, help="Show tables as wide as they are."),
+    click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure."),
     click.option("--spark", "on_cluster", is_flag=True, help="Distribute many streams over a Spark cluster."),
     click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),
     yes_option,

@@ -23,7 +23,6 @@ from pravega_spark.jobs.command import job
 from pravega_spark.jobs.merges import copies_on
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, names, over_named, over_streams
-from pravega_spark.quantities import duration_text
 from pravega_spark.roots import open_root
 from pravega_spark.streams.owners import Owners
 from pravega_spark.streams.retention import PERIOD
@@ -156,15 +155,13 @@ main.params += [
         ["--period"],
         type=SecondsType(),
         default=PERIOD,
-        show_default=duration_text(PERIOD),
-        help="Time between two recorded stream cuts.",
+        help="Time between two recorded stream cuts.  [default: 30m]",
     ),
     click.Option(
         ["--orphan-age"],
         type=SecondsType(),
         default=AGE,
-        show_default=duration_text(AGE),
-        help="Minimum age of an orphan. Writers slower than this are rejected at commit.",
+        help="Minimum age of an orphan. Writers slower than this are rejected at commit.  [default: 1d]",
     ),
     click.Option(["--verify", "check"], is_flag=True, help="Verify the root at the end."),
 ]

@@ -12,7 +12,6 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
-from pravega_spark.quantities import duration_text
 from pravega_spark.streams.retention import PERIOD
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ main.params.append(
         ["--period"],
         type=SecondsType(),
         default=PERIOD,
-        show_default=duration_text(PERIOD),
-        help="Time between two recorded stream cuts.",
+        help="Time between two recorded stream cuts.  [default: 30m]",
     )
 )
 

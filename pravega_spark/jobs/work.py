@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.stream import Stream
 
@@ -25,9 +25,9 @@ def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]
 
     def done() -> JobOutcome:
         found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
-        detail = f"truncated at {found.truncated}" if found.truncated is not None else ""
+        detail = f"truncated at {positions_text(found.truncated)}" if found.truncated is not None else ""
         if found.recorded is not None and not detail:
-            detail = f"recorded {found.recorded}"
+            detail = f"recorded {positions_text(found.recorded)}"
         changed = found.truncated is not None
         return JobOutcome(stream.scope, stream.name, "retention", changed, found.bytes, detail)
 
@@ -39,14 +39,17 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
 
     def done() -> JobOutcome:
         found = scaling.planned(stream) if dry_run else scaling.scale(stream)
-        detail = (
-            f"segments {', '.join(map(segment_label, found.sealed))} replaced by {list(found.ranges)}"
-            if found is not None
-            else ""
-        )
+        detail = ""
+        if found is not None:
+            sealed = ", ".join(map(segment_label, found.sealed))
+            detail = f"segments {sealed} replaced by those of keys {_ranges_text(found.ranges)}"
         return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)
+
+
+def _ranges_text(ranges: Iterable[tuple[float, float]]) -> str:
+    return ", ".join(f"{low:.6g} to {high:.6g}" for low, high in ranges)
 
 
 def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
@@ -77,6 +80,6 @@ def truncate(stream: Stream, dry_run: bool, cut: str | None, before: int | None)
         size = history.size(head.positions, wanted.positions, snapshot.segments.length)
         if not dry_run:
             stream.truncate(wanted)
-        return JobOutcome(stream.scope, stream.name, "truncation", True, size, f"truncated at {wanted}")
+        return JobOutcome(stream.scope, stream.name, "truncation", True, size, f"truncated at {positions_text(wanted)}")
 
     yield guarded(stream, "truncation", done)

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import count_text
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.names import validate_stored_name
@@ -152,6 +153,13 @@ class StreamCut:
         except InvalidData as error:
             raise InvalidStreamCut(f"Invalid bytes of a stream cut: {error}") from None
         return _made_of(scope, stream, positions)
+
+
+def positions_text(cut: StreamCut, most: int = 4) -> str:
+    """The first positions of a cut for people: `2.1 at 1,024, 3.1 at 0 and 5 more`."""
+    positions = [f"{segment_label(number)} at {count_text(offset)}" for number, offset in cut.positions.items()]
+    more = f" and {len(positions) - most} more" if len(positions) > most else ""
+    return f"{', '.join(positions[:most])}{more}"
 
 
 class _Unbounded(StreamCut):

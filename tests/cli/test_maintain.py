@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from pathlib import Path
@@ -13,6 +14,7 @@ from chunkstore import open_store
 from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain as job
+from pravega_spark.quantities import size_text
 from pravega_spark.streams import retention, scaling
 from pravega_spark.streams.stream import Stream
 from tests.cli.test_cli import assert_keys, document, run
@@ -107,7 +109,9 @@ def test_a_dry_run_changes_nothing(folder: str) -> None:
         assert found["dry_run"] is True
         assert [row["bytes"] for row in found["outcomes"] if row["changed"]] == [BYTES]
         assert {row["step"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
-    assert "1 would change something" in run("maintain", "--period", "0", "--dry-run", root=folder).stdout
+    told = run("maintain", "--period", "0", "--dry-run", root=folder).stdout
+    assert "1 would change something" in told and all(len(line.rstrip()) <= 80 for line in told.splitlines())
+    assert re.search(rf"one/short +retention +{size_text(BYTES)} +truncated at 0\.0 at ", told)
     assert size(folder) == 2 * BYTES and not flushed(folder)
 
 
@@ -124,7 +128,7 @@ def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypat
 
 def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:
     refused = run("maintain", "--period", "0", root=folder, code=1)
-    assert f"retention of stream one/short, {BYTES} bytes" in refused.stdout
+    assert f"retention of stream one/short, {size_text(BYTES)}" in refused.stdout
     assert "one/long" not in refused.stdout and "--yes" in refused.stderr
     nothing = run("maintain", "--scope", "two", root=folder, code=1)
     assert "delete nothing" in nothing.stdout

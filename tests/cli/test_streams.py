@@ -94,6 +94,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "tags": [str],
             "head": CUT,
             "tail": CUT,
+            "subscribers": dict,
             "current": [{"id": int, "segment": str, "name": str, **RANGE}],
         }
     },

@@ -1,6 +1,7 @@
 """The jobs: as functions, and as programs with their exit codes."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -158,6 +159,23 @@ def test_helps_speak_of_options_only(program: click.Command) -> None:
     assert names[0] == "--root" and "--yes" in names
     for parameter in ("orphan_age", "on_cluster", "dry_run", "spark:", "check:", "period:"):
         assert parameter not in text
+
+
+def test_jobs_have_the_options_of_all_commands_anywhere_and_an_example() -> None:
+    common = {"--root", "--wal", "--storage", "--json", "--wide", "--traceback"}
+    for program in (retention.main, truncate.main, maintain.main):
+        short = CliRunner().invoke(program, ["-h"], terminal_width=80)
+        assert short.exit_code == 0 and common <= {*re.findall(r"--[a-z]+", short.output)}
+        assert f"Example:\n    python -m pravega_spark.jobs.{program.name} --root " in short.output
+        assert "<=" not in short.output and max(map(len, short.output.splitlines())) <= 80
+
+
+def test_tables_of_jobs_fit_80_columns_and_have_units(url: str) -> None:
+    call = ["--before", "2999-01-01", "--dry-run"]
+    for given in (["--root", url, *call], [*call, "--root", url]):
+        told = CliRunner().invoke(truncate.main, given)
+        assert told.exit_code == 0 and all(len(line.rstrip()) <= 80 for line in told.output.splitlines())
+        assert re.search(r"one/long +truncation +[0-9.]+ (bytes|KiB) +truncated at 0\.0 at [0-9,]+", told.output)
 
 
 @pytest.mark.processes
