@@ -129,8 +129,8 @@ BREAKAGES = [
     Breakage(
         name="endless-seconds",
         file="pravega_spark/console/arguments.py",
-        old="        super().__init__(least, MAX_SECONDS, min_open=min_open)\n",
-        new="        super().__init__(least, min_open=min_open)\n",
+        old="click.FloatRange(least, MAX_SECONDS, min_open=min_open)",
+        new="click.FloatRange(least, min_open=min_open)",
         tests=["tests/cli/test_streams.py::test_wrong_usage"],
     ),
 ]
