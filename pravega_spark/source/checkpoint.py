@@ -1,7 +1,7 @@
 """Where a streaming query is, by its checkpoint: what Spark has written below `checkpointLocation`.
 
 Spark writes the ends of each batch to `offsets/<batch>` before it runs, and `commits/<batch>` when it is done. The end
-of a batch is a stream cut (see `offset`). Nothing is written here.
+of a batch is a stream cut's text (see `offset`). Nothing is written here.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.offset import cut_of, offset_of, offset_with_lag
+from pravega_spark.source.offset import cut_of, progress_of
 from pravega_spark.source.opening import open_stream, resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
@@ -64,10 +64,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     @for_users
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> str:  # type: ignore[override]
         if self._first is None:  # Spark asks twice, and has to get the same answer
             self._first = self._stream().query(self._begin)
-        return offset_of(self._first)
+        return self._first.as_text()
 
     def _begin(self, snapshot: Snapshot) -> StreamCut:
         """Where a new query starts."""
@@ -104,19 +104,19 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @for_users
-    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:
-        """`start` itself where nothing is new: Spark compares offsets as text, and there are several for one cut."""
+    def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
+        """`start` itself where nothing is new: Spark compares offsets as text, and a cut has several."""
         return self._stream().query(lambda snapshot: self._latest(snapshot, start, limit))
 
-    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> Any:
+    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> str:
         tail, begin = self._pinned or snapshot.tail_cut(), cut_of(start)
         reached = begin
         if tail.positions != begin.positions:
             tail = self._end(snapshot, tail)
             reached = self._reached(snapshot, begin, tail, limit)
         at_tail = reached.positions == tail.positions
-        self._newest = offset_with_lag(tail, AT_TAIL if at_tail else lag(snapshot, reached, tail))
-        return start if reached.positions == begin.positions else offset_of(reached)
+        self._newest = progress_of(reached, tail, AT_TAIL if at_tail else lag(snapshot, reached, tail))
+        return str(start) if reached.positions == begin.positions else reached.as_text()
 
     def _reached(self, snapshot: Snapshot, begin: StreamCut, tail: StreamCut, limit: ReadLimit) -> StreamCut:
         """Where the next batch ends."""

@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from pravega_spark.source.micro_batch import MicroBatchReader
-from pravega_spark.source.offset import cut_of, offset_of
+from pravega_spark.source.offset import cut_of
 from pravega_spark.streams.cuts import StreamCut
 from tests.spark.folder import Folder
 
@@ -143,7 +143,7 @@ def test_offsets_of_another_spelling_are_read_on(folder: Folder) -> None:
 
 
 def test_source_to_sink_and_the_offset_log(folder: Folder) -> None:
-    """Every event once; offsets are stream cuts, and show their positions; limits hold from the first trigger on."""
+    """Every event once; offsets are stream cuts, as text; limits hold from the first trigger on."""
     for first in range(0, 50, 10):
         folder.put(*numbers(first, first + 10), default_num_segments=3)
     source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=20)
@@ -153,7 +153,7 @@ def test_source_to_sink_and_the_offset_log(folder: Folder) -> None:
     cuts = [cut_of(offset) for offset in kept]
     assert cuts[0].precedes(cuts[1]) and cuts[1].precedes(cuts[2])
     assert cuts[2] == folder.stream().snapshot().tail_cut()
-    assert kept == [offset_of(cut) for cut in cuts] and len(kept) == 3
+    assert kept == [cut.as_text() for cut in cuts] and len(kept) == 3
 
     assert folder.drain(source) == [], "a restart with nothing new is nothing"
     folder.put("0050")
@@ -161,31 +161,18 @@ def test_source_to_sink_and_the_offset_log(folder: Folder) -> None:
     assert sorted(folder.events("sink")) == numbers(0, 51)
 
 
-def test_progress_shows_positions_and_lag_and_offsets_of_the_original_are_read_on(folder: Folder) -> None:
+def test_progress_shows_positions_and_lag(folder: Folder) -> None:
     for first in range(0, 30, 10):
         folder.put(*numbers(first, first + 10))
-    source, progress = folder.follow(start_stream_cut="earliest", max_events_per_trigger=20), []
-
-    def drain() -> None:
-        query = source.writeStream.format("noop").option("checkpointLocation", folder.checkpoint())
-        started = query.trigger(availableNow=True).start()
-        assert started.awaitTermination(100)
-        told = (json.loads(one.json)["sources"][0] for one in started.recentProgress)
-        progress.extend(one for one in told if one["numInputRows"])
-
-    drain()
-    assert [one["endOffset"]["positions"] for one in progress] == [{"0.0": 240}, {"0.0": 360}]
-    assert [one["latestOffset"]["positions"] for one in progress] == [{"0.0": 360}] * 2
-    assert [one["latestOffset"]["lag"]["events"] for one in progress] == [10, 0]
-    log = Path(folder.checkpoint()) / "offsets" / "1"
-    *header, last = log.read_text().splitlines()
-    log.write_text("\n".join([*header, json.dumps(json.loads(last)["stream_cut"])]))
-    log.with_name(".1.crc").unlink()
-    drain()
-    assert len(progress) == 2, "nothing new, though offsets look different now"
-    folder.put("0030")
-    drain()
-    assert [one["numInputRows"] for one in progress] == [20, 10, 1]
+    source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=20)
+    query = source.writeStream.format("noop").option("checkpointLocation", folder.checkpoint())
+    started = query.trigger(availableNow=True).start()
+    assert started.awaitTermination(100)
+    told = [json.loads(one.json)["sources"][0] for one in started.recentProgress]
+    latest = [one["latestOffset"] for one in told if one["numInputRows"]]
+    assert [one["reached"] for one in latest] == [{"0.0": 240}, {"0.0": 360}]
+    assert [one["tail"] for one in latest] == [{"0.0": 360}] * 2
+    assert [one["lag"]["events"] for one in latest] == [10, 0]
 
 
 def test_available_now_ends_at_the_tail_of_its_start(folder: Folder) -> None:
