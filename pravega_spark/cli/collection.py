@@ -9,7 +9,7 @@ import click
 from engine.admin import garbage_collection, orphans
 from engine.admin.orphans import Sweep
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import SecondsType, yes_option
+from pravega_spark.console.arguments import seconds_option, yes_option
 from pravega_spark.console.output import Headings, size_column
 from pravega_spark.quantities import duration_text, size_text
 from pravega_spark.streams.owners import Owners
@@ -19,13 +19,8 @@ _NAMES_SHOWN = 20
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Show what would be collected; change nothing.")
-@click.option(
-    "--older-than",
-    "age",
-    type=SecondsType(),
-    default=orphans.AGE,
-    show_default=duration_text(orphans.AGE),
-    help="Minimum age of an orphan. Writers slower than this are rejected at commit.",
+@seconds_option(
+    "--older-than", orphans.AGE, "Minimum age of an orphan. Writers slower than this are rejected at commit.", "age"
 )
 @click.option(
     "--plausible-share",

@@ -8,9 +8,8 @@ import click
 
 from engine.root import MAX_CONTAINERS, MAX_SEGMENTS, RootConfig
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import SecondsType
+from pravega_spark.console.arguments import seconds_option
 from pravega_spark.console.output import Headings, duration_column
-from pravega_spark.quantities import duration_text
 
 _DEFAULT = RootConfig("")
 
@@ -28,26 +27,22 @@ def root() -> None:
     show_default=True,
     help="Number of containers, each with a log of its own.",
 )
-@click.option(
+@seconds_option(
     "--grace-seconds",
-    type=SecondsType(min_open=True),
-    default=_DEFAULT.grace_seconds,
-    show_default=duration_text(_DEFAULT.grace_seconds),
-    help="How long log frames are kept after a checkpoint has covered them.",
+    _DEFAULT.grace_seconds,
+    "How long log frames are kept after a checkpoint has covered them.",
+    min_open=True,
 )
-@click.option(
+@seconds_option(
     "--garbage-delay-seconds",
-    type=SecondsType(),
-    default=_DEFAULT.garbage_delay_seconds,
-    show_default=duration_text(_DEFAULT.garbage_delay_seconds),
-    help="How long garbage is kept before it is deleted. Must exceed the longest task that reads.",
+    _DEFAULT.garbage_delay_seconds,
+    "How long garbage is kept before it is deleted. Must exceed the longest task that reads.",
 )
-@click.option(
+@seconds_option(
     "--transient-idle-seconds",
-    type=SecondsType(min_open=True),
-    default=_DEFAULT.transient_idle_seconds,
-    show_default=duration_text(_DEFAULT.transient_idle_seconds),
-    help="Uploads of large events that are idle for this long are aborted.",
+    _DEFAULT.transient_idle_seconds,
+    "Uploads of large events that are idle for this long are aborted.",
+    min_open=True,
 )
 @click.option(
     "--max-segments",

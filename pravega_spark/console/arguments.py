@@ -12,7 +12,7 @@ import click
 
 from engine.root import MAX_SECONDS
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.quantities import parse_milliseconds, parse_seconds, parse_size, parse_time
+from pravega_spark.quantities import duration_text, parse_milliseconds, parse_seconds, parse_size, parse_time
 from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.names import segment_name, validate_scope_name, validate_stream_name
@@ -92,6 +92,15 @@ class SecondsType(click.ParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return float(self._limits.convert(seconds, param, ctx))
+
+
+def seconds_option(
+    flag: str, default: float, text: str, name: str | None = None, *, min_open: bool = False
+) -> Callable[[Command], Command]:
+    """An option of a duration in seconds. text: its help. name: of the parameter, if it is not that of the flag."""
+    names = (flag,) if name is None else (flag, name)
+    kind = SecondsType(min_open=min_open)
+    return click.option(*names, type=kind, default=default, show_default=duration_text(default), help=text)
 
 
 class MillisecondsType(click.ParamType):
