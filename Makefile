@@ -91,8 +91,9 @@ format: venv ## bring everything into the style that lint checks
 docs: venv ## build the documentation into build/docs; NOTEBOOKS=1 runs the notebooks for it, which takes minutes
 	$(BIN)/python -m mkdocs build --strict
 
-bench: java venv ## measure
-	$(BIN)/python -m tests.bench
+bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw where the time goes, as profile-bench.svg)
+	$(if $(PROFILE),$(BIN)/pip install -q py-spy)
+	$(if $(PROFILE),$(BIN)/py-spy record --subprocesses --rate 200 --output profile-bench.svg --) $(BIN)/python -m tests.bench $(PARTS)
 
 clean: ## remove everything that was made here
 	rm -rf $(VENV) $(LOWEST) .ci/venv .ci/venv-lowest .servers build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse

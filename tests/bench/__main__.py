@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks, engine, large, large_reads, many_streams
+from tests.bench import chunks, engine, jobs, large, large_reads, many_streams
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -150,6 +150,16 @@ def chunk_layer(folder: str) -> None:
         print(f"  {name:24s} {seconds * 1000:12,.2f} ms {requests:10d} requests")
 
 
+def _session(fresh: bool = False) -> SparkSession:
+    """A session that knows the no-op source; fresh: each task gets a new worker process."""
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.worker.reuse", str(not fresh).lower()).config("spark.driver.memory", "4g")
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
+    spark.dataSource.register(NoopSource)
+    return spark
+
+
 def main(parts: list[str]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     folder = tempfile.mkdtemp(prefix="pravega-bench-")
@@ -164,11 +174,12 @@ def main(parts: list[str]) -> None:
             chunk_layer(folder)
         if not parts or "streams" in parts:
             many_streams.measure(folder)
+        if not parts or "jobs" in parts:
+            found = jobs.measure(_session(fresh=True), folder, fresh=True)
+            SparkSession.builder.getOrCreate().stop()
+            jobs.save(found + jobs.measure(_session(), folder), os.environ.get("RESULTS", "bench-jobs.json"))
         if not parts or {"micro", "batch", "references"} & set(parts):
-            builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-            spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-            spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
-            spark.dataSource.register(NoopSource)
+            spark = _session()
             if not parts or "micro" in parts:
                 micro_batch(spark, folder)
             if not parts or "batch" in parts:

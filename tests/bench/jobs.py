@@ -1,0 +1,159 @@
+"""Jobs of Spark by size: what they cost before the first row and after the last one, and what they move in between.
+
+One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, parquet,
+and Delta where Spark has it. Best and median of the rounds, taken in turns; results go to a JSON file as well.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+ROUNDS = 5
+KEYS = 10_000
+EVENTS = (100, 1_000, 10_000)
+MEGABYTES = (10, 256)
+PARTITIONS = 4
+
+
+def measure(spark: SparkSession, folder: str, fresh: bool = False) -> list[dict[str, Any]]:
+    """Jobs of all sizes; fresh: in a session whose workers serve one task each, so only of one row."""
+    jobs = _Jobs(spark, folder)
+    if fresh:
+        return jobs.of(100, 0, "new processes")
+    return jobs.of(100, 0, "idle processes") + [
+        result for size in EVENTS for megabytes in MEGABYTES for result in jobs.of(size, megabytes)
+    ]
+
+
+def save(results: list[dict[str, Any]], file: str) -> None:
+    """Write results with what they depend on: machine, versions, commit."""
+    versions = {name: importlib.metadata.version(name) for name in ("pyspark", "pyarrow", "numpy")}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    machine = {"cpus": os.cpu_count(), "processor": platform.machine(), "system": platform.platform()}
+    about = {"machine": machine, "python": platform.python_version(), "versions": versions, "commit": commit}
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump({**about, "rounds": ROUNDS, "results": results}, out, indent=1)
+
+
+class _Jobs:
+    """Writes and reads in one folder, with all peers that this Spark has."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._delta = _has_delta(spark)
+        if not self._delta:
+            print("\nDelta is left out: this Spark has no format 'delta' (delta-spark and its jar)")
+
+    def of(self, size: int, megabytes: int, note: str = "") -> list[dict[str, Any]]:
+        """Writes and reads of so many megabytes (0: one row) of events of `size` bytes."""
+        rows = max(1, megabytes * 1_000_000 // size)
+        frame = _events(self._spark, rows, size).cache()
+        frame.count()
+        stream = {"controller": f"{self._folder}/root", "scope": "jobs", "stream": f"of-{size}-{megabytes}"}
+        stream |= {"default_num_segments": "4"}
+        files = {name: f"{self._folder}/{name}" for name in ("parquet", "delta")[: 1 + self._delta]}
+        written = _in_turns(
+            {
+                "no-op": lambda: frame.write.format("noop_python").mode("append").save(),
+                "pravega": lambda: frame.write.format("pravega").options(**stream).mode("append").save(),
+                **{
+                    name: lambda name=name, path=path: frame.write.format(name).mode("overwrite").save(path)
+                    for name, path in files.items()
+                },
+            }
+        )
+        frame.unpersist()
+        what = f"{f'{megabytes} MB' if megabytes else '1 row'}, {size} B events{note and ', '}{note}"
+        results = _results("write", what, written)
+
+        events = rows * (ROUNDS + 1)  # one write does not count
+        reader = self._spark.read.format("pravega").options(**stream)
+        partitions = reader.load().rdd.getNumPartitions()
+        noop = {"rows": str(-(-events // partitions)), "size": str(size), "partitions": str(partitions)}
+        everything = {name: f"{path}-read" for name, path in files.items()}
+        for name, path in everything.items():
+            reader.load().write.format(name).mode("overwrite").save(path)
+        read = _in_turns(
+            {
+                "no-op": lambda: _consume(self._spark.read.format("noop_python").options(**noop).load()),
+                "pravega": lambda: _consume(reader.load()),
+                **{
+                    name: lambda name=name, path=path: _consume(self._spark.read.format(name).load(path))
+                    for name, path in everything.items()
+                },
+                "pravega, event only": lambda: _consume(
+                    self._spark.read.format("pravega").options(**stream).schema("event binary").load()
+                ),
+            }
+        )
+        return results + _results("read", what, read)
+
+
+def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
+    """Random bytes with one of many keys."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        random = np.random.default_rng(os.getpid())
+        for batch in batches:
+            for first in range(0, batch.num_rows, most := max(1, 4_000_000 // size)):
+                count = min(most, batch.num_rows - first)
+                bounds = pa.py_buffer((np.arange(count + 1) * size).astype(np.int32))
+                data = pa.py_buffer(random.bytes(count * size))
+                events = pa.Array.from_buffers(pa.binary(), count, [None, bounds, data])
+                keys = pa.array([f"key-{number}" for number in random.integers(0, KEYS, count)])
+                yield pa.RecordBatch.from_arrays([events, keys], names=["event", "routing_key"])
+
+    return spark.range(0, rows, 1, min(PARTITIONS, rows)).mapInArrow(make, "event binary, routing_key string")
+
+
+def _consume(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _has_delta(spark: SparkSession) -> bool:
+    try:
+        spark._jvm.java.lang.Class.forName("io.delta.sql.DeltaSparkSessionExtension")  # type: ignore[union-attr]
+    except Exception:  # whatever py4j makes of a class that is not there
+        return False
+    return True
+
+
+def _in_turns(jobs: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
+    """Seconds of each round of each job, after one round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for number in range(ROUNDS + 1):
+        for name, job in jobs.items():
+            begun = time.perf_counter()
+            job()
+            if number:
+                times[name].append(time.perf_counter() - begun)
+    return times
+
+
+def _results(kind: str, what: str, times: dict[str, list[float]]) -> list[dict[str, Any]]:
+    print(f"\n{kind}, {what}")
+    results = []
+    for name, found in times.items():
+        best, median = min(found), statistics.median(found)
+        shares = min(times["no-op"]) / best, statistics.median(times["no-op"]) / median
+        print(
+            f"  {name:22s} best {best * 1000:7.0f} ms  median {median * 1000:7.0f} ms   "
+            f"{shares[0]:5.2f} and {shares[1]:5.2f} of the ceiling"
+        )
+        results.append(
+            {"job": kind, "what": what, "of": name, "best": best, "median": median, "shares": shares, "all": found}
+        )
+    return results
