@@ -28,6 +28,9 @@ chunks of tables."""
 LAYOUTS = "_system/layout/"
 """The modes of layout that a root of chunks has had."""
 
+IMPORTS = "_system/imports/"
+"""What is known of imports that are not finished: a folder for each stream."""
+
 TEMPORARY = "_system/tmp"
 """Files that an adapter is writing; no object may lie there."""
 
@@ -52,6 +55,7 @@ _PLACES = {
     SystemPlace.RECOVERY_POINT: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/recovery-points/[0-9]{{20}}"),
     SystemPlace.TABLES: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/E-[0-9]+-S-[0-9]+\.{_UUID}"),
 }
+_FOLDERS = (SELF_TESTS, IMPORTS, f"{TEMPORARY}/")
 MARKERS = (ROOT, BACKUP, RESTORING)
 """What says that a folder is a root, the root of a log, or a backup: each is alone in its folder."""
 
@@ -92,4 +96,4 @@ def place_of(path: str) -> tuple[SystemPlace, int] | None:
         match = pattern.fullmatch(path)
         if match is not None:
             return place, int(match[1])
-    return (SystemPlace.ROOT, -1) if path in MARKERS or path.startswith((SELF_TESTS, f"{TEMPORARY}/")) else None
+    return (SystemPlace.ROOT, -1) if path in MARKERS or path.startswith(_FOLDERS) else None

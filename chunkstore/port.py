@@ -173,6 +173,15 @@ class Store(abc.ABC):
         """
         raise Unsupported(f"{self.root}: objects cannot be appended to here; put a new object instead of {path!r}")
 
+    def link(self, path: str, source: Store, name: str) -> None:
+        """Make an object here of the object `name` of another store, without moving its bytes; durable on return.
+
+        From then on each of them may be deleted, or put anew, and the other one stays. If there is an object at `path`
+        already that was linked so, nothing happens. Raises ObjectNotFound; Unsupported where this cannot be done, or
+        not between these stores.
+        """
+        raise Unsupported(f"{self.root}: objects of {source.root} cannot be linked here, so neither can {name!r}: copy")
+
     def truncate(self, path: str, length: int) -> None:
         """Cut an object off behind `length` bytes, which it must have; durable on return, not atomic for readers.
 

@@ -44,6 +44,7 @@ from chunkstore.errors import (
     StorageFull,
     StorageRefused,
     StorageUnavailable,
+    Unsupported,
 )
 from chunkstore.paths import SYSTEM, TEMPORARY
 from chunkstore.port import (
@@ -67,6 +68,12 @@ _ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
 _DOUBTFUL = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE)  # a file server may have made the link all the same
+_NO_LINKS = (
+    errno.EXDEV,
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EMLINK,
+)  # another filesystem, another user's, none, too many
 _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
     errno.ENOSPC: (StorageFull, "the filesystem is full: free some space, then try again"),
     errno.EDQUOT: (StorageFull, "the disk quota is used up: free some space, then try again"),
@@ -174,6 +181,25 @@ class LocalStore(Store):
             except BaseException:
                 os.ftruncate(fd, offset)  # half an append would make its repetition fail
                 raise
+
+    def link(self, path: str, source: Store, name: str) -> None:
+        if not isinstance(source, LocalStore):
+            return super().link(path, source, name)
+        target, file = self._file(path), source._file(name)
+        source.stat(name)  # raises for what is absent, or a symbolic link
+        source._opened(name, os.fsync)  # whoever made it may not have
+        try:
+            with contextlib.suppress(FileExistsError):
+                self._in_folder_of(target, lambda: os.link(file, target, follow_symlinks=False))
+            if not os.path.samefile(file, target):
+                raise self._error(OSError(errno.EEXIST, os.strerror(errno.EEXIST)), path)
+            _sync_folder(os.path.dirname(target))
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise Unsupported(
+                    f"{self.root}: {file} cannot be linked here ({os.strerror(error.errno or 0)}): copy it instead"
+                ) from error
+            raise self._error(error, path) from error
 
     def truncate(self, path: str, length: int) -> None:
         with self._open_to_change(path) as (fd, size):

@@ -79,6 +79,12 @@ class MemoryStore(Store):
             file.write(data)
             file.modified = _now()
 
+    def link(self, path: str, source: Store, name: str) -> None:
+        if isinstance(source, MemoryStore):
+            self.put(path, source.read(name))  # nobody can tell that apart
+        else:
+            super().link(path, source, name)
+
     def truncate(self, path: str, length: int) -> None:
         file = self._file(path)
         with _contents:

@@ -340,6 +340,23 @@ class StoreContract:
 
     # -- listing
 
+    def test_link(self, store: Store) -> None:
+        store.put("source/a", b"content")
+        try:
+            store.link("target/a", store, "source/a")
+        except Unsupported as error:
+            assert "copy" in str(error)
+            assert store.list("target/") == []
+            return
+        store.link("target/a", store, "source/a")
+        assert [info.path for info in store.list("")] == ["source/a", "target/a"]
+        store.put("source/a", b"other")
+        assert store.read("target/a") == b"content"
+        store.delete(["source/a"])
+        assert store.read("target/a") == b"content"
+        assert "'source/b'" in str(refused(ObjectNotFound, store.link, "target/b", store, "source/b"))
+        assert [info.path for info in store.list("")] == ["target/a"]
+
     def test_list_is_sorted_by_path(self, store: Store) -> None:
         paths = ["a/b", "a.b", "a/b.c", "a-b/c", "a/b-c/d", "a0", "A", "b/a", "a/é", "a/z", "ab/c/d"]
         for path in paths:

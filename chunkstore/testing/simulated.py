@@ -126,6 +126,12 @@ class SimulatedStore(Store):
 
         return self._request(attempt)
 
+    def link(self, path: str, source: Store, name: str) -> None:
+        """Of another simulated store, or one in memory: their contents are values."""
+        check_path(path)
+        content = source.read(name)
+        self._request(lambda: self._store(path, content))
+
     def truncate(self, path: str, length: int) -> None:
         if not self.can_truncate:
             return super().truncate(path, length)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
 
-WRITES = frozenset({"put", "put_if_absent", "append", "truncate", "set_read_only", "delete"})
+WRITES = frozenset({"put", "put_if_absent", "append", "link", "truncate", "set_read_only", "delete"})
 """The verbs that change what is stored."""
 
 Result = TypeVar("Result")
@@ -59,6 +59,9 @@ class WrappingStore(Store):
     def append(self, path: str, offset: int, data: Data) -> None:
         request = Request("append", (path,), memoryview(data).nbytes)
         return self._carry_out(request, lambda: self.inner.append(path, offset, data))
+
+    def link(self, path: str, source: Store, name: str) -> None:
+        return self._carry_out(Request("link", (path,)), lambda: self.inner.link(path, source, name))
 
     def truncate(self, path: str, length: int) -> None:
         return self._carry_out(Request("truncate", (path,)), lambda: self.inner.truncate(path, length))

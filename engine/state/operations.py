@@ -304,8 +304,19 @@ class Collected(NamedTuple):
     chunks: tuple[str, ...]
 
 
+class StartSegment(NamedTuple):
+    """Let a segment that is empty begin at `offset`, as if all before it had been appended and truncated.
+
+    So a segment that was made elsewhere keeps its offsets here.
+    """
+
+    segment: str
+    offset: Natural
+
+
 Operation: TypeAlias = (
     CreateSegment
+    | StartSegment
     | Append
     | SealSegment
     | MergeSegment
@@ -362,6 +373,7 @@ _TYPES: dict[int, type[Any]] = dict(
             QueueGarbage,
             ExpireSegments,
             GiveUpCycle,
+            StartSegment,
         ),
         start=1,
     )

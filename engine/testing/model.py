@@ -153,6 +153,17 @@ class Model:
             _check_few(op.segment, made)
         self.segments[op.segment] = made
 
+    def _start(self, op: ops.StartSegment) -> None:
+        found = self._find(op.segment)
+        if found.sealed:
+            raise SegmentSealed(op.segment)
+        found = self._lasting(op.segment, "begin elsewhere than at 0")
+        if found.data:
+            raise BadOffset(op.segment, 0, len(found.data))
+        if op.offset < 0:
+            raise BadOffset(op.segment, 0, op.offset)
+        self.segments[op.segment] = found._replace(data=bytes(op.offset), start=op.offset)
+
     def _lasting(self, name: str, refused: str) -> ModelSegment:
         """A segment that is not transient."""
         found = self._find(name)
@@ -255,6 +266,7 @@ class Model:
 
 _DO: dict[type[Any], Callable[[Model, Any], Any]] = {
     ops.CreateSegment: Model._create,
+    ops.StartSegment: Model._start,
     ops.Append: Model._append,
     ops.SealSegment: Model._seal,
     ops.MergeSegment: Model._merge,

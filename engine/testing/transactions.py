@@ -23,6 +23,7 @@ from engine.state.operations import (
     Payload,
     PutEntry,
     SealSegment,
+    StartSegment,
     TruncateSegment,
     UpdateAttributes,
     UpdateKind,
@@ -107,6 +108,7 @@ def _expire(draw: DrawFn, model: Model, name: str) -> ExpireSegments:
 _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "seal": lambda draw, model, name: SealSegment(name),
     "truncate": _truncate,
+    "start": lambda draw, model, name: StartSegment(name, draw(st.integers(-1, 9))),
     "delete": lambda draw, model, name: DeleteSegment(name),
     "expire": _expire,
     "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(HORIZONS))),

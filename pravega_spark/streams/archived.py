@@ -173,6 +173,11 @@ class ArchivedStream:
         """Its epochs, from the first one on; empty if they are not known."""
         return self.records.epochs
 
+    @property
+    def history(self) -> Epochs | None:
+        """Its segments from the head on, and how they follow each other; None if not all of its epochs are known."""
+        return self._epochs if not self._later else None
+
     @cached_property
     def segments(self) -> tuple[int, ...]:
         """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
@@ -211,6 +216,10 @@ class ArchivedStream:
             entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
+
+    def is_sealed(self, number: int) -> bool:
+        """Whether a segment takes no more events, as far as its container knows."""
+        return self._archive.segment(self._name(number)).sealed
 
     def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
         """The chunks of a segment."""

@@ -66,6 +66,23 @@ def _names(key: str) -> tuple[str, str]:
     return f"{key}/{RECORDED}", f"{key}/{RECORDED}#index"
 
 
+def recording(key: str, cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> list[Operation]:
+    """The operations that record the cuts of a new stream: time (ms), bytes before it, and positions of each, in the
+    order of times and sizes."""
+    if not cuts:
+        return []
+    names, rows, content = _names(key), [], b""
+    for time_ms, size, positions in cuts:
+        rows.append((size, len(content), time_ms))
+        content += encode_recorded(positions)
+    records = Payload(encode_records(np.array(rows)))
+    return [
+        *map(CreateSegment, names),
+        Append(names[0], Payload(content), 0),
+        Append(names[1], records, 0, _latest(cuts[-1][0], cuts[-1][1])),
+    ]
+
+
 def encode_recorded(positions: Mapping[int, int]) -> bytes:
     """A recorded cut as it is kept."""
     return bytes(msgpack.packb([FORMAT, dict(positions)]))

@@ -5,10 +5,9 @@ The chunks are attached to the stream's segment where they are, once all events 
 
 from __future__ import annotations
 
-import struct
 import time
-from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -19,20 +18,14 @@ from engine.admin.progress import Progress, no_progress
 from engine.admin.rolling_segments import RollingSegment, check_unused, creation_time_of, find_rolling_segment
 from engine.root import Root
 from engine.state.segments import Extent
-from pravega_spark.errors import StreamError
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.event_walk import BrokenEvent, EventWalk, WalkState
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import SegmentAppend
+from pravega_spark.streams.stream_import import ImportRefused
 
 STEP = 8 << 20
 """Bytes that are read at a time."""
-
-_EVENT = struct.Struct(">ii")
-
-
-class ImportRefused(StreamError):
-    """A segment cannot be imported. Nothing was changed."""
 
 
 class Imported(NamedTuple):
@@ -65,7 +58,7 @@ def import_segment(root: Root, segment: str, scope: str, name: str, progress: Pr
         stream.write([walk.append(stream.snapshot().record.current.segments[0].id, created)])
     if found.header is not None:
         store.delete([found.header])
-    return Imported(len(walk.lengths), found.length, len(found.chunks))
+    return Imported(walk.events, found.length, len(found.chunks))
 
 
 class _Walk:
@@ -73,14 +66,18 @@ class _Walk:
 
     def __init__(self, segment: RollingSegment) -> None:
         self._segment = segment
-        self._rest = b""  # the beginning of an event's header that goes on in the next bytes
-        self._skip = 0  # bytes that are left of the event before
-        self._place = 0
-        self.lengths = array("q")
+        self._events = EventWalk(WalkState(0, 0))
+        self._records = np.empty((0, 3), np.int64)
         self.extents: list[Extent] = []
+
+    @property
+    def events(self) -> int:
+        """How many there are."""
+        return self._events.events
 
     def over(self, store: Store) -> Iterator[int]:
         """Read everything; how many bytes were. Raises ImportRefused for what are no events."""
+        place = 0
         for name, length in self._segment.chunks:
             checksums = b""
             for start in range(0, length, STEP):
@@ -89,32 +86,22 @@ class _Walk:
                 if len(data) != end - start:
                     raise ImportRefused(f"chunk {name!r} ends before its byte {end}")
                 checksums = continued(checksums, start, data)
-                self._take(data)
-                yield self._place
+                with self._whole():
+                    self._events.take(data)
+                place += len(data)
+                yield place
             self.extents.append(Extent(name, 0, length, checksums))
-        if self._rest or self._skip:
-            raise self._broken("an event runs over the end of the segment")
+        self._records = self._events.records(int(time.time() * 1000))
+        with self._whole():
+            self._events.finish()
 
-    def _take(self, data: bytes) -> None:
-        self._place += len(data)
-        data, at = self._rest + data, self._skip
-        self._rest, self._skip = b"", 0
-        while at < len(data):
-            if len(data) - at < _EVENT.size:
-                self._rest = data[at:]
-                return
-            kind, length = _EVENT.unpack_from(data, at)
-            if kind or length < 0:
-                self._place -= len(data) - at
-                raise self._broken(f"an event has type {kind} and length {length}")
-            self.lengths.append(_EVENT.size + length)
-            at += _EVENT.size + length
-        self._skip = at - len(data)
-
-    def _broken(self, what: str) -> ImportRefused:
-        return ImportRefused(f"segment {self._segment.name!r}, offset {self._place}: {what}; nothing was imported")
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenEvent as error:
+            raise ImportRefused(f"segment {self._segment.name!r}, {error}; nothing was imported") from error
 
     def append(self, segment_id: int, made: int) -> SegmentAppend:
         """What a write appends."""
-        records = sparse_records(np.frombuffer(self.lengths, np.int64), int(time.time() * 1000))
-        return SegmentAppend(segment_id, tuple(self.extents), records, len(self.lengths), made)
+        return SegmentAppend(segment_id, tuple(self.extents), self._records, self.events, made)

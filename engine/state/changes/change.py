@@ -77,6 +77,7 @@ def replay(state: State, transactions: Sequence[LoggedTransaction], address: int
 
 _APPLY: dict[type[Any], Callable[[StateDraft, Any], Any]] = {
     ops.CreateSegment: segments.create,
+    ops.StartSegment: segments.start,
     ops.Append: segments.append,
     ops.SealSegment: segments.seal,
     ops.MergeSegment: segments.merge,

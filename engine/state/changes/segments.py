@@ -58,6 +58,20 @@ def _check_parent(draft: StateDraft, segment: Segment) -> None:
     check_few(segment.name, segment.attributes)
 
 
+def start(draft: StateDraft, op: ops.StartSegment) -> None:
+    segment = draft.segment(op.segment)
+    if segment.sealed:
+        raise SegmentSealed(op.segment)
+    if segment.parent:
+        raise SegmentTransient(op.segment, "begin elsewhere than at 0")
+    if segment.length:
+        raise BadOffset(op.segment, "a segment that is empty and begins at 0", segment.length)
+    if not 0 <= op.offset <= MAX_LENGTH:
+        raise BadOffset(op.segment, f"0 to {MAX_LENGTH}", op.offset)
+    segment = _without_storage(draft, segment, op.offset)
+    draft.keep(segment._replace(start_offset=op.offset, length=op.offset, modified=draft.time))
+
+
 def append(draft: StateDraft, op: ops.Append) -> int:
     segment = draft.segment(op.segment)
     if segment.sealed:
