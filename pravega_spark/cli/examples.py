@@ -39,6 +39,7 @@ EXAMPLES: Mapping[str, str] = {
     "maintain": "maintain --yes",
     "backup": "backup s3://backups/streams --elsewhere profile=backup",
     "restore": "restore s3://backups/streams --root /data/restored",
+    "import": "import /mnt/pravega-lts demo/rides --dry-run",
     "header export": "header export examples/rides/0.0",
     "header import": "header import legacy/segment examples/rides",
     "completion": "completion bash",

@@ -16,6 +16,7 @@ from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
 from pravega_spark.cli.examples import EXAMPLES
 from pravega_spark.cli.headers import header
+from pravega_spark.cli.imports import import_
 from pravega_spark.cli.maintenance import maintain
 from pravega_spark.cli.policies import stream
 from pravega_spark.cli.roots import root
@@ -61,7 +62,22 @@ def cli(
     context.obj = context.with_resource(Session(url, wal, options, as_json, wide))
 
 
-COMMANDS = (root, scope, stream, container, segment, verify, gc, defrag, maintain, backup, restore, header, completion)
+COMMANDS = (
+    root,
+    scope,
+    stream,
+    container,
+    segment,
+    verify,
+    gc,
+    defrag,
+    maintain,
+    backup,
+    restore,
+    import_,
+    header,
+    completion,
+)
 
 for command in COMMANDS:
     cli.add_command(command)

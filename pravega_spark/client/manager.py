@@ -10,9 +10,10 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from chunkstore import open_store
 from engine.admin import copies
 from engine.admin.copies import RootCopy
 from engine.admin.progress import Progress, no_progress
@@ -35,6 +36,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
@@ -219,6 +221,40 @@ class StreamManager:
         return copies.restore(
             source, target, source_options=backup_options, target_options=storage_options, progress=progress
         )
+
+    def import_streams(
+        self,
+        source: str | os.PathLike[str],
+        names: Collection[str] = (),
+        *,
+        copy: bool = False,
+        byte_streams: Collection[str] = (),
+        dry_run: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: Progress = no_progress,
+    ) -> ImportReport:
+        """Import streams from `source`, the long-term storage of a Pravega cluster that is stopped; it is only read.
+
+        Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The root is created if its place is
+        empty. Repeat the call if it was interrupted: it goes on where it was, and what is there already is left.
+
+        Args:
+            names: scopes, and streams as "scope/stream"; all by default.
+            copy: copy the data. By default it is hard-linked: no byte moves, and both places must be folders on one
+                filesystem. Either way neither place depends on the other afterwards.
+            byte_streams: those, as "scope/stream", whose bytes are not events.
+            dry_run: only report what would be imported, and what not. storage_options: for the source's filesystem.
+
+        Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
+        StorageRefused if `source` is no such storage; ArchiveDamaged.
+        """
+        found = Import(open_store(os.fspath(source), storage_options), names, byte_streams, copy)
+        if dry_run:
+            return found.report(self._root if not self._missing or self._open_root is not None else None)
+        report = found.run(self._opened(create=True, empty=True), progress=progress)
+        if report.failed:
+            raise ImportIncomplete(report)
+        return report
 
     # --- scopes ------------------------------------------------------------------------------------------------
 

@@ -214,10 +214,10 @@ def yes_option(command: Command) -> Command:
     )(command)
 
 
-def storage_option(flag: str, filesystem: str) -> Callable[[Command], Command]:
-    """Give a command the options of a filesystem as `options`. filesystem: whose it is, for the help."""
+def storage_option(flag: str, filesystem: str, name: str = "options") -> Callable[[Command], Command]:
+    """Give a command the options of a filesystem as `name`. filesystem: whose it is, for the help."""
     text = f"Option of {filesystem} filesystem; the value is JSON or text. Repeatable."
-    return click.option(flag, "options", metavar="NAME=VALUE", multiple=True, callback=_parsed, help=text)
+    return click.option(flag, name, metavar="NAME=VALUE", multiple=True, callback=_parsed, help=text)
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:

@@ -22,7 +22,7 @@ from engine.root import Root
 from pravega_spark.errors import StreamError, StreamNotFound
 from pravega_spark.streams.archived import ArchivedStreams
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.segment_import import SegmentContent, SegmentImport, SegmentSource
+from pravega_spark.streams.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
 from pravega_spark.streams.unfinished_imports import Begun
 
@@ -83,6 +83,7 @@ class SegmentTask(NamedTuple):
     begun: Begun
     segment: SegmentSource
     copied: bool
+    sizes: Sizes
 
 
 Brought = SegmentContent | Exception
@@ -98,10 +99,16 @@ class Import:
     """
 
     def __init__(
-        self, source: Store, names: Collection[str] = (), byte_streams: Collection[str] = (), copied: bool = False
+        self,
+        source: Store,
+        names: Collection[str] = (),
+        byte_streams: Collection[str] = (),
+        copied: bool = False,
+        sizes: Sizes = SIZES,
     ) -> None:
         self.source = source
         self.copied = copied
+        self._sizes = sizes
         self._streams = _opened(source)
         self._byte_streams = byte_streams
         self._left_out: list[str] = []
@@ -179,8 +186,10 @@ class Import:
                 begun.append((one, one.begin()))
             elif found[key].outcome == "present":
                 one.finish()
-        tasks = [SegmentTask(each, segment, self.copied) for one, each in begun for segment in one.plan.segments]
-        total = sum(segment.end - segment.start for _, segment, _ in tasks)
+        tasks = [
+            SegmentTask(each, segment, self.copied, self._sizes) for one, each in begun for segment in one.plan.segments
+        ]
+        total = sum(task.segment.end - task.segment.start for task in tasks)
         brought = iter(bring(tasks) if bring is not None else _bring_here(self.source, root, tasks, total, progress))
         for one, each in begun:
             found[one.plan.key] = _committed(one, each, [next(brought) for _ in one.plan.segments])

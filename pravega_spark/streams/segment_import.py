@@ -1,6 +1,6 @@
 """A segment of a Pravega's long-term storage on its way into a root: its bytes, their checksums, and its index.
 
-Its bytes become chunks of ours in one of two ways. Copied: they are read, and written in chunks of PART bytes. Linked:
+Its bytes become chunks of ours in one of two ways. Copied: they are read, and written in chunks of even size. Linked:
 the storage gives each chunk of the source a second name, and no byte moves; whatever becomes of one of the two, the
 other stays. Either way every byte is read once and goes into a checksum, and every event is walked over; what was
 copied is then read back, checked, and walked over again. Nothing of the log is touched, so this runs anywhere.
@@ -33,19 +33,22 @@ from pravega_spark.streams.unfinished_imports import Begun, Reached, keep, reach
 STEP = 4 << 20
 """Bytes that are read at a time."""
 
-PART = 16 << 20
-"""Bytes of a chunk that is written."""
-
-KEPT_EVERY = 64 << 20
-"""Bytes of a segment after which its progress is kept: as much may have to be done again."""
-
-IN_THE_LOG = 1 << 20
-"""Bytes of an index that go with the commit; those of a larger one become chunks."""
-
 _UNDER_WAY = 1  # chunks of a segment that are being written while the next one is read
 
 Told = Callable[[int], None]
 """Hears how many more bytes are done."""
+
+
+class Sizes(NamedTuple):
+    """In bytes. part: of a chunk that is written. kept: of a segment, after which its progress is kept, so that no more
+    has to be done again. logged: of an index that goes with the commit; that of a larger one becomes chunks."""
+
+    part: int = 16 << 20
+    kept: int = 64 << 20
+    logged: int = 1 << 20
+
+
+SIZES = Sizes()
 
 
 class SegmentSource(NamedTuple):
@@ -78,13 +81,14 @@ class SegmentImport:
     """Brings one segment. source: the store of the archive. target: that of the root's chunks. For one thread."""
 
     def __init__(
-        self, source: Store, target: Store, begun: Begun, segment: SegmentSource, copied: bool, told: Told
+        self, source: Store, target: Store, begun: Begun, segment: SegmentSource, copied: bool, sizes: Sizes, told: Told
     ) -> None:
         self._source = source
         self._target = target
         self._begun = begun
         self._segment = segment
         self._copied = copied
+        self._sizes = sizes
         self._told = told
         self._begins = segment.start if copied or not segment.chunks else segment.chunks[0].offset
         self._walk = EventWalk(WalkState(segment.start, segment.start))
@@ -101,7 +105,7 @@ class SegmentImport:
             for start, end in self._parts(place):
                 self._bring(pool, start, end)
                 self._told(end - max(start, self._segment.start))
-                if end - kept >= KEPT_EVERY and end < self._segment.end:
+                if end - kept >= self._sizes.kept and end < self._segment.end:
                     self._wait(0)
                     self._keep(extents, records, kept, end)
                     extents, records, kept = len(self._extents), len(self._records), end
@@ -129,8 +133,8 @@ class SegmentImport:
     def _parts(self, place: int) -> Iterator[tuple[int, int]]:
         """The ranges that become a chunk each, from `place` on."""
         if self._copied:
-            for start in range(place, self._segment.end, PART):
-                yield start, min(start + PART, self._segment.end)
+            for start in range(place, self._segment.end, self._sizes.part):
+                yield start, min(start + self._sizes.part, self._segment.end)
         else:
             for chunk in self._segment.chunks:
                 if chunk.offset >= place:
@@ -211,13 +215,13 @@ class SegmentImport:
     def _index(self) -> tuple[Extent, ...] | bytes:
         """The index records; of a large index the chunks that they were put into."""
         data = encode_records(np.concatenate(self._records))
-        if len(data) <= IN_THE_LOG:
+        if len(data) <= self._sizes.logged:
             return data
         return tuple(self._index_chunks(memoryview(data)))
 
     def _index_chunks(self, data: memoryview) -> Iterator[Extent]:
         name = index_segment_name(self._segment.name)
-        for start in range(0, len(data), PART):
-            part, chunk = data[start : start + PART], self._begun.chunk_name(name, start)
+        for start in range(0, len(data), self._sizes.part):
+            part, chunk = data[start : start + self._sizes.part], self._begun.chunk_name(name, start)
             self._target.put(chunk, part)
             yield Extent(chunk, 0, len(part), block_checksums(part))

@@ -1,0 +1,123 @@
+"""`import`: streams of a real Pravega's long-term storage become streams of the root (see `streams.imports`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from chunkstore import open_store
+from engine.errors import RootNotFound
+from engine.root import Root
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import StreamNameType, storage_option, yes_option
+from pravega_spark.console.output import Column, Headings, Output, size_column
+from pravega_spark.console.program import Refused
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.imports import ImportReport
+
+
+@click.command("import")
+@click.argument("source")
+@click.argument("names", metavar="[SCOPE[/STREAM]]...", nargs=-1)
+@click.option("--copy", "copied", is_flag=True, help="Copy the data, to any place. Without it no byte moves.")
+@click.option(
+    "--byte-stream",
+    "byte_streams",
+    metavar="SCOPE/STREAM",
+    type=StreamNameType(),
+    multiple=True,
+    help="This stream is a byte stream: its bytes are not events. Repeatable.",
+)
+@storage_option("--elsewhere", "the source's")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported, and what would not; change nothing.")
+@yes_option
+@pass_session
+def import_(
+    session: Session,
+    source: str,
+    names: tuple[str, ...],
+    copied: bool,
+    byte_streams: tuple[Any, ...],
+    options: dict[str, object],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Import streams of a Pravega cluster from its long-term storage.
+
+    SOURCE is the folder or bucket that the segment stores wrote to; stop them first. All scopes are imported, or those
+    scopes and streams that are named. Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The
+    root is created if there is none. SOURCE itself is left as it is, whatever becomes of the root.
+
+    Without --copy the data is hard-linked, so SOURCE and the root must be folders on one filesystem; otherwise give
+    --copy. Either way every event is checked. Repeat the command if it was interrupted: it goes on where it was.
+    """
+    from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
+
+    store = open_store(source, options)
+    found = Import(store, names, [str(name) for name in byte_streams], copied)
+    report = found.report(_root(session, create=False))
+    if dry_run or not yes:
+        show(session.output, report, "would be imported")
+        session.confirm(dry_run, f"{_new(report)} streams would be imported into {session.url}")
+    else:
+        with session.output.progress() as progress:
+            report = found.run(_root(session, create=True), progress=progress)
+        show(session.output, report, "imported")
+    if report.failed:
+        verb, first = "cannot be" if dry_run else "were not", report.failed[0]
+        raise Refused(
+            f"{len(report.failed)} of {len(report.streams)} streams {verb} imported; first error: {first.problem}"
+        )
+
+
+def _root(session: Session, create: bool) -> Any:
+    """The root, made if it is to be; None if there is none."""
+    session.new_root = create
+    with suppress(RootNotFound):
+        root: Root = session.root
+        return root
+    return None
+
+
+def _new(report: ImportReport) -> int:
+    return sum(each.outcome == "new" for each in report.streams)
+
+
+def show(output: Output, report: ImportReport, done: str) -> None:
+    """Print what was imported, or would be, and what not."""
+    output.document({"import": {**report._asdict(), "streams": [each._asdict() for each in report.streams]}})
+    output.table(_COLUMNS, [_row(each) for each in report.streams], title=report.source)
+    for line in _lines(report):
+        output.warning(line)
+    count = sum(each.outcome in ("new", "imported") for each in report.streams)
+    output.line(f"{count} of {len(report.streams)} streams {done}")
+
+
+def _row(each: Any) -> dict[str, Any]:
+    return {**each._asdict(), "name": f"{each.scope}/{each.stream}", "open": len(each.transactions)}
+
+
+def _lines(report: ImportReport) -> Sequence[str]:
+    """What people must not overlook: what does not come, and what is not known."""
+    lines = [each.problem for each in report.streams if each.problem is not None]
+    for each in report.streams:
+        name = f"{each.scope}/{each.stream}"
+        lines += [f"{name}: {what}" for what in each.unknown]
+        if each.transactions:
+            lines.append(f"{name}: transactions that are not committed are left out: {', '.join(each.transactions)}")
+    return [*lines, *(f"left out: {what}" for what in report.left_out), *report.unknown]
+
+
+_COLUMNS: Headings = {
+    "name": "stream",
+    "outcome": "outcome",
+    "segments": "segments",
+    "chunks": Column("chunks", wide=True),
+    "bytes": size_column("size"),
+    "events": "events",
+    "open": Column("open transactions", wide=True),
+}

@@ -1,0 +1,453 @@
+"""Streams of real servers, imported: all that their own client read is here, and goes on being written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from chunkstore import StorageRefused, open_store
+from chunkstore.pravega.archive import open_archive
+from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
+from engine.admin import garbage_collection
+from engine.admin.verify import verify
+from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.storage.reads import Stores
+from pravega_spark import StreamCut, StreamManager
+from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
+from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
+from pravega_spark.streams.archived import ArchivedStreams
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.cuts import UNBOUNDED
+from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
+from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.owners import Owners
+from pravega_spark.streams.segment_import import Sizes
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case
+
+STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
+SMALL = Sizes(part=40_000, kept=90_000, logged=48)
+
+
+class Place(NamedTuple):
+    """An imported archive: its folder, what it holds, the root, and what was told."""
+
+    one: Case
+    source: Path
+    root: str
+    report: ImportReport
+
+
+def laid_out(objects: dict[str, bytes], folder: Path) -> Path:
+    for name, data in objects.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """All files of a folder and the hashes of their bytes."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+WAYS = [
+    pytest.param((path, copied), id=f"{path.name}-{'copied' if copied else 'linked'}")
+    for path in ARCHIVES
+    for copied in (True, False)
+]
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    path, copied = request.param
+    one, folder = case(path), tmp_path_factory.mktemp("import")
+    source, root = laid_out(one.objects, folder / "lts"), str(folder / "root")
+    with StreamManager(root, create=True) as manager:
+        report = manager.import_streams(source, copy=copied)
+    return Place(one, source, root, report)
+
+
+@pytest.fixture
+def imported(place: Place) -> Iterator[StreamManager]:
+    with StreamManager(place.root, create=False) as manager:
+        yield manager
+
+
+def sound(manager_root: str) -> None:
+    """The root, and all that is in it, is as it must be."""
+    with Root.open(manager_root, create=False) as root:
+        report = verify(root, deep=True, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
+        assert list(report.findings) == []
+
+
+def rows_of(
+    manager: StreamManager, name: str, start: StreamCut | None = None, end: StreamCut | None = None
+) -> list[tuple[str, int, int, str]]:
+    return [
+        (segment_name("demo", name, event.segment_id), event.offset, event.size, hashlib.sha256(event.data).hexdigest())
+        for event in manager.read_events("demo", name, start, end)
+    ]
+
+
+def test_what_is_told(place: Place) -> None:
+    assert [each.stream for each in place.report.streams] == STREAMS
+    assert {each.outcome for each in place.report.streams} == {"imported"}
+    [transactions] = [each for each in place.report.streams if each.transactions]
+    assert (transactions.stream, transactions.transactions) == ("txns", ("00000000-0000-0000-0000-000000000003",))
+    assert any("rg1" in line for line in place.report.left_out)
+    assert any("kvt" in line for line in place.report.left_out) is bool(place.one.rows("kvt.jsonl"))
+
+
+def test_the_source_is_as_it_was_and_the_root_is_sound(place: Place) -> None:
+    assert contents(place.source) == {
+        name: hashlib.sha256(data).hexdigest() for name, data in place.one.objects.items()
+    }
+    sound(place.root)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_live_event_is_what_the_server_read(place: Place, imported: StreamManager, name: str) -> None:
+    due = [
+        (row["segName"], row["offset"], row["len"]) for row in place.one.rows("readback.jsonl") if row["stream"] == name
+    ]
+    there = rows_of(imported, name)
+    assert sorted(row[:3] for row in there) == sorted(due)
+    digests = defaultdict(hashlib.sha256)
+    for segment, _, _, digest in sorted(there):
+        digests[segment].update(bytes.fromhex(digest))
+    expected = {
+        segment: digest for segment, digest in place.one.digests().items() if segment.startswith(f"demo/{name}/")
+    }
+    assert {segment: digest.hexdigest() for segment, digest in digests.items()} == expected
+    assert imported.stream_info("demo", name).events == len(due)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
+    place: Place, imported: StreamManager, name: str
+) -> None:
+    written, read = defaultdict(list), defaultdict(list)
+    for row in place.one.rows("events.jsonl"):
+        if row["stream"] == name and row.get("txnState", "committed").lower() == "committed":
+            written[row["key"]].append(row["seq"])
+    for event in imported.read_events("demo", name):
+        row = json.loads(event.data)
+        read[row["key"]].append(row["seq"])
+    if name == "truncated":
+        written = {key: [seq for seq in seqs if seq >= 1800] for key, seqs in written.items()}
+    assert dict(read) == {key: seqs for key, seqs in written.items() if seqs}
+
+
+def test_every_cut_splits_its_stream_as_the_server_said(place: Place, imported: StreamManager) -> None:
+    archived = ArchivedStreams(open_archive(open_store(str(place.source))))
+    tried = 0
+    for label, row in json.loads(place.one.expected["cuts.json"]).items():
+        name = label.partition("/")[0]
+        for text in (row["head"], row["tail"]) if name in STREAMS else ():
+            cut = StreamCut.from_text(text) if text else UNBOUNDED
+            if not cut.positions:
+                continue
+            tried += 1
+            original = archived.stream("demo", name)
+            head = original.head.positions
+            if any(at < head.get(number, 0) for number, at in cut.positions.items()):
+                with pytest.raises(TruncatedData):
+                    rows_of(imported, name, start=cut)
+                continue
+            for start, end in ((cut, None), (None, cut)):
+                due = original.events(start or UNBOUNDED, end or UNBOUNDED)
+                there = [row[:2] for row in rows_of(imported, name, start, end)]
+                assert sorted(there) == sorted((segment_name("demo", name, e.segment), e.offset) for e in due)
+    assert tried > 10
+
+
+def test_policies_tags_epochs_and_cuts_are_the_same(place: Place, imported: StreamManager) -> None:
+    archived = ArchivedStreams(open_archive(open_store(str(place.source))))
+    for name in STREAMS:
+        original, info = archived.stream("demo", name), imported.stream_info("demo", name)
+        assert info.head == original.head
+        assert info.sealed is original.sealed
+        if not info.sealed:
+            assert info.tail == original.tail
+        assert [(e.epoch, [s.id for s in e.segments]) for e in info.epochs] == [
+            (e.epoch, [s.id for s in sorted(e.segments, key=lambda s: s.low)]) for e in original.epochs
+        ]
+        assert original.records.configuration is not None
+        assert tuple(imported.get_stream_tags("demo", name)) == original.records.configuration.tags
+    with Root.open(place.root, create=False) as root:
+        record = Catalog(root).stream("demo", "empty").snapshot().record
+    assert (
+        record.scaling.kind,
+        record.scaling.min_segments,
+        record.scaling.target_rate,
+        record.scaling.scale_factor,
+    ) == ("events", 2, 100, 2)
+    assert record.retention is not None and (record.retention.kind, record.retention.limit) == ("size", 1 << 30)
+
+
+def test_the_same_import_again_changes_nothing(place: Place) -> None:
+    with StreamManager(place.root, create=False) as manager:
+        again = manager.import_streams(place.source, copy=True)
+    assert {each.outcome for each in again.streams} == {"present"}
+
+
+# --- and then --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "linked"])
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_an_imported_stream_is_written_scaled_truncated_and_deleted(tmp_path: Path, path: Path, copied: bool) -> None:
+    one = case(path)
+    source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
+    Root.open(url, garbage_delay_seconds=0).close()
+    cut = StreamCut.from_text(json.loads(one.expected["cuts.json"])["truncated/1800"]["tail"])
+    with StreamManager(url, create=False) as manager:
+        manager.import_streams(source, copy=copied)
+        old = rows_of(manager, "truncated")
+        with manager.create_writer("demo", "truncated") as writer:
+            for number in range(50):
+                writer.write_event(f"new {number}", routing_key=str(number))
+        transactions = manager.create_transaction_writer("demo", "txns", 7)
+        transaction = transactions.begin_txn()
+        transaction.write_event("in a transaction", routing_key="a")
+        transaction.commit()
+        assert manager.stream_info("demo", "txns").events == 601
+        manager.scale_stream("demo", "truncated", [0], [(0.0, 0.25), (0.25, 0.5)])
+        with manager.create_writer("demo", "truncated") as writer:
+            for number in range(50):
+                writer.write_event(f"newer {number}", routing_key=str(number))
+        there = rows_of(manager, "truncated")
+        assert len(there) == len(old) + 100 and set(old) <= set(there)
+        assert rows_of(manager, "truncated", start=cut) == there
+        middle = manager.next_stream_cut("demo", "truncated", cut, 600_000)
+        behind = rows_of(manager, "truncated", start=middle)
+        manager.truncate_stream("demo", "truncated", middle)
+        assert 0 < len(behind) < len(there)
+        assert rows_of(manager, "truncated") == behind
+    sound(url)
+    flushed(url)
+    with StreamManager(url, create=False) as manager:
+        assert rows_of(manager, "truncated") == behind
+        rides = rows_of(manager, "rides")
+        for name in STREAMS:
+            if name != "rides":
+                manager.seal_stream("demo", name)
+                manager.delete_stream("demo", name)
+    flushed(url)
+    flushed(url)
+    sound(url)
+    with StreamManager(url, create=False) as manager:
+        assert rows_of(manager, "rides") == rides
+        with pytest.raises(ImportIncomplete, match="was deleted in this root, and had segments up to 1"):
+            manager.import_streams(source, ["demo/sealed"])
+    assert contents(source) == {name: hashlib.sha256(data).hexdigest() for name, data in one.objects.items()}
+    left = [name for name in contents(Path(url)) if name.startswith("demo/") and not name.startswith("demo/rides/")]
+    assert left == []
+
+
+def flushed(url: str) -> None:
+    """Let all be flushed, and all garbage be collected."""
+    with Root.open(url, create=False) as root:
+        for _ in range(2):
+            for number in range(root.config.containers):
+                root.container(number).flush()
+            garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, Owners(root), 0))
+
+
+# --- interrupted -----------------------------------------------------------------------------------------------------
+
+
+def simulated_root(store: object) -> Root:
+    return Root(Stores(store, store), RootConfig("root", 2), Settings(threaded=False, upkeep=False))  # type: ignore[arg-type]
+
+
+def archive_store(path: Path) -> SimulatedStore:
+    store = SimulatedStore()
+    for name, data in case(path).objects.items():
+        store.put(name, data)
+    return store
+
+
+NAMES = ["demo/txns", "demo/truncated", "demo/empty"]
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "linked"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: str) -> None:
+    source = archive_store(CHUNKED)
+
+    def run(store: object) -> ImportReport:
+        return Import(source, NAMES, copied=copied, sizes=SMALL).run(simulated_root(store))
+
+    whole = FaultStore(SimulatedStore(1))
+    run(whole)
+    due = told(whole.inner)
+    resumed = 0
+    for number in range(1, whole.passed + 1):
+        inner = SimulatedStore(2)
+        with pytest.raises(Crashed):
+            run(FaultStore(inner, crash_at(number, when)))  # type: ignore[arg-type]
+        before = {info.path for info in inner.list("demo/")}
+        for stream in list(Catalog(simulated_root(inner)).streams("demo")):
+            assert told(inner, [stream])[stream] == due[stream], "a stream is there as a whole, or not at all"
+        report = run(inner)
+        assert {each.outcome for each in report.streams} <= {"imported", "present"}
+        assert told(inner) == due
+        assert inner.list("_system/imports/") == []
+        resumed += before <= {info.path for info in inner.list("demo/")}
+    assert resumed == whole.passed, "what was brought is used, not brought again under other names"
+
+
+def told(store: object, names: list[str] | None = None) -> dict[str, object]:
+    """All that can be read of the streams."""
+    root = simulated_root(store)
+    manager = StreamManager.over(root)
+    found: dict[str, object] = {}
+    for name in names or [each.partition("/")[2] for each in NAMES]:
+        info = manager.stream_info("demo", name)
+        found[name] = rows_of(manager, name), info.head, info.tail, info.events, info.epochs
+    return found
+
+
+def test_progress_is_used_after_a_kill_and_damaged_progress_is_not() -> None:
+    source, inner = archive_store(CHUNKED), SimulatedStore(3)
+
+    def run(store: object) -> ImportReport:
+        return Import(source, ["demo/truncated"], copied=True, sizes=SMALL).run(simulated_root(store))
+
+    whole = FaultStore(SimulatedStore(1), verbs=["put"])
+    run(whole)
+    with pytest.raises(Crashed):
+        run(FaultStore(inner, crash_at(whole.passed - 1), verbs=["put"]))
+    kept = [info.path for info in inner.list("_system/imports/") if not info.path.endswith("/begun")]
+    assert len(kept) > 3
+    rest = FaultStore(inner, verbs=["put"])
+    for path in kept[1::3]:  # what was kept before it is used
+        data = inner.read(path)
+        inner.put(path, data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    run(rest)
+    assert 0 < rest.passed < whole.passed
+    assert told(inner, ["truncated"]) == told(whole.inner, ["truncated"])
+
+
+def test_an_import_of_another_source_or_way_begins_anew() -> None:
+    source, store = archive_store(CHUNKED), SimulatedStore(3)
+    with pytest.raises(Crashed):
+        Import(source, ["demo/sealed"], copied=True).run(simulated_root(FaultStore(store, crash_at(2), verbs=["put"])))
+    first = {info.path for info in store.list("demo/")}
+    Import(source, ["demo/sealed"], copied=False).run(simulated_root(store))
+    assert first and first.isdisjoint(info.path for info in store.list("demo/") if info.path not in first)
+    assert len(rows_of(StreamManager.over(simulated_root(store)), "sealed")) == 200
+
+
+@pytest.mark.parametrize("way", [["--copy"], []], ids=["copied", "linked"])
+def test_processes_that_are_killed_leave_what_the_next_one_goes_on_with(tmp_path: Path, way: list[str]) -> None:
+    one = case(CHUNKED)
+    source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
+    command = [sys.executable, "-m", "pravega_spark.cli", "--root", url, "import", str(source), *way, "--yes"]
+    chance = random.Random(5)
+    killed = 0
+    for _ in range(6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.5, 2.0))
+        os.kill(process.pid, signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with StreamManager(url, create=False) as manager:
+        for name in STREAMS:
+            due = [(r["segName"], r["offset"], r["len"]) for r in one.rows("readback.jsonl") if r["stream"] == name]
+            assert sorted(row[:3] for row in rows_of(manager, name)) == sorted(due)
+    sound(url)
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_imported_is_refused_with_a_reason(tmp_path: Path) -> None:
+    one = case(CHUNKED)
+    source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
+    with StreamManager(url, create=True) as manager:
+        manager.create_scope("demo")
+        manager.create_stream("demo", "rides", 1)
+        with pytest.raises(ImportIncomplete, match="demo/rides exists already, and is not of this import") as failure:
+            manager.import_streams(source, ["demo/rides", "demo/sealed"])
+        assert [each.outcome for each in failure.value.report.streams] == ["refused", "imported"]
+        with pytest.raises(ScopeNotFound):
+            manager.import_streams(source, ["none"])
+        with pytest.raises(StreamNotFound):
+            manager.import_streams(source, ["demo/deleted"])
+        with pytest.raises(StreamNotFound):
+            manager.import_streams(source, ["demo/sealed"], byte_streams=["demo/none"])
+        with pytest.raises(StorageRefused, match="is a root or a backup"):
+            manager.import_streams(url)
+        with pytest.raises(StorageRefused, match="is not the long-term storage of a Pravega"):
+            manager.import_streams(tmp_path / "nothing")
+    with (
+        StreamManager(str(source / "root"), create=True) as manager,
+        pytest.raises(StorageRefused, match="one lies in"),
+    ):
+        manager.import_streams(source)
+
+
+def test_damage_is_an_error_that_names_the_object_and_the_others_come(tmp_path: Path) -> None:
+    one = case(CHUNKED)
+    source = laid_out(one.objects, tmp_path / "lts")
+    chunks = sorted(file for file in (source / "demo" / "sealed").iterdir() if "$" not in file.name)
+    chunks[0].write_bytes(chunks[0].read_bytes()[:-1])
+    broken = min(file for file in (source / "demo" / "rides").iterdir() if "$" not in file.name)
+    broken.write_bytes(b"\x01" + broken.read_bytes()[1:])
+    for copied in (True, False):
+        with StreamManager(str(tmp_path / f"root {copied}"), create=True) as manager:
+            with pytest.raises(ImportIncomplete) as failure:
+                manager.import_streams(source, copy=copied)
+            outcomes = {each.stream: each for each in failure.value.report.streams}
+            assert [name for name, each in outcomes.items() if each.outcome == "imported"] == [
+                "big",
+                "empty",
+                "scaled",
+                "truncated",
+                "txns",
+            ]
+            assert chunks[0].name in str(outcomes["sealed"].problem)
+            assert "demo/rides/" in str(outcomes["rides"].problem) and "offset 0" in str(outcomes["rides"].problem)
+            assert manager.list_stream("demo") == ["big", "empty", "scaled", "truncated", "txns"]
+
+
+def test_a_byte_stream_comes_as_its_bytes(tmp_path: Path) -> None:
+    source, store = archive_store(CHUNKED), SimulatedStore(3)
+    root = simulated_root(store)
+    report = Import(source, ["demo/sealed"], byte_streams=["demo/sealed"], copied=True, sizes=SMALL).run(root)
+    assert [(each.outcome, each.events) for each in report.streams] == [("imported", 0)]
+    original = ArchivedStreams(open_archive(source)).stream("demo", "sealed")
+    snapshot = Catalog(root).stream("demo", "sealed").snapshot()
+    for number, (start, end) in original.ranges().items():
+        name = snapshot.segments.name_of(number)
+        assert snapshot.stream.container.read(name, start, end) == original.read(number, start, end)
+
+
+def test_a_dry_run_changes_nothing_and_needs_no_root(tmp_path: Path) -> None:
+    source = laid_out(case(CHUNKED).objects, tmp_path / "lts")
+    with StreamManager(tmp_path / "root") as manager:
+        report = manager.import_streams(source, dry_run=True)
+    assert [(each.stream, each.outcome) for each in report.streams] == [(name, "new") for name in STREAMS]
+    assert sum(each.bytes for each in report.streams) == 14_701_905
+    assert not (tmp_path / "root").exists()
