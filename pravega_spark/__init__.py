@@ -80,6 +80,11 @@ if TYPE_CHECKING:
         EpochRecord as EpochRecord,
         StreamSegmentRecord as StreamSegmentRecord,
     )
+    from pravega_spark.streams.imports import (
+        ImportedStream as ImportedStream,
+        ImportIncomplete as ImportIncomplete,
+        ImportReport as ImportReport,
+    )
     from pravega_spark.streams.lag import Lag as Lag
     from pravega_spark.streams.pointers import EventPointer as EventPointer
     from pravega_spark.streams.policies import (

@@ -19,7 +19,7 @@ import pravega_spark
 from docs.hooks.remedies import REMEDIES
 from engine.state import operations as state_operations
 from pravega_spark.cli.main import cli
-from pravega_spark.jobs import maintain, retention, truncate
+from pravega_spark.jobs import imports, maintain, retention, truncate
 from pravega_spark.source import options as source_options
 
 PACKAGES = ("pravega_spark", "engine", "chunkstore")
@@ -105,7 +105,8 @@ def commands() -> str:
     for path, command in sorted(walk_commands(cli), key=lambda found: found[0]):
         pages += [f"## {path}\n\n", _command(f"pravega-spark {path}", command)]
     pages.append(_JOBS_HEAD)
-    for name, job in (("retention", retention.main), ("truncate", truncate.main), ("maintain", maintain.main)):
+    jobs = {"retention": retention, "truncate": truncate, "maintain": maintain, "imports": imports}
+    for name, job in ((name, module.main) for name, module in jobs.items()):
         pages += [f"### jobs.{name}\n\n", _command(f"python -m pravega_spark.jobs.{name}", job)]
     return "".join(pages)
 

@@ -33,6 +33,7 @@ REMEDIES: dict[str, str] = {
     "Refused": "The message says why the command was refused, and which option, often `--yes`, would let it go on.",
     "WrongUsage": "Look at `pravega-spark COMMAND --help`.",
     "ImportRefused": "The message says what does not fit, and where. Nothing was changed.",
+    "BrokenEvent": INTERNAL,
     # engine
     "HeaderRefused": (
         "Flush the container first (`pravega-spark container flush`). A segment whose chunks also belong to others "

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks, engine, jobs, large, large_reads, many_streams
+from tests.bench import chunks, engine, imports, jobs, large, large_reads, many_streams
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -172,6 +172,8 @@ def main(parts: list[str]) -> None:
             large.measure(folder)
         if not parts or "chunks" in parts:
             chunk_layer(folder)
+        if not parts or "import" in parts:
+            imports.measure(folder)
         if not parts or "streams" in parts:
             many_streams.measure(folder)
         if not parts or "jobs" in parts:

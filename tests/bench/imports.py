@@ -1,0 +1,65 @@
+"""The import of a Pravega's long-term storage against a plain copy of the same folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pravega_spark import StreamManager
+from tests.archives import ROLLING, case
+
+ROUNDS = 3
+EVENT, EVENTS = 1000, 64_000
+"""Bytes of an event, and how many more a segment of the stream `rides` gets."""
+
+
+def measure(folder: str) -> None:
+    """Copied, linked, and the same copied by the system."""
+    source = _source(Path(folder) / "lts")
+    size = sum(file.stat().st_size for file in source.rglob("*") if file.is_file())
+    ways: dict[str, Callable[[str], object]] = {
+        "plain copy": lambda target: shutil.copytree(source, target),
+        "import, copied": lambda target: _imported(source, target, True),
+        "import, linked": lambda target: _imported(source, target, False),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS):
+        for name, way in ways.items():
+            target = f"{folder}/{name} {number}"
+            begun = time.perf_counter()
+            way(target)
+            times[name].append(time.perf_counter() - begun)
+            shutil.rmtree(target)
+    shutil.rmtree(source)
+    print(f"\nimport of {size >> 20} MiB from a Pravega's long-term storage")
+    plain = min(times["plain copy"])
+    for name, found in times.items():
+        print(
+            f"  {name:16s} {size / min(found) / 2**20:8.0f} MiB/s {min(found) / best:6.2f} times as long as a plain copy"
+        )
+
+
+def _imported(source: Path, target: str, copied: bool) -> None:
+    with StreamManager(target, create=True) as manager:
+        manager.import_streams(source, copy=copied)
+
+
+def _source(folder: Path) -> Path:
+    """A server's folder, in which a stream has gone on for some time."""
+    for name, data in case(ROLLING).objects.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    events = b"".join(struct.pack(">ii", 0, EVENT) + os.urandom(EVENT) for _ in range(100)) * (EVENTS // 100)
+    for number in range(3):
+        chunks = [
+            file for file in (folder / "demo" / "rides").iterdir() if file.name.startswith(f"{number}.#epoch.0$offset")
+        ]
+        last = max(chunks, key=lambda file: int(file.name.rpartition(".")[2]))
+        with last.open("ab") as stream:
+            stream.write(events)
+    return folder
