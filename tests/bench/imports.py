@@ -38,9 +38,8 @@ def measure(folder: str) -> None:
     print(f"\nimport of {size >> 20} MiB from a Pravega's long-term storage")
     plain = min(times["plain copy"])
     for name, found in times.items():
-        print(
-            f"  {name:16s} {size / min(found) / 2**20:8.0f} MiB/s {min(found) / best:6.2f} times as long as a plain copy"
-        )
+        speed = size / min(found) / 2**20
+        print(f"  {name:16s} {speed:8.0f} MiB/s {min(found) / plain:6.2f} times as long as a plain copy")
 
 
 def _imported(source: Path, target: str, copied: bool) -> None:
