@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from chunkstore import Range, StorageRefused, Store
+from chunkstore import Range, StorageError, StorageRefused, Store
 from chunkstore.paths import MARKERS
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.source import ArchiveDamaged
 from engine.admin.progress import Progress, no_progress
+from engine.errors import EngineError
 from engine.root import Root
 from pravega_spark.errors import StreamError, StreamNotFound
 from pravega_spark.streams.archived import ArchivedStreams
@@ -29,6 +30,7 @@ from pravega_spark.streams.unfinished_imports import Begun
 AT_ONCE = 4
 """Segments that are brought at the same time."""
 
+_DECLARED = (StreamError, EngineError, StorageError)  # what else is raised is a bug, and stops all
 _INTERNAL = "_"
 _GROUP = "_RG"
 
@@ -210,7 +212,7 @@ def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> I
                 raise content
         one.commit(begun, contents)
         one.finish()
-    except Exception as error:
+    except _DECLARED as error:
         return _outcome(one.plan, "failed", problem=str(error))
     return _outcome(one.plan, "imported", sum(content.events for content in contents))
 
@@ -235,7 +237,7 @@ def bring(source: Store, target: Store, task: SegmentTask, told: Callable[[int],
     """Bring one segment; what failed is returned."""
     try:
         return SegmentImport(source, target, *task, told).run()
-    except Exception as error:
+    except _DECLARED as error:
         return error
 
 

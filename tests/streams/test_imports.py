@@ -357,6 +357,24 @@ def test_an_import_of_another_source_or_way_begins_anew() -> None:
     assert len(rows_of(StreamManager.over(simulated_root(store)), "sealed")) == 200
 
 
+def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() -> None:
+    source, store = archive_store(CHUNKED), SimulatedStore(3)
+
+    def run(target: object) -> ImportReport:
+        return Import(source, ["demo/truncated"], copied=True, sizes=SMALL).run(simulated_root(target))
+
+    with pytest.raises(Crashed):
+        run(FaultStore(store, crash_at(20), verbs=["put"]))
+    brought = {info.path for info in store.list("demo/")}
+    store.now += 5 * 24 * 3600
+    root = simulated_root(store)
+    for _ in range(3):
+        garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, Owners(root), 3600))
+        store.now += 24 * 3600
+    assert len(brought) > 10 and brought == {info.path for info in store.list("demo/")}
+    assert [each.outcome for each in run(store).streams] == ["imported"]
+
+
 @pytest.mark.parametrize("way", [["--copy"], []], ids=["copied", "linked"])
 def test_processes_that_are_killed_leave_what_the_next_one_goes_on_with(tmp_path: Path, way: list[str]) -> None:
     one = case(CHUNKED)
@@ -397,6 +415,11 @@ def test_what_cannot_be_imported_is_refused_with_a_reason(tmp_path: Path) -> Non
             manager.import_streams(source, ["demo/deleted"])
         with pytest.raises(StreamNotFound):
             manager.import_streams(source, ["demo/sealed"], byte_streams=["demo/none"])
+        with StreamManager(f"memory://{tmp_path.name}", create=True) as elsewhere:
+            with pytest.raises(ImportIncomplete, match="cannot be linked here.*: copy"):
+                elsewhere.import_streams(source, ["demo/sealed"])
+            elsewhere.import_streams(source, ["demo/sealed"], copy=True)
+            assert len(rows_of(elsewhere, "sealed")) == 200
         with pytest.raises(StorageRefused, match="is a root or a backup"):
             manager.import_streams(url)
         with pytest.raises(StorageRefused, match="is not the long-term storage of a Pravega"):
