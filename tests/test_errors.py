@@ -17,6 +17,7 @@ import engine
 import pravega_spark
 from chunkstore.errors import DeclaredError
 from pravega_spark.errors import AdvisedError, LargeEventError
+from pravega_spark.streams.imports import ImportedStream, ImportReport
 
 VALUES: dict[str, Any] = {
     "str": "a text",
@@ -28,6 +29,7 @@ VALUES: dict[str, Any] = {
     "uuid.UUID": uuid.UUID(int=7),
     "Sequence[str]": ("one", "two"),
     "tuple[str, ...]": ("one", "two"),
+    "ImportReport": ImportReport("a place", (ImportedStream("s", "t", "refused", problem="a text"),), (), ()),
 }
 """An argument for each annotation that their constructors have."""
 

@@ -81,8 +81,7 @@ def test_a_checkpoint_that_holds_a_cut_of_the_original_goes_on(spark: SparkSessi
 def read(spark: SparkSession, root: str, name: str, start: StreamCut | None, folder: Path) -> list[int]:
     """How many rows the batches of a query got."""
     options = {"controller": root, "scope": "demo", "stream": name}
-    if start is not None:
-        options["start_stream_cut"] = start.as_text()
+    options["start_stream_cut"] = start.as_text() if start is not None else "earliest"
     found: list[int] = []
     frame = spark.readStream.format("pravega").options(**options).load()
     writer = frame.writeStream.foreachBatch(lambda batch, _: found.append(batch.count()))

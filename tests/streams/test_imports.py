@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from chunkstore import StorageRefused, open_store
+from chunkstore.port import Parts, pieces_of
 from chunkstore.pravega.archive import open_archive
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
+from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.admin import garbage_collection
 from engine.admin.verify import verify
 from engine.root import Root, RootConfig
@@ -358,7 +360,7 @@ def test_an_import_of_another_source_or_way_begins_anew() -> None:
 
 
 def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() -> None:
-    source, store = archive_store(CHUNKED), SimulatedStore(3)
+    source, store = archive_store(CHUNKED), SimulatedStore(3, now=time.time() - 5 * 24 * 3600)
 
     def run(target: object) -> ImportReport:
         return Import(source, ["demo/truncated"], copied=True, sizes=SMALL).run(simulated_root(target))
@@ -366,11 +368,11 @@ def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() ->
     with pytest.raises(Crashed):
         run(FaultStore(store, crash_at(20), verbs=["put"]))
     brought = {info.path for info in store.list("demo/")}
-    store.now += 5 * 24 * 3600
+    store.now = time.time()
     root = simulated_root(store)
-    for _ in range(3):
-        garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, Owners(root), 3600))
-        store.now += 24 * 3600
+    found = garbage_collection.find_garbage(root, Owners(root), 3600)
+    garbage_collection.collect_garbage(root, found)
+    assert found.sweep.unknown == len(brought)
     assert len(brought) > 10 and brought == {info.path for info in store.list("demo/")}
     assert [each.outcome for each in run(store).streams] == ["imported"]
 
@@ -380,12 +382,14 @@ def test_processes_that_are_killed_leave_what_the_next_one_goes_on_with(tmp_path
     one = case(CHUNKED)
     source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
     command = [sys.executable, "-m", "pravega_spark.cli", "--root", url, "import", str(source), *way, "--yes"]
-    chance = random.Random(5)
-    killed = 0
+    begun = time.monotonic()
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    whole, chance, killed = time.monotonic() - begun, random.Random(5), 0
+    shutil.rmtree(url)
     for _ in range(6):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.5, 2.0))
-        os.kill(process.pid, signal.SIGKILL)
+        time.sleep(chance.uniform(0.4, 1.0) * whole)
+        process.kill()
         killed += process.wait() == -signal.SIGKILL
     assert killed
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -416,7 +420,7 @@ def test_what_cannot_be_imported_is_refused_with_a_reason(tmp_path: Path) -> Non
         with pytest.raises(StreamNotFound):
             manager.import_streams(source, ["demo/sealed"], byte_streams=["demo/none"])
         with StreamManager(f"memory://{tmp_path.name}", create=True) as elsewhere:
-            with pytest.raises(ImportIncomplete, match="cannot be linked here.*: copy"):
+            with pytest.raises(ImportIncomplete, match=r"cannot be linked here.*: copy"):
                 elsewhere.import_streams(source, ["demo/sealed"])
             elsewhere.import_streams(source, ["demo/sealed"], copy=True)
             assert len(rows_of(elsewhere, "sealed")) == 200
@@ -453,6 +457,27 @@ def test_damage_is_an_error_that_names_the_object_and_the_others_come(tmp_path: 
             assert chunks[0].name in str(outcomes["sealed"].problem)
             assert "demo/rides/" in str(outcomes["rides"].problem) and "offset 0" in str(outcomes["rides"].problem)
             assert manager.list_stream("demo") == ["big", "empty", "scaled", "truncated", "txns"]
+
+
+class Flipping(WrappingStore):
+    """A storage that keeps other bytes of chunks than it was given."""
+
+    def put(self, path: str, data: Parts) -> None:
+        stored = bytearray(b"".join(pieces_of(data)))
+        if path.startswith("demo/"):
+            stored[len(stored) // 2] ^= 1
+        self.inner.put(path, stored)
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        return call()
+
+
+def test_a_copy_that_is_not_what_was_read_does_not_appear() -> None:
+    store = SimulatedStore(3)
+    report = Import(archive_store(CHUNKED), ["demo/sealed"], copied=True).run(simulated_root(Flipping(store)))
+    [stream] = report.streams
+    assert stream.outcome == "failed" and "demo/sealed/" in str(stream.problem)
+    assert list(Catalog(simulated_root(store)).streams("demo")) == []
 
 
 def test_a_byte_stream_comes_as_its_bytes(tmp_path: Path) -> None:
