@@ -22,7 +22,7 @@ from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.roots import open_root
-from pravega_spark.streams.imports import Bring, Brought, Import, ImportedStream, SegmentTask, bring
+from pravega_spark.streams.imports import Bring, Brought, Import, ImportedStream, SegmentTask, bring_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def _brought(target: Target, source: str, options: Mapping[str, Any], task: Segm
     except StorageError as error:
         return error
     try:
-        return bring(*stores, task)
+        return bring_segment(*stores, task)
     finally:
         for store in stores:
             store.close()

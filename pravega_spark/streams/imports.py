@@ -192,9 +192,12 @@ class Import:
             SegmentTask(each, segment, self.copied, self._sizes) for one, each in begun for segment in one.plan.segments
         ]
         total = sum(task.segment.end - task.segment.start for task in tasks)
-        brought = iter(bring(tasks) if bring is not None else _bring_here(self.source, root, tasks, total, progress))
-        for one, each in begun:
-            found[one.plan.key] = _committed(one, each, [next(brought) for _ in one.plan.segments])
+        one_here = partial(bring_segment, self.source, root.stores.chunks, told=_told(progress, total))
+        # The pool is shut down here, never by a collection of garbage, which may come while a pool is locked.
+        with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "segments") as pool:
+            brought = iter(bring(tasks) if bring is not None else pool.map(one_here, tasks))
+            for one, each in begun:
+                found[one.plan.key] = _committed(one, each, [next(brought) for _ in one.plan.segments])
         return self._reported(found)
 
 
@@ -217,10 +220,8 @@ def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> I
     return _outcome(one.plan, "imported", sum(content.events for content in contents))
 
 
-def _bring_here(
-    source: Store, root: Root, tasks: Sequence[SegmentTask], total: int, progress: Progress
-) -> Iterator[Brought]:
-    """Bring segments, some at a time."""
+def _told(progress: Progress, total: int) -> Callable[[int], None]:
+    """Sums up the bytes that are done, of all segments."""
     done, lock = 0, threading.Lock()
 
     def told(more: int) -> None:
@@ -229,11 +230,12 @@ def _bring_here(
             done += more
             progress("import", done, total)
 
-    with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "import") as pool:
-        yield from pool.map(partial(bring, source, root.stores.chunks, told=told), tasks)
+    return told
 
 
-def bring(source: Store, target: Store, task: SegmentTask, told: Callable[[int], None] = lambda more: None) -> Brought:
+def bring_segment(
+    source: Store, target: Store, task: SegmentTask, told: Callable[[int], None] = lambda more: None
+) -> Brought:
     """Bring one segment; what failed is returned."""
     try:
         return SegmentImport(source, target, *task, told).run()

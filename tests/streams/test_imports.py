@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -457,6 +458,7 @@ def test_damage_is_an_error_that_names_the_object_and_the_others_come(tmp_path: 
             assert chunks[0].name in str(outcomes["sealed"].problem)
             assert "demo/rides/" in str(outcomes["rides"].problem) and "offset 0" in str(outcomes["rides"].problem)
             assert manager.list_stream("demo") == ["big", "empty", "scaled", "truncated", "txns"]
+    assert not [each.name for each in threading.enumerate() if each.name.startswith(("segments", "import"))]
 
 
 class Flipping(WrappingStore):
