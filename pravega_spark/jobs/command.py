@@ -100,6 +100,7 @@ def _session(name: str) -> Any:
 
 _EXAMPLES = {
     "maintain": "--root /streams --verify --yes",
+    "imports": "--source /mnt/pravega-lts --root /data/streams --spark --yes",
     "retention": "--root /streams --scope trips --yes",
     "truncate": "--root /streams --before 30d --yes",
 }

@@ -49,12 +49,11 @@ from pravega_spark.streams.names import (
     validate_scope_name,
     validate_stream_name,
 )
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import recording
 from pravega_spark.streams.segment_import import SegmentContent, SegmentSource
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import (
-    RetentionPolicy,
-    ScalingPolicy,
     StreamRecord,
     check_segments,
     checked_tags,
