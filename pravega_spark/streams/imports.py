@@ -7,9 +7,10 @@ that is known to be left out is told. The folder is only read, and must be at re
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -192,12 +193,17 @@ class Import:
             SegmentTask(each, segment, self.copied, self._sizes) for one, each in begun for segment in one.plan.segments
         ]
         total = sum(task.segment.end - task.segment.start for task in tasks)
-        one_here = partial(bring_segment, self.source, root.stores.chunks, told=_told(progress, total))
+        told = _Told(progress, total)
+        one_here = partial(bring_segment, self.source, root.stores.chunks, told=told)
         # The pool is shut down here, never by a collection of garbage, which may come while a pool is locked.
         with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "segments") as pool:
-            brought = iter(bring(tasks) if bring is not None else pool.map(one_here, tasks))
-            for one, each in begun:
-                found[one.plan.key] = _committed(one, each, [next(brought) for _ in one.plan.segments])
+            try:
+                brought = iter(bring(tasks) if bring is not None else pool.map(one_here, tasks))
+                for one, each in begun:
+                    found[one.plan.key] = _committed(one, each, [next(brought) for _ in one.plan.segments])
+            finally:
+                told.stopped = True
+                pool.shutdown(wait=False, cancel_futures=True)
         return self._reported(found)
 
 
@@ -220,17 +226,22 @@ def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> I
     return _outcome(one.plan, "imported", sum(content.events for content in contents))
 
 
-def _told(progress: Progress, total: int) -> Callable[[int], None]:
-    """Sums up the bytes that are done, of all segments."""
-    done, lock = 0, threading.Lock()
+class _Told:
+    """Sums up the bytes that are done, of all segments. stopped: whoever tells of more is to end."""
 
-    def told(more: int) -> None:
-        nonlocal done
-        with lock:
-            done += more
-            progress("import", done, total)
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.stopped = False
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self._lock = threading.Lock()
 
-    return told
+    def __call__(self, more: int) -> None:
+        if self.stopped:
+            raise CancelledError
+        with self._lock:
+            self._done += more
+            self._progress("import", self._done, self._total)
 
 
 def bring_segment(
@@ -247,11 +258,17 @@ def check_apart(root: Root, source: Store) -> None:
     """Raise StorageRefused if the root or its log lies in the source, or the other way around: neither sweeps nor
     listings of one are to meet the other."""
     for store in {root.stores.chunks, root.stores.log}:
-        one, other = f"{store.root}/", f"{source.root}/"
+        one, other = f"{_place(store)}/", f"{_place(source)}/"
         if one.startswith(other) or other.startswith(one):
             raise StorageRefused(
                 f"{source.root} cannot be imported into {store.root}: one lies in the other. Give a root beside it"
             )
+
+
+def _place(store: Store) -> str:
+    """Where a store is; of a folder, where its links end."""
+    folder = store.root.removeprefix("file://")
+    return os.path.realpath(folder) if folder != store.root else store.root
 
 
 def _opened(store: Store) -> ArchivedStreams:

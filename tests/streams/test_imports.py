@@ -360,6 +360,21 @@ def test_an_import_of_another_source_or_way_begins_anew() -> None:
     assert len(rows_of(StreamManager.over(simulated_root(store)), "sealed")) == 200
 
 
+def test_what_is_interrupted_ends_at_once_and_goes_on_later(tmp_path: Path) -> None:
+    source = laid_out(case(CHUNKED).objects, tmp_path / "lts")
+
+    def interrupted(what: str, done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with StreamManager(tmp_path / "root", create=True) as manager:
+        with pytest.raises(KeyboardInterrupt):
+            manager.import_streams(source, progress=interrupted)
+        assert not [each.name for each in threading.enumerate() if each.name.startswith(("segments", "import"))]
+        assert {each.outcome for each in manager.import_streams(source).streams} <= {"imported", "present"}
+        assert manager.list_stream("demo") == STREAMS
+
+
 def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() -> None:
     source, store = archive_store(CHUNKED), SimulatedStore(3, now=time.time() - 5 * 24 * 3600)
 
@@ -433,6 +448,9 @@ def test_what_cannot_be_imported_is_refused_with_a_reason(tmp_path: Path) -> Non
         StreamManager(str(source / "root"), create=True) as manager,
         pytest.raises(StorageRefused, match="one lies in"),
     ):
+        manager.import_streams(source)
+    (tmp_path / "link").symlink_to(source / "linked root")
+    with StreamManager(tmp_path / "link", create=True) as manager, pytest.raises(StorageRefused, match="one lies in"):
         manager.import_streams(source)
 
 
