@@ -449,6 +449,7 @@ def test_what_cannot_be_imported_is_refused_with_a_reason(tmp_path: Path) -> Non
         pytest.raises(StorageRefused, match="one lies in"),
     ):
         manager.import_streams(source)
+    (source / "linked root").mkdir()
     (tmp_path / "link").symlink_to(source / "linked root")
     with StreamManager(tmp_path / "link", create=True) as manager, pytest.raises(StorageRefused, match="one lies in"):
         manager.import_streams(source)
