@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks, engine, imports, jobs, large, large_reads, many_streams
+from tests.bench import chunks, client, engine, imports, jobs, large, large_reads, many_streams
 from tests.bench.noop import NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
@@ -168,6 +168,9 @@ def main(parts: list[str]) -> None:
             append(folder)
         if not parts or "engine" in parts:
             engine.measure(folder)
+        of_client = [part.partition(":")[2] for part in parts if part.partition(":")[0] == "client"]
+        if not parts or of_client:
+            client.measure(folder, [part for part in of_client if part])
         if not parts or "large" in parts:
             large.measure(folder)
         if not parts or "chunks" in parts:

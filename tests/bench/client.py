@@ -1,0 +1,282 @@
+"""Measurements of the client: appends that are waited for, bulk writes, many threads, many writing processes.
+
+Each figure is printed as a line of JSON beside its ceiling, which is measured in turns with it: what the same bytes
+cost as bare files of the same disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from chunkstore import open_store
+from pravega_spark import StreamManager
+
+SIZE = 1000
+BLOCKS, APPENDS = 8, 50
+BULK = {100: 256 << 20, 1_000: 512 << 20, 10_000: 512 << 20}
+"""Event size, and how many bytes of events are written in bulk."""
+
+COLUMN = 16 << 20
+SINGLE = 200_000
+ROUNDS = 3
+THREADS, EACH = 64, 100
+PROCESSES = (1, 2, 4)
+SECONDS = 4.0
+
+
+def measure(folder: str, parts: list[str]) -> None:
+    """Print all of them, or those that are named."""
+    for name, part in {"waited": waited, "bulk": bulk, "threads": threads, "processes": processes}.items():
+        if not parts or name in parts:
+            part(folder)
+
+
+def _show(what: str, **figures: object) -> None:
+    shown = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in figures.items()}
+    print(json.dumps({"what": what, **shown}), flush=True)
+
+
+# --- one after the other -------------------------------------------------------------------------------------------
+
+
+def waited(folder: str) -> None:
+    """Events of 1 KB, each waited for, against bare new files: fsync, link and a sync of the folder each."""
+    data = os.urandom(SIZE)
+    with StreamManager(f"{folder}/waited") as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "waited", 1)
+        writer = manager.create_writer("s", "waited")
+        container = writer._stream.container
+        container.create_segment("s/bare")
+        os.makedirs(f"{folder}/bare")
+
+        def write() -> None:
+            writer.write_event_bytes(data, "key")
+            writer.flush()
+
+        kinds: dict[str, Callable[[], object]] = {
+            "bare file": lambda: _bare_file(f"{folder}/bare", data),
+            "write_event_bytes, flush": write,
+            "container.append": lambda: container.append("s/bare", data),
+        }
+        times: dict[str, list[float]] = {name: [] for name in kinds}
+        spent = dict.fromkeys(kinds, 0.0)
+        for _ in range(BLOCKS):
+            for name, run in kinds.items():
+                cpu = time.process_time()
+                for _ in range(APPENDS):
+                    begun = time.perf_counter()
+                    run()
+                    times[name].append(time.perf_counter() - begun)
+                spent[name] += time.process_time() - cpu
+    bare = times["bare file"]
+    for name, found in times.items():
+        _show(
+            name,
+            p50_ms=statistics.median(found) * 1000,
+            p99_ms=_p99(found) * 1000,
+            per_s=len(found) / sum(found),
+            cpu_ms=spent[name] / len(found) * 1000,
+            rate_share=sum(bare) / sum(found),
+            p99_times=_p99(found) / _p99(bare),
+        )
+
+
+def _p99(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.99)]
+
+
+def _bare_file(folder: str, data: bytes) -> None:
+    name = f"{folder}/{uuid.uuid4()}"
+    with open(f"{name}.tmp", "xb", buffering=0) as file:
+        file.write(data)
+        os.fdatasync(file.fileno())
+    os.link(f"{name}.tmp", name)
+    os.unlink(f"{name}.tmp")
+    made = os.open(folder, os.O_RDONLY)
+    os.fsync(made)
+    os.close(made)
+
+
+# --- in bulk -------------------------------------------------------------------------------------------------------
+
+
+def bulk(folder: str) -> None:
+    """Events one by one and as columns, durable at the end, against one file of the same bytes with fdatasync."""
+    with StreamManager(f"{folder}/bulk") as manager:
+        manager.create_scope("s")
+        data = os.urandom(100)
+
+        def single() -> None:
+            with manager.create_writer("s", _new_stream(manager)) as writer:
+                for number in range(SINGLE):
+                    writer.write_event_bytes(data, f"key-{number % 1000}")
+
+        found = min(_timed(single) for _ in range(ROUNDS))
+        _show("write_event_bytes, 100 B", k_events_s=SINGLE / found / 1000)
+        for size, total in BULK.items():
+            _in_bulk(manager, folder, size, total)
+
+
+def _new_stream(manager: StreamManager) -> str:
+    name = f"bulk-{uuid.uuid4()}"
+    manager.create_stream("s", name, 4)
+    return name
+
+
+def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None:
+    count = COLUMN // size
+    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, [None, pa.py_buffer(os.urandom(count * size))])
+    column = column.cast(pa.binary())
+    keys = pa.array([f"key-{number % 1000}" for number in range(count)])
+    raw = os.urandom(COLUMN)
+
+    def columns() -> None:
+        with manager.create_writer("s", _new_stream(manager)) as writer:
+            for _ in range(total // COLUMN):
+                writer.write_events(column, keys)
+
+    def one_file() -> None:
+        with open(f"{folder}/one", "wb", buffering=0) as file:
+            for _ in range(total // COLUMN):
+                file.write(raw)
+            os.fdatasync(file.fileno())
+        os.unlink(f"{folder}/one")
+
+    files, ours, spent = [], [], []
+    for _ in range(ROUNDS):
+        files.append(_timed(one_file))
+        cpu = time.process_time()
+        ours.append(_timed(columns))
+        spent.append(time.process_time() - cpu)
+        os.sync()
+    taken, events = min(ours), total // COLUMN * count
+    _show(
+        f"write_events, {size} B",
+        k_events_s=events / taken / 1000,
+        MB_s=events * size / taken / 1e6,
+        file_MB_s=total / min(files) / 1e6,
+        share=min(files) / taken,
+        cpu_share=min(spent) / taken,
+    )
+
+
+def _timed(run: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+# --- threads -------------------------------------------------------------------------------------------------------
+
+
+def threads(folder: str) -> None:
+    """64 threads append 1 KB each and wait for it, against bare creates of the frames that this made."""
+    from engine.logs.log import frames_folder
+    from engine.root import Root
+
+    data, shares, rates, costs = bytes(SIZE), [], [], []
+    with Root.open(f"{folder}/threads", create=True) as root, ThreadPoolExecutor(THREADS) as pool:
+        container = root.container(0)
+        store = container.stores.log
+        container.create_segment("s/threads")
+
+        def appends(_: int) -> None:
+            for _ in range(EACH):
+                container.append("s/threads", data)
+
+        for turn in range(ROUNDS):
+            first, cpu = container.head.address, time.process_time()
+            taken = _timed(lambda: list(pool.map(appends, range(THREADS))) and None)
+            costs.append((time.process_time() - cpu) / THREADS / EACH)
+            frames = container.head.address - first
+            sizes = [info.size for info in store.list(frames_folder(0))][-frames:]
+            begun = time.perf_counter()
+            for number, size in enumerate(sizes):
+                store.put_if_absent(f"_system/bench/{turn}-{number}", bytes(size))
+            shares.append((time.perf_counter() - begun) / taken)
+            rates.append(THREADS * EACH / taken)
+    _show("64 threads, 1 KB", per_s=max(rates), share=statistics.median(shares), cpu_ms=min(costs) * 1000, frames=frames)
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+_WRITER = """
+import json, os, sys, time
+import pyarrow as pa
+from pravega_spark import StreamManager
+folder, kind, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+data = os.urandom(1000)
+column, keys = pa.array([data] * 1000, pa.binary()), pa.array([f"key-{n}" for n in range(1000)])
+with StreamManager(folder) as manager:
+    writer = manager.create_writer("s", "p")
+    def one():
+        writer.write_event_bytes(data, "key")
+        writer.flush()
+        return 1
+    def batch():
+        for n in range(1000):
+            writer.write_event_bytes(data, f"key-{n}")
+        writer.flush()
+        return 1000
+    def columns():
+        writer.write_events(column, keys)
+        writer.flush()
+        return 1000
+    run = {"one": one, "batch": batch, "columns": columns}[kind]
+    run()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end, times, events, cpu = time.monotonic() + seconds, [], 0, time.process_time()
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        events += run()
+        times.append(time.monotonic() - begun)
+    print(json.dumps({"events": events, "times": times, "cpu": time.process_time() - cpu}), flush=True)
+"""
+
+
+def processes(folder: str) -> None:
+    """Processes that write to one stream at a time, each batch waited for."""
+    for kind in ("one", "batch", "columns"):
+        for count in PROCESSES:
+            _processes(f"{folder}/processes-{kind}-{count}", kind, count)
+
+
+def _processes(root: str, kind: str, count: int) -> None:
+    with StreamManager(root) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "p", 4)
+    arguments = [sys.executable, "-c", _WRITER, root, kind, str(SECONDS)]
+    writers = [
+        subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    told = [json.loads(writer.communicate()[0]) for writer in writers]
+    times = sorted(each for one in told for each in one["times"])
+    events = sum(one["events"] for one in told)
+    _show(
+        f"{count} processes, {kind}",
+        events_s=events / SECONDS,
+        MB_s=events * SIZE / SECONDS / 1e6,
+        p50_ms=statistics.median(times) * 1000,
+        p99_ms=_p99(times) * 1000,
+        least_share=min(one["events"] for one in told) / events * count,
+        cpu_us=sum(one["cpu"] for one in told) / events * 1e6,
+    )
