@@ -33,7 +33,7 @@ WINGS = {
         "testing",
     ),
     "engine": (
-        "errors ownership clocks background settings",
+        "errors ownership clocks interrupts background settings",
         "tables",
         "state",
         "logs",

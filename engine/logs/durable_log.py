@@ -144,9 +144,9 @@ class DurableLog:
         self._settings = settings
         self._check = storage.check
         self._sleep = sleep
-        self._last: Future[Receipt] | None = None
         self._observers = _Observers()
         self._pool: ThreadPoolExecutor | None = None
+        alone = executor is None and not (settings.threaded and store.remote)
         if executor is None and settings.threaded:
             executor = self._pool = ThreadPoolExecutor(settings.flights, f"container-{number}")
         requests = executor or InlineExecutor()
@@ -188,6 +188,7 @@ class DurableLog:
             frame_transactions=settings.frame_transactions,
             linger=settings.linger,
             threaded=settings.threaded,
+            alone=alone,
             now=now,
         )
 
@@ -198,7 +199,9 @@ class DurableLog:
 
         Raises ValueError for what LTS could not keep, Throttled, ContainerOffline.
         """
-        return self._submit(Pending(operations))
+        pending = Pending(operations)
+        self._check_all(pending)
+        return self.processor.submit(pending)
 
     def commit(self, operations: Sequence[Operation]) -> Receipt:
         """Carry out operations together: durable on return, all or none.
@@ -208,15 +211,14 @@ class DurableLog:
         with _METRICS.measure("commit") as measurement:
             pending = Pending(operations)
             size = pending.size  # of payload that goes to a chunk it will be 0
-            receipt = self._submit(pending).result()
+            self._check_all(pending)
+            receipt = self.processor.commit(pending)
             measurement.bytes = size
             return receipt
 
-    def _submit(self, pending: Pending) -> Future[Receipt]:
+    def _check_all(self, pending: Pending) -> None:
         for operation in pending.operations:
             self._check(operation)
-        future = self._last = self.processor.submit(pending)
-        return future
 
     @property
     def outstanding(self) -> int:
@@ -293,8 +295,8 @@ class DurableLog:
 
     def settle(self) -> None:
         """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""
-        if self._last is not None and self._settings.threaded:
-            wait([self._last], self._settings.timeout)
+        if self._settings.threaded:
+            wait(self.processor.untold(), self._settings.timeout)
 
     def close(self) -> None:
         """Finish what was submitted, and take nothing more. Raises MadeBeforeFork in another process."""

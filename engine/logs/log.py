@@ -88,6 +88,8 @@ class InlineExecutor:
         return future
 
 
+_INLINE = InlineExecutor()
+
 _UNSENT: Future[Outcome] = Future()
 """Of a frame that nobody has begun to put: to settle it, it is put."""
 _UNSENT.set_exception(PutUnknown("it was not sent yet"))
@@ -191,8 +193,10 @@ class Log:
         address = last.address + 1 if self.flights else self.next
         return Position(address, self._writer, last.epoch + (0 if last.writer == self._writer else 1))
 
-    def send(self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any) -> Flight:
-        """Send a frame behind those in flight."""
+    def send(
+        self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any, here: bool = False
+    ) -> Flight:
+        """Send a frame behind those in flight. here: put it in this thread, so that it has landed on return."""
         self._owner.check()  # two processes with one writer id would both believe that the frame is theirs (W10)
         position = self.upcoming()
         last = self.flights[-1].position if self.flights else self.head
@@ -200,7 +204,10 @@ class Log:
         data = frames.encode(self.container, position, self._attempt, last, meta, payload)
         flight = Flight(position, data, self._clock(), _UNSENT, body)
         self.flights.append(flight)  # first: what is under way is never forgotten
-        self._start(flight)
+        if here:
+            flight.future = _INLINE.submit(self._put, position.address, data)
+        else:
+            self._start(flight)
         return flight
 
     def _start(self, flight: Flight) -> None:
@@ -211,7 +218,7 @@ class Log:
             flight.future = self._executor.submit(self._put, address, data)
         except Exception as error:
             logger.warning("%s is put without a thread: %r", frame_path(self.container, address), error)
-            flight.future = InlineExecutor().submit(self._put, address, data)
+            flight.future = _INLINE.submit(self._put, address, data)
 
     def settle(self) -> Flight:
         """Wait for the first frame in flight and believe it: it is live from now on (W3).

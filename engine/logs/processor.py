@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from chunkstore import ObjectNotFound, StorageError
@@ -32,6 +33,7 @@ from engine.errors import (
     Unresolved,
     understanding,
 )
+from engine.interrupts import uninterrupted
 from engine.logs.frames import HEADER, Frame, Kind, Position
 from engine.logs.log import Flight, Log, frame_path, repair_of
 from engine.logs.long_term_storage import LongTermStorage
@@ -60,6 +62,9 @@ _REMEDY = "Restore the object from a copy"
 
 SPILL_BYTES = 1 << 20
 """A transaction with more payload than this goes to a chunk once it has lost a race (design 3, group commit)."""
+
+ALONE_BYTES = 1 << 20
+"""A transaction with no more payload than this is carried out by its caller where nobody else is at work."""
 
 
 class Body(NamedTuple):
@@ -118,6 +123,8 @@ class Processor:
         flights: the most frames in flight. frame_transactions: the most transactions of one frame.
         linger: seconds for which operations are collected while others fly.
         threaded: a background thread does the work; otherwise `submit` does it at once, in the caller's thread.
+        alone: who commits while nothing is queued and nothing flies does it all in its own thread: where a request
+        takes no longer than waking another thread does.
     """
 
     def __init__(
@@ -135,6 +142,7 @@ class Processor:
         frame_transactions: int = 4096,
         linger: float = 0.005,
         threaded: bool = True,
+        alone: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.state = state
@@ -151,6 +159,8 @@ class Processor:
         self._linger = linger
         self._exclusive = False
         self._threaded = threaded
+        self._alone = alone
+        self._here = False  # a caller does the work itself
         self._now = now
         self._queue = Queue()
         self._wake = threading.Condition()  # guards the queue and `_closing`
@@ -170,10 +180,24 @@ class Processor:
     def submit(self, pending: Pending) -> Future[Receipt]:
         """Queue a transaction, as soon as there is room for its payload. Its future gets a Receipt, or an error: see
         `_tell_one`. Raises Throttled, ContainerOffline, MadeBeforeFork."""
+        self._admit(pending)
+        self._submit(pending)
+        return pending.future
+
+    def commit(self, pending: Pending) -> Receipt:
+        """Submit a transaction and wait for what becomes of it. Raises as the future of `submit` does."""
+        self._admit(pending)
+        if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
+            self._submit(pending)
+        return pending.future.result()
+
+    def _admit(self, pending: Pending) -> None:
         self._owner.check()  # before any lock is taken; whoever calls this need not ask again
         if pending.size:
             self._throttle.admit(pending.size, self._backlog)
             pending.admitted = pending.size
+
+    def _submit(self, pending: Pending) -> None:
         try:
             self._enqueue(pending)
         except BaseException:
@@ -186,15 +210,13 @@ class Processor:
                 self.fail(error)
                 if not isinstance(error, Exception):
                     raise
-        return pending.future
 
     def _backlog(self) -> int:
         return self.state.backlog
 
     def _enqueue(self, pending: Pending) -> None:
         with self._wake:
-            if self._closing or self.failure is not None:
-                raise ContainerOffline("the container is closed; open it again") from self.failure
+            self._check_open()
             if self._threaded and self._thread is None:
                 thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
                 thread.start()  # it may fail, so nothing is queued yet
@@ -204,6 +226,10 @@ class Processor:
             self._queue.put(pending)
             if leaves:
                 self._wake.notify()  # otherwise it changes nothing: they leave when the first one does
+
+    def _check_open(self) -> None:
+        if self._closing or self.failure is not None:
+            raise ContainerOffline("the container is closed; open it again") from self.failure
 
     def refresh(self) -> State:
         """The state with everything that was acknowledged anywhere before this call."""
@@ -234,6 +260,10 @@ class Processor:
         if self._waiting:
             with self._news:
                 self._news.notify_all()
+
+    def untold(self) -> list[Future[Receipt]]:
+        """Of what was submitted so far and nobody was told of yet."""
+        return [pending.future for pending in list(self._untold)]
 
     @property
     def idle(self) -> bool:
@@ -266,8 +296,56 @@ class Processor:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        elif self.failure is None:
-            self._drain()
+        if self.failure is None:
+            self._drain()  # what a caller carries out meanwhile
+
+    # --- in the caller's thread ------------------------------------------------------------------------------------
+
+    def _carried_out(self, pending: Pending) -> bool:
+        """Do all of a transaction in this thread, and tell what became of it; False, and nothing is done, in company.
+
+        No other thread is woken: what others submit meanwhile leaves with it, or when it is done.
+        """
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if not self.idle:
+                return False
+            try:
+                with self._wake:
+                    self._check_open()
+                    self._untold.add(pending)
+                    self._queue.put(pending)
+            except BaseException:
+                self._release(pending)
+                raise
+            self._here = True
+            try:
+                while not pending.future.done():
+                    self._step_here()
+            except BaseException as error:
+                self.fail(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._here = False
+                if self._threaded and not self.idle:
+                    self._notify(None)
+            return True
+        finally:
+            self._turn.release()
+
+    def _step_here(self) -> None:
+        """Send a frame or settle one, and tell of it at once: nobody's frame is made while the caller waits to hear."""
+        try:
+            if self.log.flights:
+                self._settle()
+            else:
+                self._send()
+        except StorageError as error:
+            self._give_up(error)
+        finally:
+            self._tell()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -474,8 +552,8 @@ class Processor:
         self._put_back(resolved)
 
     def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
-        flight = self.log.send(meta, layout.buffers, body)
-        if self._threaded:
+        flight = self.log.send(meta, layout.buffers, body, self._here)
+        if self._threaded and not self._here:
             flight.future.add_done_callback(self._notify)
 
     def _send_piece(self, layout: Layout) -> int:

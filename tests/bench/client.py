@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from chunkstore import open_store
 from pravega_spark import StreamManager
 
 SIZE = 1000
@@ -136,7 +135,9 @@ def _new_stream(manager: StreamManager) -> str:
 
 def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None:
     count = COLUMN // size
-    column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, [None, pa.py_buffer(os.urandom(count * size))])
+    column = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(size), count, [None, pa.py_buffer(os.urandom(count * size))]
+    )
     column = column.cast(pa.binary())
     keys = pa.array([f"key-{number % 1000}" for number in range(count)])
     raw = os.urandom(COLUMN)
@@ -171,7 +172,7 @@ def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None
     )
 
 
-def _timed(run: Callable[[], None]) -> float:
+def _timed(run: Callable[[], object]) -> float:
     begun = time.perf_counter()
     run()
     return time.perf_counter() - begun
@@ -197,7 +198,7 @@ def threads(folder: str) -> None:
 
         for turn in range(ROUNDS):
             first, cpu = container.head.address, time.process_time()
-            taken = _timed(lambda: list(pool.map(appends, range(THREADS))) and None)
+            taken = _timed(lambda: list(pool.map(appends, range(THREADS))))
             costs.append((time.process_time() - cpu) / THREADS / EACH)
             frames = container.head.address - first
             sizes = [info.size for info in store.list(frames_folder(0))][-frames:]
@@ -206,7 +207,9 @@ def threads(folder: str) -> None:
                 store.put_if_absent(f"_system/bench/{turn}-{number}", bytes(size))
             shares.append((time.perf_counter() - begun) / taken)
             rates.append(THREADS * EACH / taken)
-    _show("64 threads, 1 KB", per_s=max(rates), share=statistics.median(shares), cpu_ms=min(costs) * 1000, frames=frames)
+    _show(
+        "64 threads, 1 KB", per_s=max(rates), share=statistics.median(shares), cpu_ms=min(costs) * 1000, frames=frames
+    )
 
 
 # --- processes -----------------------------------------------------------------------------------------------------

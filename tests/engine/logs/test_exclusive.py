@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from chunkstore import open_store
+from chunkstore.testing.latency import LatencyStore
 from engine.containers.container import Container
 from engine.errors import ContainerOffline, OutcomeUnknown, Rejected, SegmentSealed
 from engine.root import Root
@@ -214,9 +215,10 @@ def share(stores: Stores, name: str, seed: int) -> list[Event]:
         return recorder.events
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_four_threads_that_share_it_in_memory(seed: int) -> None:
-    store = open_store(f"memory://shared-{uuid.uuid4()}")
+@pytest.mark.parametrize(("seed", "remote"), [(1, False), (2, True)], ids=["callers' threads", "threads of its own"])
+def test_four_threads_that_share_it_in_memory(seed: int, remote: bool) -> None:
+    store = LatencyStore(open_store(f"memory://shared-{uuid.uuid4()}"), 0.0005)
+    store.remote = remote
     stores = Stores(store, store)
     with Container(stores, 0) as container:
         container.create_segment(SEGMENT)
