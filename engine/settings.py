@@ -48,6 +48,9 @@ class Settings:
     outstanding_bytes: int = 128 << 20
     """The most bytes that are submitted and not durable, before appends are held back."""
 
+    attach_bytes: int = 4 << 20
+    """An append of so many bytes of events goes to chunks first, which it attaches; less goes through the log."""
+
     active_segments: int = 25_000
     """How many segments are kept in memory at most (Pravega: segment.active.count.max)."""
 

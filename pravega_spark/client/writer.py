@@ -13,32 +13,38 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import random
 import threading
-import time
 import weakref
-from array import array
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from engine.errors import SegmentNotFound, SegmentSealed
+from engine.errors import ChunksGivenUp, SegmentNotFound, SegmentSealed
+from engine.interrupts import uninterrupted
 from engine.logs.payload import MAX_PAYLOAD
+from engine.logs.processor import ALONE_BYTES
 from engine.ownership import Owner
+from pravega_spark.client.attachments import AHEAD, Attachment, Attachments
+from pravega_spark.client.batches import (
+    Batch,
+    Columns,
+    EventKeys,
+    Place,
+    Routes,
+    drawn,
+    parts,
+    rerouted,
+    routed,
+    routes_of,
+)
 from pravega_spark.client.checked_events import Column, Keys, checked_events, checked_keys, cut, framed_event
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
 from pravega_spark.streams import uploads
 from pravega_spark.streams.events import Framed, frame_column
-from pravega_spark.streams.routing import KeyPlaces, hash_key, hash_keys, segment_for
-from pravega_spark.streams.stream import SegmentAppend, Stream, parts_of
-from pravega_spark.streams.stream_record import Routing
+from pravega_spark.streams.routing import KeyPlaces, segment_for
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.upkeep import after_commit
 
 logger = logging.getLogger(__name__)
@@ -50,9 +56,10 @@ BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
 """How much goes into one append: with its index records it fits one frame of the log."""
 
 COPIED_BYTES = 1 << 20
-"""Less than this is copied to what else is collected; more of a column makes an append of its own."""
+"""Less than this is copied to what else is collected; more of a column stays where it is."""
 
-_place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
+COLUMNS_BYTES = 16 << 20
+"""How much of columns goes into one append: so much that segments get chunks of their own."""
 
 
 class WriteFailed(StreamError):
@@ -69,94 +76,6 @@ class WriteFailed(StreamError):
         self.cause = cause
 
 
-class _Routes(NamedTuple):
-    """By what events are routed, and the upper bounds of its segments' key ranges."""
-
-    routing: Routing
-    bounds: list[float]
-
-
-class _Keys(NamedTuple):
-    """The keys of some events that have one segment, wherever they belong: hashed when there are several."""
-
-    keys: pa.Array | pa.ChunkedArray | None
-    events: int
-
-
-_Place: TypeAlias = "str | float | np.ndarray | _Keys | None"
-"""Where events belong: one by its key, or by a place that was drawn, or (None) anywhere; or many of a column."""
-
-
-class _Batch:
-    """Framed events of one append: each segment's bytes and the events' lengths with their headers.
-
-    places: where the events belong, in the order in which they were written.
-    """
-
-    __slots__ = ("events", "places", "routes", "shares", "size")
-
-    def __init__(self, routes: _Routes) -> None:
-        self.routes = routes
-        self.shares: dict[int, tuple[bytearray, array[int]]] = {}
-        self.places: list[_Place] = []
-        self.size = 0
-        self.events = 0
-
-    def share(self, index: int) -> tuple[bytearray, array[int]]:
-        """What is there for a segment."""
-        found = self.shares.get(index)
-        if found is None:
-            found = self.shares[index] = bytearray(), array("q")
-        return found
-
-    def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
-        """For each segment, by its index, the framed events and their lengths."""
-        for index, (content, lengths) in sorted(self.shares.items()):
-            yield index, memoryview(content), np.frombuffer(lengths, np.int64)
-
-
-class _Column:
-    """Framed events of one append that came as a column."""
-
-    def __init__(self, framed: Framed, routes: _Routes, places: _Place) -> None:
-        self._framed = framed
-        self.routes = routes
-        self.places = [places]
-        self.size = framed.data.size
-        self.events = len(framed.lengths)
-
-    def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
-        """As of a batch."""
-        return self._framed.contents()
-
-
-def _parts(batch: _Batch | _Column) -> list[SegmentAppend]:
-    """A batch as a stream takes it."""
-    return parts_of(batch.contents(), batch.routes.routing.segments, int(time.time() * 1000))
-
-
-def _rerouted(batch: _Batch | _Column, routes: _Routes) -> _Batch:
-    """The same events as another epoch routes them, those of each segment in the order in which they were written.
-
-    One by one, because it is seldom done.
-    """
-    fractions = _fractions(batch.places)
-    before = np.searchsorted(batch.routes.bounds, fractions, side="left")
-    after = np.searchsorted(routes.bounds, fractions, side="left")
-    starts, ends, contents = np.empty(len(before), np.int64), np.empty(len(before), np.int64), {}
-    for index, content, lengths in batch.contents():
-        contents[index] = content
-        ends[before == index] = np.cumsum(lengths)
-        starts[before == index] = np.cumsum(lengths) - lengths
-    found = _Batch(routes)
-    found.places, found.size, found.events = [fractions], batch.size, batch.events
-    for old, new, start, end in zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        framed, sizes = found.share(new)
-        framed += contents[old][start:end]
-        sizes.append(end - start)
-    return found
-
-
 class EventWriter:
     """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
 
@@ -171,12 +90,17 @@ class EventWriter:
             raise StreamSealed(stream.key)
         self._stream = stream
         self._owner = Owner(f"this writer of stream {stream.key}", "create a new one")
-        self._routes = _routes(record.routing)
+        self._routes = routes_of(record.routing)
         self._places = KeyPlaces()
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # for the thread: there is a batch, or the end
         self._done = threading.Condition(self._lock)  # for callers: a batch is durable, or has failed
-        self._batches: deque[_Batch | _Column] = deque()
+        self._batches: deque[Batch | Columns] = deque()
+        self._attachments = Attachments(stream)
+        self._attach_bytes = stream.container.settings.attach_bytes if Attachments.possible(stream) else None
+        self._own_thread = stream.container.stores.log.remote  # appends are its thread's alone
+        self._appending = False  # by a thread, which has the turn
+        self._appended = False  # since the thread last looked at what the stream needs from time to time
         self._queued = 0
         self._written = 0
         self._durable = 0
@@ -224,7 +148,7 @@ class EventWriter:
         framed = framed_event(event)
         size = len(framed)
         routes = self._routes
-        index, place = _routed(routing_key, routes.bounds)
+        index, place = routed(routing_key, routes.bounds)
         with self._lock:
             batch = self._batch_for(size, routes)
             content, lengths = batch.share(index)
@@ -253,15 +177,15 @@ class EventWriter:
         column, keys, routes = checked_events(events), checked_keys(routing_keys, len(events)), self._routes
         segments = fractions = None
         if len(routes.bounds) > 1:
-            fractions = _drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
+            fractions = drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
             segments = segment_for(fractions, routes.bounds)
-        for start, end in cut(column, BATCH_BYTES):
+        for start, end in cut(column, COLUMNS_BYTES):
             part = segments[start:end] if segments is not None else None
             framed = frame_column(column.slice(start, end - start), part, len(routes.bounds))
             if fractions is not None:
                 self._put(framed, routes, fractions[start:end])
             else:
-                self._put(framed, routes, _Keys(keys[start:end] if keys is not None else None, end - start))
+                self._put(framed, routes, EventKeys(keys[start:end] if keys is not None else None, end - start))
 
     def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
         """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
@@ -271,30 +195,28 @@ class EventWriter:
         self._owner.check()
         return LargeEvent(uploads.begin(self._stream, routing_key, name), self.flush)
 
-    def _put(self, framed: Framed, routes: _Routes, places: _Place) -> None:
+    def _put(self, framed: Framed, routes: Routes, places: Place) -> None:
+        size = framed.data.size
         with self._lock:
-            if framed.data.size >= COPIED_BYTES:
+            if size >= COPIED_BYTES:
                 self._wait_for_room()
-                self._batches.append(_Column(framed, routes, places))
-                self._work.notify()
+                last = self._batches[-1] if self._batches else None
+                if not isinstance(last, Columns) or last.size + size > COLUMNS_BYTES or last.routes is not routes:
+                    last = Columns(routes)
+                    self._batches.append(last)
+                    self._work.notify()
+                last.add(framed, places)
             else:
-                batch = self._batch_for(framed.data.size, routes)
-                for index in framed.segments():
-                    content, lengths = batch.share(index)
-                    content += memoryview(framed.segment_data(index))
-                    lengths.frombytes(framed.segment_lengths(index).astype(np.int64, copy=False).tobytes())
-                batch.places.append(places)
-                batch.events += len(framed.lengths)
-                batch.size += framed.data.size
+                self._batch_for(size, routes).add_column(framed, places)
             self._written += len(framed.lengths)
-            self._queued += framed.data.size
+            self._queued += size
 
-    def _batch_for(self, size: int, routes: _Routes) -> _Batch:
+    def _batch_for(self, size: int, routes: Routes) -> Batch:
         """The batch that the next `size` bytes go into. Waits while too much is queued."""
         self._wait_for_room()
         last = self._batches[-1] if self._batches else None
-        if not isinstance(last, _Batch) or last.size + size > BATCH_BYTES or last.routes is not routes:
-            last = _Batch(routes)
+        if not isinstance(last, Batch) or last.size + size > BATCH_BYTES or last.routes is not routes:
+            last = Batch(routes)
             self._batches.append(last)
             self._work.notify()
         return last
@@ -313,9 +235,20 @@ class EventWriter:
         self._owner.check()
         with self._lock:
             target = self._written
-            while self._durable < target and self._cause is None:
-                self._done.wait()
+        while not self._is_durable(target):
+            if self._own_thread or not uninterrupted(self._append_here):
+                self._wait_for(target)
+
+    def _is_durable(self, events: int) -> bool:
+        with self._lock:
             self._check()
+            return self._durable >= events
+
+    def _wait_for(self, events: int) -> None:
+        """Wait until so many events are durable, or nobody is appending, or it failed."""
+        with self._lock:
+            if self._durable < events and self._cause is None:
+                self._done.wait()
 
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.
@@ -372,51 +305,126 @@ class EventWriter:
         failure.__cause__ = self._cause
         return failure
 
-    # --- the thread --------------------------------------------------------------------------------------------
+    # --- appending ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """The thread: append what there is, unless who flushes has the turn."""
+        doubtful: list[Attachment] = []
         try:
-            while (batch := self._next()) is not None:
-                self._write(batch)
-                with self._lock:
-                    self._queued -= batch.size
-                    self._durable += batch.events
-                    self._tell_awaited()
-                    self._done.notify_all()
+            while self._take_turn():
+                while (batch := self._next()) is not None:
+                    self._append(batch, doubtful)
+                self._attach(0, doubtful)
+                self._end_turn()
                 after_commit(self._stream)
         except BaseException as error:  # whatever ends this thread, the next caller hears of it
-            with self._lock:
-                self._cause = error
-                self._batches.clear()
-                self._tell_awaited()
-                self._done.notify_all()
+            self._fail(error)
+        finally:
+            self._attachments.give_up(doubtful)
 
-    def _write(self, batch: _Batch | _Column) -> None:
+    def _take_turn(self) -> bool:
+        """Take the turn as soon as there is something to append, or to look after. False at the end."""
+        with self._lock:
+            while self._appending or not (self._batches or self._appended):
+                if self._cause is not None or (self._closed and not self._appending):
+                    return False
+                self._work.wait()
+            self._appending, self._appended = self._cause is None, False
+            return self._appending
+
+    def _end_turn(self) -> None:
+        with self._lock:
+            self._appending = False
+            self._done.notify_all()
+            if self._batches or self._closed:
+                self._work.notify()
+
+    def _next(self) -> Batch | Columns | None:
+        """The next batch for who has the turn, if there is one."""
+        with self._lock:
+            return self._batches.popleft() if self._batches else None
+
+    def _append_here(self) -> bool:
+        """Append the next batch in the caller's thread: nobody has to be woken for it. False if others are at it."""
+        with self._lock:
+            if self._appending or not self._batches or self._batches[0].size > ALONE_BYTES:
+                return False
+            self._appending, self._appended = True, True
+            batch = self._batches.popleft()
+        try:
+            self._write(batch)
+        except BaseException as error:
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._end_turn()
+        return True
+
+    def _append(self, batch: Batch | Columns, doubtful: list[Attachment]) -> None:
+        """Append a batch; of a large one this begins, and a later call ends it."""
+        if batch.routes is not self._routes:
+            batch = rerouted(batch, self._routes)
+        if self._attach_bytes is not None and batch.size >= self._attach_bytes:
+            self._attachments.begin(batch)
+            self._attach(AHEAD, doubtful)
+        else:
+            self._attach(0, doubtful)
+            self._write(batch)
+
+    def _attach(self, most: int, doubtful: list[Attachment]) -> None:
+        """Append batches whose chunks are written, until no more than `most` are not."""
+        doubtful += self._attachments.written(most)
+        if not doubtful:
+            return
+        try:
+            self._stream.write([part for each in doubtful for part in each.parts])
+        except (SegmentSealed, SegmentNotFound, ChunksGivenUp):  # then they take the way through the log
+            refused, doubtful[:] = list(doubtful), []
+            self._attachments.drop(refused)
+            for each in refused:
+                self._write(each.batch)
+            return
+        attached, doubtful[:] = list(doubtful), []
+        for each in attached:
+            self._confirm(each.batch)
+
+    def _write(self, batch: Batch | Columns) -> None:
         """Append a batch, as soon as its events are routed to segments that are open."""
         while True:
             if batch.routes is not self._routes:
-                batch = _rerouted(batch, self._routes)
+                batch = rerouted(batch, self._routes)
             try:
-                self._stream.write(_parts(batch))
-                return
+                self._stream.write(parts(batch))
+                break
             except (SegmentSealed, SegmentNotFound):
                 self._routes = self._routes_now()
+        self._confirm(batch)
 
-    def _routes_now(self) -> _Routes:
+    def _confirm(self, batch: Batch | Columns) -> None:
+        """A batch is durable."""
+        with self._lock:
+            self._queued -= batch.size
+            self._durable += batch.events
+            self._tell_awaited()
+            self._done.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._cause = error
+            self._batches.clear()
+            self._tell_awaited()
+            self._done.notify_all()
+            self._work.notify()
+
+    def _routes_now(self) -> Routes:
         """The routes since the stream was scaled. Raises StreamSealed, StreamNotFound."""
         record = self._stream.snapshot().record
         if record.created != self._routes.routing.created:
             raise StreamNotFound(self._stream.key)  # another stream has its name now
         if record.sealed:
             raise StreamSealed(self._stream.key)
-        return _routes(record.routing)
-
-    def _next(self) -> _Batch | _Column | None:
-        """The next batch, as soon as there is one; None at the end."""
-        with self._lock:
-            while not self._batches and not self._closed:
-                self._work.wait()
-            return self._batches.popleft() if self._batches else None
+        return routes_of(record.routing)
 
 
 def _end(done: asyncio.Future[None], failure: Exception | None) -> None:
@@ -438,44 +446,3 @@ def _warn_of_loss() -> None:
         lost = writer._written - writer._durable
         if lost and not writer._reported and writer._owner.here:
             logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)
-
-
-def _routes(routing: Routing) -> _Routes:
-    return _Routes(routing, [segment.high for segment in routing.segments])
-
-
-def _routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | None]:
-    """The index of the segment that an event goes to, and by what its place can be told later."""
-    if len(bounds) == 1:
-        if key is not None and not isinstance(key, str):
-            raise TypeError(f"a routing key must be a str, not {type(key).__name__}")
-        return 0, key
-    if key is None:
-        drawn = random.random()
-        return bisect_left(bounds, drawn), drawn
-    return bisect_left(bounds, _place_of(key)), key
-
-
-def _fractions(places: Sequence[_Place]) -> np.ndarray:
-    """The place of each event on the key space."""
-    found: list[np.ndarray] = []
-    single: list[float] = []
-    for place in places:
-        if isinstance(place, str):
-            single.append(_place_of(place))
-        elif isinstance(place, float):
-            single.append(place)
-        elif place is None:
-            single.append(random.random())
-        else:
-            if isinstance(place, _Keys):
-                place = _drawn(np.full(place.events, np.nan) if place.keys is None else hash_keys(place.keys))
-            found += [np.array(single, np.float64), place]
-            single = []
-    return np.concatenate([*found, np.array(single, np.float64)])
-
-
-def _drawn(fractions: np.ndarray) -> np.ndarray:
-    """The places, with drawn ones for the events without a key, where it is NaN."""
-    keyless = np.isnan(fractions)
-    return np.where(keyless, np.random.default_rng().random(len(fractions)), fractions) if keyless.any() else fractions

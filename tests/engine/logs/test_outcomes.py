@@ -36,7 +36,7 @@ from engine.errors import (
     SegmentNotFound,
 )
 from engine.logs.log import InlineExecutor, Log
-from engine.logs.pending import Receipt
+from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
 from engine.settings import Settings
 from engine.state import tables
@@ -298,6 +298,20 @@ class Outcomes:
         except Exception as error:
             self.heard[letter] = error
 
+    def commit(self, container: Container, letter: str) -> None:
+        """Carry it out in this thread. What counts is what it was told, whatever goes wrong after that."""
+        try:
+            pending = Pending(WORK[letter])
+        except Injected as error:
+            self.heard[letter] = error
+            return
+        self.heard[letter] = pending.future
+        try:
+            container.log.processor.commit(pending)
+        except Exception as error:
+            if not pending.future.done():
+                self.heard[letter] = error
+
     def error(self, letter: str) -> BaseException | None:
         heard = self.heard[letter]
         return heard if isinstance(heard, Exception) else heard.exception(30)
@@ -367,6 +381,32 @@ def work_with_threads(faults: CallFaults) -> None:
         outcomes.check(fresh)
 
 
+def work_of_a_caller(faults: CallFaults) -> None:
+    """Carry out WORK in the thread of who commits it, of a container that has threads."""
+    simulation = Simulation(**SETTINGS)
+    numbered(simulation)
+    through = Meanwhile(simulation, faults.paused)
+    lose = lost_by(simulation, through)
+    with faults.installed():
+        container = Container(Stores(through, through), 0, Settings(**simulation.settings, linger=0.001))
+        faults.armed = True
+        outcomes = committed(container, lose)
+        faults.armed = False
+        container.close()
+    with simulation.open() as fresh:
+        outcomes.check(fresh)
+
+
+def committed(container: Container, lose: Callable[[], None]) -> Outcomes:
+    """Carry out WORK as `one_by_one`, each waited for."""
+    outcomes = Outcomes()
+    for letter in WORK:
+        if letter in "AG":
+            lose()
+        outcomes.commit(container, letter)
+    return outcomes
+
+
 def one_by_one(container: Container, lose: Callable[[], None]) -> Outcomes:
     """Carry out WORK, the first and the large one after a lost race."""
     outcomes = Outcomes()
@@ -400,7 +440,9 @@ CRUCIAL = {
     function.__code__
     for function in (
         Processor.submit,
+        Processor._submit,
         Processor._enqueue,
+        Processor._carried_out,
         Processor._settle_or_raise,
         Processor._tell,
         Processor._tell_one,
@@ -411,7 +453,7 @@ CRUCIAL = {
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("work", [work_alone, work_with_threads])
+@pytest.mark.parametrize("work", [work_alone, work_with_threads, work_of_a_caller])
 def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFaults], None], step: int) -> None:
     with small_sizes():
         found = sites(work)
@@ -427,7 +469,7 @@ def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFault
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("work", [one_by_one, all_at_once])
+@pytest.mark.parametrize("work", [one_by_one, committed, all_at_once])
 def test_a_storage_that_fails_at_every_request(
     work: Callable[[Container, Callable[[], None]], Outcomes], when: When, forever: bool, step: int
 ) -> None:
