@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from chunkstore import ObjectInfo, Store
@@ -296,7 +296,9 @@ class DurableLog:
     def settle(self) -> None:
         """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""
         if self._settings.threaded:
-            wait(self.processor.untold(), self._settings.timeout)
+            deadline = time.monotonic() + self._settings.timeout
+            for pending in self.processor.untold():
+                pending.wait(max(deadline - time.monotonic(), 0.0))
 
     def close(self) -> None:
         """Finish what was submitted, and take nothing more. Raises MadeBeforeFork in another process."""

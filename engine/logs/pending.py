@@ -7,6 +7,7 @@ it from making room; deletions go next, where they overtake nothing that they ar
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,10 +80,11 @@ class Pending:
     the throttle counts for it, until it is told what became of it. tries: frames sent
     for it; sent: one of them may be live. spill: its payload shall go to a chunk; chunk: the chunk where it is. known:
     what was looked up in LTS to judge it, each under the root of its table then. missed: the table that could not be
-    looked up.
+    looked up. told: what became of it, None as long as nobody knows. future: for who does not wait for that.
     """
 
     __slots__ = (
+        "_untold",
         "admitted",
         "chunk",
         "future",
@@ -95,6 +97,7 @@ class Pending:
         "sent",
         "size",
         "spill",
+        "told",
         "tries",
     )
 
@@ -106,12 +109,44 @@ class Pending:
         self.admitted = 0
         self.known: dict[tuple[str, str], LookupResult] = {}
         self.missed: TableLayout | None = None
-        self.future = Outcome()
+        self.told: Receipt | BaseException | None = None
+        self.future: Outcome | None = None  # a waiting thread needs none, and is told by a third of the work
+        self._untold = threading.Lock()  # held until then
+        self._untold.acquire()
         self.queued = time.monotonic()
         self.sent = False
         self.spill = False
         self.chunk: str | None = None
         self.tries = 0
+
+    def promised(self) -> Outcome:
+        """Its future, from now on: before it is submitted."""
+        self.future = Outcome()
+        return self.future
+
+    def tell(self, outcome: Receipt | BaseException) -> None:
+        """Say what became of it, once."""
+        self.told = outcome
+        if self.future is None:
+            pass
+        elif isinstance(outcome, BaseException):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+        self._untold.release()
+
+    def wait(self, timeout: float = -1) -> None:
+        """Wait until it is told what became of it, at most `timeout` seconds; -1: without end."""
+        if self._untold.acquire(timeout=timeout):
+            self._untold.release()
+
+    def receipt(self) -> Receipt:
+        """Wait for what becomes of it. Raises what it is told otherwise."""
+        self.wait()
+        assert self.told is not None
+        if isinstance(self.told, BaseException):
+            raise self.told
+        return self.told
 
     def payload(self) -> int:
         """How many bytes could go to a chunk: those that do not depend on the state."""

@@ -180,16 +180,17 @@ class Processor:
     def submit(self, pending: Pending) -> Future[Receipt]:
         """Queue a transaction, as soon as there is room for its payload. Its future gets a Receipt, or an error: see
         `_tell_one`. Raises Throttled, ContainerOffline, MadeBeforeFork."""
+        future = pending.promised()
         self._admit(pending)
         self._submit(pending)
-        return pending.future
+        return future
 
     def commit(self, pending: Pending) -> Receipt:
         """Submit a transaction and wait for what becomes of it. Raises as the future of `submit` does."""
         self._admit(pending)
         if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
             self._submit(pending)
-        return pending.future.result()
+        return pending.receipt()
 
     def _admit(self, pending: Pending) -> None:
         self._owner.check()  # before any lock is taken; whoever calls this need not ask again
@@ -261,9 +262,9 @@ class Processor:
             with self._news:
                 self._news.notify_all()
 
-    def untold(self) -> list[Future[Receipt]]:
-        """Of what was submitted so far and nobody was told of yet."""
-        return [pending.future for pending in list(self._untold)]
+    def untold(self) -> list[Pending]:
+        """What was submitted so far, and nobody was told of yet."""
+        return list(self._untold)
 
     @property
     def idle(self) -> bool:
@@ -321,7 +322,7 @@ class Processor:
                 raise
             self._here = True
             try:
-                while not pending.future.done():
+                while pending.told is None:
                     self._step_here()
             except BaseException as error:
                 self.fail(error)
@@ -705,18 +706,15 @@ class Processor:
             self._requeue([pending for pending, _ in flight.body.rejected])
 
     def _tell_one(self, pending: Pending, outcome: Receipt | BaseException) -> None:
-        """Tell what became of a transaction, once: nothing else sets a future.
+        """Tell what became of a transaction, once: nothing else does.
 
         A Receipt says that its frame is live, OutcomeUnknown that it may be; all other errors that it is not: Rejected
         by what the log says, StorageError and DataCorruption by what keeps it from being sent, ContainerOffline.
         """
-        if pending.future.done():
+        if pending.told is not None:
             return
         self._release(pending)
-        if isinstance(outcome, BaseException):
-            pending.future.set_exception(outcome)
-        else:
-            pending.future.set_result(outcome)
+        pending.tell(outcome)
         self._untold.discard(pending)
         if pending.chunk is not None and isinstance(outcome, Rejected):
             self._guarded(self._storage.forget, pending.chunk)
@@ -748,7 +746,7 @@ class Processor:
 
     def _put_back(self, batch: Iterable[Pending]) -> None:
         with self._wake:
-            self._queue.put_back([pending for pending in batch if not pending.future.done()])
+            self._queue.put_back([pending for pending in batch if pending.told is None])
 
     # --- following ---------------------------------------------------------------------------------------------
 

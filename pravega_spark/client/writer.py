@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import logging
 import threading
+import time
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -62,6 +63,12 @@ COLUMNS_BYTES = 16 << 20
 """How much of columns goes into one append: so much that segments get chunks of their own."""
 
 
+LOOK = 0.005
+LOOKING = 0.1
+"""While callers flush what they write, their writes do not wake the thread: it looks every LOOK seconds what is there,
+for LOOKING seconds after the last flush."""
+
+
 class WriteFailed(StreamError):
     """An append of an event writer failed; `__cause__` says why. unconfirmed: events that may be missing."""
 
@@ -100,6 +107,8 @@ class EventWriter:
         self._attach_bytes = stream.container.settings.attach_bytes if Attachments.possible(stream) else None
         self._own_thread = stream.container.stores.log.remote  # appends are its thread's alone
         self._appending = False  # by a thread, which has the turn
+        self._looking = False  # the thread looks every now and then, and need not be woken
+        self._flushed = -LOOKING  # when somebody who flushed appended
         self._appended = False  # since the thread last looked at what the stream needs from time to time
         self._queued = 0
         self._written = 0
@@ -218,7 +227,8 @@ class EventWriter:
         if not isinstance(last, Batch) or last.size + size > BATCH_BYTES or last.routes is not routes:
             last = Batch(routes)
             self._batches.append(last)
-            self._work.notify()
+            if not self._looking:
+                self._work.notify()
         return last
 
     def _wait_for_room(self) -> None:
@@ -328,7 +338,9 @@ class EventWriter:
             while self._appending or not (self._batches or self._appended):
                 if self._cause is not None or (self._closed and not self._appending):
                     return False
-                self._work.wait()
+                self._looking = time.monotonic() - self._flushed < LOOKING
+                self._work.wait(LOOK if self._looking else None)
+            self._looking = False
             self._appending, self._appended = self._cause is None, False
             return self._appending
 
@@ -350,6 +362,7 @@ class EventWriter:
             if self._appending or not self._batches or self._batches[0].size > ALONE_BYTES:
                 return False
             self._appending, self._appended = True, True
+            self._flushed = time.monotonic()
             batch = self._batches.popleft()
         try:
             self._write(batch)

@@ -302,14 +302,14 @@ class Outcomes:
         """Carry it out in this thread. What counts is what it was told, whatever goes wrong after that."""
         try:
             pending = Pending(WORK[letter])
+            self.heard[letter] = pending.promised()
         except Injected as error:
             self.heard[letter] = error
             return
-        self.heard[letter] = pending.future
         try:
             container.log.processor.commit(pending)
         except Exception as error:
-            if not pending.future.done():
+            if pending.told is None:
                 self.heard[letter] = error
 
     def error(self, letter: str) -> BaseException | None:
