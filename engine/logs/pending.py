@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.errors import Unresolved
@@ -81,14 +82,18 @@ class Pending:
     for it; sent: one of them may be live. spill: its payload shall go to a chunk; chunk: the chunk where it is. known:
     what was looked up in LTS to judge it, each under the root of its table then. missed: the table that could not be
     looked up. told: what became of it, None as long as nobody knows. future: for who does not wait for that.
+    left: who waited for it does not any more.
     """
 
     __slots__ = (
+        "_released",
+        "_together",
         "_untold",
         "admitted",
         "chunk",
         "future",
         "known",
+        "left",
         "missed",
         "number",
         "operations",
@@ -111,6 +116,9 @@ class Pending:
         self.missed: TableLayout | None = None
         self.told: Receipt | BaseException | None = None
         self.future: Outcome | None = None  # a waiting thread needs none, and is told by a third of the work
+        self.left = False
+        self._released = False
+        self._together: deque[Pending] = deque()
         self._untold = threading.Lock()  # held until then
         self._untold.acquire()
         self.queued = time.monotonic()
@@ -124,8 +132,8 @@ class Pending:
         self.future = Outcome()
         return self.future
 
-    def tell(self, outcome: Receipt | BaseException) -> None:
-        """Say what became of it, once."""
+    def tell(self, outcome: Receipt | BaseException, together: deque[Pending] | None = None) -> None:
+        """Say what became of it, once. together: who waits is woken by `wake`, with others that are told meanwhile."""
         self.told = outcome
         if self.future is None:
             pass
@@ -133,7 +141,17 @@ class Pending:
             self.future.set_exception(outcome)
         else:
             self.future.set_result(outcome)
-        self._untold.release()
+        if together is None or self.future is not None:
+            self.release()
+        else:
+            self._together = together
+            together.append(self)
+
+    def release(self) -> None:
+        """Let go who waits for it."""
+        if not self._released:
+            self._released = True
+            self._untold.release()
 
     def wait(self, timeout: float = -1) -> None:
         """Wait until it is told what became of it, at most `timeout` seconds; -1: without end."""
@@ -141,12 +159,19 @@ class Pending:
             self._untold.release()
 
     def receipt(self) -> Receipt:
-        """Wait for what becomes of it. Raises what it is told otherwise."""
+        """Wait for what becomes of it; for one thread. Raises what it is told otherwise."""
         self.wait()
+        wake(self._together)
         assert self.told is not None
         if isinstance(self.told, BaseException):
             raise self.told
         return self.told
+
+    def leave(self) -> None:
+        """Whoever was to call `receipt` does not wait any more: it wakes no one."""
+        self.left = True
+        if self._released:
+            wake(self._together)
 
     def payload(self) -> int:
         """How many bytes could go to a chunk: those that do not depend on the state."""
@@ -159,6 +184,17 @@ class Pending:
         if not isinstance(operation, Append) or operation.offset is not None or operation.updates or self.known:
             return None
         return operation if isinstance(operation.content, Payload) else None
+
+
+def wake(together: deque[Pending]) -> None:
+    """Wake one of those who wait, who wakes the next: threads that all wake at once keep each other, and the one that
+    makes the next frame, from going on. Who does not wait any more is passed over."""
+    with suppress(IndexError):
+        while True:
+            pending = together.popleft()
+            pending.release()
+            if not pending.left:
+                return
 
 
 class Queue:

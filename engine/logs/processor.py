@@ -38,7 +38,7 @@ from engine.logs.frames import HEADER, Frame, Kind, Position
 from engine.logs.log import Flight, Log, frame_path, repair_of
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.payload import MAX_PAYLOAD, Layout
-from engine.logs.pending import Loads, Pending, Queue, Receipt, more_loads, payload_size, runs
+from engine.logs.pending import Loads, Pending, Queue, Receipt, more_loads, payload_size, runs, wake
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
 from engine.state.changes.change import StateChange, apply, replay
@@ -188,9 +188,13 @@ class Processor:
     def commit(self, pending: Pending) -> Receipt:
         """Submit a transaction and wait for what becomes of it. Raises as the future of `submit` does."""
         self._admit(pending)
-        if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
-            self._submit(pending)
-        return pending.receipt()
+        try:
+            if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
+                self._submit(pending)
+            return pending.receipt()
+        except BaseException:
+            pending.leave()
+            raise
 
     def _admit(self, pending: Pending) -> None:
         self._owner.check()  # before any lock is taken; whoever calls this need not ask again
@@ -684,8 +688,10 @@ class Processor:
         while self._settled:
             flight = self._settled[0]
             body: Body = flight.body
+            together: deque[Pending] = deque()
             for pending, results in body.accepted:
-                self._tell_one(pending, Receipt(flight.position.address, results, pending.tries, body.after))
+                self._tell_one(pending, Receipt(flight.position.address, results, pending.tries, body.after), together)
+            wake(together)
             self._tell_refusals(body.rejected)
             if self._settled and self._settled[0] is flight:  # who was told may have come back here
                 self._settled.popleft()
@@ -705,16 +711,19 @@ class Processor:
             self._tell_all([pending for pending, _ in flight.body.accepted], error)
             self._requeue([pending for pending, _ in flight.body.rejected])
 
-    def _tell_one(self, pending: Pending, outcome: Receipt | BaseException) -> None:
+    def _tell_one(
+        self, pending: Pending, outcome: Receipt | BaseException, together: deque[Pending] | None = None
+    ) -> None:
         """Tell what became of a transaction, once: nothing else does.
 
         A Receipt says that its frame is live, OutcomeUnknown that it may be; all other errors that it is not: Rejected
         by what the log says, StorageError and DataCorruption by what keeps it from being sent, ContainerOffline.
         """
         if pending.told is not None:
+            pending.release()  # if something went wrong as it was told
             return
         self._release(pending)
-        pending.tell(outcome)
+        pending.tell(outcome, together)
         self._untold.discard(pending)
         if pending.chunk is not None and isinstance(outcome, Rejected):
             self._guarded(self._storage.forget, pending.chunk)
