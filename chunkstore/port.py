@@ -16,7 +16,7 @@ import builtins
 import enum
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, SupportsIndex
 
@@ -214,6 +214,14 @@ class Store(abc.ABC):
     def sync(self, prefix: str) -> None:  # noqa: B027 - most stores show only what is durable
         """Make durable whatever can be seen in the folder `prefix` ("a/b/", "" = root), whoever made it. For who acts
         on objects that others made, and may not have synced yet."""
+
+    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
+        """Wait until no other process of this host has the turn to make objects in the folder `prefix` ("a/b/"), and
+        take it. Returns what gives it back; None where that took too long (seconds), or the store knows of no turns.
+
+        Nothing is safer for it: who takes turns loses no races, which is all.
+        """
+        return None
 
     def neighbours(self) -> builtins.list[str]:
         """Places beside this root with names like its name, the most similar first, as far as that costs no request."""

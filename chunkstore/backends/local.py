@@ -29,6 +29,7 @@ import os
 import pwd
 import re
 import stat
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,6 +103,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times cha
 _WAIT_WRITE_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM)  # by this kernel, filesystem, or sandbox
 _NOT_TO_BE_SYNCED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+_TURN_PAUSE = 0.0001  # between two looks at whether the turn is free
 _Result = TypeVar("_Result")
 
 
@@ -264,6 +266,24 @@ class LocalStore(Store):
             return  # nothing is to be seen there
         except OSError as error:
             raise self._error(error, prefix) from error
+
+    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
+        """A lock on the folder, which its holder's end frees. It is tried again and again: that one may be stopped."""
+        folder, end = os.path.dirname(self._file(f"{prefix}-")), time.monotonic() + timeout
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return None
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return functools.partial(os.close, fd)
+            except BlockingIOError:
+                time.sleep(_TURN_PAUSE)
+            except OSError:  # this filesystem has no locks on folders
+                break
+        os.close(fd)
+        return None
 
     def clock(self) -> float:
         try:

@@ -81,6 +81,9 @@ class WrappingStore(Store):
     def sync(self, prefix: str) -> None:
         self.inner.sync(prefix)  # no request where requests cost anything
 
+    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
+        return self.inner.take_turn(prefix, timeout)
+
     def pass_over(self, name: str, what: str) -> None:
         self.inner.pass_over(name, what)
 

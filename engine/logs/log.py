@@ -50,6 +50,12 @@ MAX_WINDOW = 64
 RACE_WINDOW = 8
 """The frames asked for at first by who lost a race: some of them are there."""
 
+COMPANY = 1.0
+"""Seconds for which others are reckoned with after a race was lost."""
+
+TURN_GAP = 0.0003
+"""Seconds for which who had the turn leaves it to others: long enough for them to look."""
+
 LONGEST_TURN = 0.5
 """Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
 
@@ -183,6 +189,9 @@ class Log:
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
         self._round_trip = 0.001
+        self._contended = -math.inf  # when others were last met at the log's end
+        self._turn_back: Callable[[], None] | None = None  # gives the turn back that the store has given us
+        self._turn_ended = -math.inf
         self._pace = 0.0  # addresses per second by which the log grew when it was last read
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -228,7 +237,10 @@ class Log:
         """
         flight = self.flights[0]
         path = frame_path(self.container, flight.position.address)
-        outcome = self._outcome(flight)
+        try:
+            outcome = self._outcome(flight)
+        finally:
+            self.end_turn()
         self._round_trip = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
         try:
             self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
@@ -238,6 +250,7 @@ class Log:
             ) from error
         if outcome is Outcome.ANOTHERS:
             self.losses += 1
+            self._contended = self._clock()
             raise Overtaken(f"{path} holds another writer's frame")
         self.flights.popleft()
         self.head = flight.position
@@ -254,6 +267,7 @@ class Log:
         """
         dropped = list(self.flights)
         self.flights.clear()
+        self.end_turn()
         errors = [flight.future.exception() for flight in dropped]  # all are waited for
         if any(error is not None for error in errors):
             self._writer = self._new_writer()
@@ -340,6 +354,8 @@ class Log:
         if frame.follows(self.head):
             self.head = frame.position
             self._live.append(frame)
+            if self.contended:
+                self._contended = self._clock()
             self._askers.pop(frame.position.writer, None)
         elif frame.kind is Kind.ASK and frame.position.writer != self._writer and self.losses:
             # Whoever only reads on has no turn to give.
@@ -436,6 +452,35 @@ class Log:
             )
 
     # --- taking turns (W9) -------------------------------------------------------------------------------------
+
+    @property
+    def contended(self) -> bool:
+        """Whether a race was lost lately, or other writers' frames have come since."""
+        return self._clock() - self._contended < COMPANY
+
+    def begin_turn(self, costly: bool) -> list[Frame]:
+        """Where others write too, read on before the next frame, and where the store knows turns, take one for it: if
+        the last race was lost, or the frame is `costly` to make again. Returns live frames.
+
+        A hint only: who gets none in time goes on. Who had the last one leaves room for others first.
+        """
+        if not self.contended:
+            return self._taken()
+        if not (costly or self.losses):
+            return self.follow()
+        pause = self._turn_ended + TURN_GAP - self._clock()
+        if not self.store.remote and pause > 0:
+            self._sleep(pause)
+        self.end_turn()
+        self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
+        return self.follow()
+
+    def end_turn(self) -> None:
+        """Give the turn back, if we have it."""
+        if self._turn_back is not None:
+            back, self._turn_back = self._turn_back, None
+            back()
+            self._turn_ended = self._clock()
 
     def ask(self) -> list[Frame]:
         """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""

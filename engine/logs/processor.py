@@ -60,8 +60,9 @@ _CLAIMS = 3
 
 _REMEDY = "Restore the object from a copy"
 
-SPILL_BYTES = 1 << 20
-"""A transaction with more payload than this goes to a chunk once it has lost a race (design 3, group commit)."""
+SPILL_BYTES = 64 << 10
+"""A transaction with more payload than this goes to a chunk once it has lost a race, or before its first one where
+others write too (design 3, group commit): a lost race costs a small frame, never the payload again."""
 
 ALONE_BYTES = 1 << 20
 """A transaction with no more payload than this is carried out by its caller where nobody else is at work."""
@@ -445,6 +446,9 @@ class Processor:
         if not self._spilled(batch):
             return
         try:
+            if not self.log.flights:
+                costly = any(pending.chunk is not None for pending in batch)
+                self._read_on(partial(self.log.begin_turn, costly))
             self._send_laid_out(batch, self._new_layout(batch))
         except (Overtaken, LogMoved) as error:  # while the pieces of a spanning operation were on their way
             self._again(batch)
@@ -452,6 +456,9 @@ class Processor:
         except (OutcomeUnknown, StorageError) as error:  # likewise; the operation itself was not sent
             self._tell_all(batch, error)
             self._come_down(error)
+        finally:
+            if not self.log.flights:
+                self.log.end_turn()
 
     def _take(self) -> list[Pending]:
         with self._wake:
@@ -586,7 +593,9 @@ class Processor:
         """Write what has to go to chunks first. False when the storage refused, and the batch has been told."""
         try:
             for pending in batch:
-                if pending.spill and pending.chunk is None:
+                if (
+                    pending.spill or (self.log.contended and pending.payload() >= SPILL_BYTES)
+                ) and pending.chunk is None:
                     self._to_chunk(pending)
         except StorageError as error:
             self._tell_all(batch, error)
@@ -801,6 +810,7 @@ class Processor:
 
     def _start_over(self) -> None:
         """What was seen may have been deleted behind our back: open again from the newest checkpoint (W7)."""
+        self.log.end_turn()
         log, state = self._reopen()
         self.log, self.state, self._ahead = log, state, state
         self._know(state)
@@ -820,6 +830,7 @@ class Processor:
                         logger.error("the operation processor stopped: %r", error)
                 self._queue.clear()
             void = self._land()
+            self.log.end_turn()
             self._tell()
             told = self._told(self.failure)
             unknown = OutcomeUnknown(str(told))

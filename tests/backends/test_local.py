@@ -78,3 +78,16 @@ TestWal = suites.Wal
 
 
 TestSpark = suites.Spark
+
+
+def test_turns_are_taken_by_one_at_a_time(tmp_path: Path) -> None:
+    """And whoever has to wait for too long goes without."""
+    one, other = open_store(str(tmp_path)), open_store(str(tmp_path))
+    assert one.take_turn("a/b/", 1.0) is None, "there is no such folder"
+    one.put("a/b/c", b"")
+    back = one.take_turn("a/b/", 1.0)
+    assert back is not None and other.take_turn("a/b/", 0.01) is None
+    back()
+    again = other.take_turn("a/b/", 1.0)
+    assert again is not None
+    again()

@@ -1,0 +1,134 @@
+"""Who commits while nobody else is at work does it all; who waits in company is woken, whoever leaves."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from chunkstore import open_store
+from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from engine.containers.container import Container
+from engine.errors import OutcomeUnknown
+from engine.logs.pending import Pending, wake
+from engine.settings import Settings
+from engine.storage.reads import Stores
+
+S = "s"
+
+
+class Putting(WrappingStore):
+    """Calls `meanwhile` before each frame is put, and notes in which threads they are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(open_store(str(folder)))
+        self.threads: list[str] = []
+        self.meanwhile: Callable[[], object] | None = None
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if request.verb == "put_if_absent" and "/wal/" in request.paths[0]:
+            self.threads.append(threading.current_thread().name)
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                meanwhile()
+        return call()
+
+
+def opened(store: Putting, **settings: float) -> Container:
+    return Container(Stores(store, store), 0, Settings(upkeep=False, **settings))  # type: ignore[arg-type]
+
+
+def test_frames_are_put_by_who_commits(tmp_path: Path) -> None:
+    store = Putting(tmp_path)
+    with opened(store) as container:
+        container.create_segment(S)
+        for _ in range(5):
+            container.append(S, b"x")
+    assert set(store.threads) == {threading.current_thread().name} and len(store.threads) == 6
+
+
+def test_frames_of_a_remote_storage_are_put_by_other_threads(tmp_path: Path) -> None:
+    store = Putting(tmp_path)
+    store.remote = True
+    with opened(store) as container:
+        container.create_segment(S)
+    assert threading.current_thread().name not in store.threads
+
+
+def test_what_comes_meanwhile_leaves_when_it_is_done(tmp_path: Path) -> None:
+    """Though who was alone does not make the frames of others."""
+    store = Putting(tmp_path)
+    with opened(store) as container, ThreadPoolExecutor(8) as pool:
+        container.create_segment(S)
+        futures = []
+
+        def others() -> None:
+            futures.extend(pool.submit(container.append, S, b"y") for _ in range(8))
+            while len(container.log.processor.untold()) < 9:
+                time.sleep(0.001)
+
+        store.meanwhile = others
+        container.append(S, b"x")
+        assert sorted(future.result(30) for future in futures) == list(range(1, 9))
+        assert container.info(S).length == 9
+
+
+def test_ctrl_c_leaves_the_container_as_it_is(tmp_path: Path) -> None:
+    store = Putting(tmp_path)
+    with opened(store) as container:
+        container.create_segment(S)
+        store.meanwhile = lambda: signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            container.append(S, b"x")
+        assert not container.offline and container.append(S, b"y") == 1
+
+
+def test_closing_waits_for_who_is_at_work(tmp_path: Path) -> None:
+    store = Putting(tmp_path)
+    container = opened(store)
+    container.create_segment(S)
+    begun, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    with ThreadPoolExecutor(2) as pool:
+        store.meanwhile = hold
+        appended = pool.submit(container.append, S, b"x")
+        assert begun.wait(30)
+        closed = pool.submit(container.close)
+        time.sleep(0.05)
+        assert not closed.done()
+        go.set()
+        assert appended.result(30) == 0
+        closed.result(30)
+    with opened(Putting(tmp_path)) as fresh:
+        assert fresh.info(S).length == 1
+
+
+# --- waking ------------------------------------------------------------------------------------------------------
+
+
+def test_those_who_left_do_not_break_the_chain() -> None:
+    told = OutcomeUnknown("of all of them")
+    for leaving in range(1 << 4):
+        together: deque[Pending] = deque()
+        all_of_them = [Pending([]) for _ in range(4)]
+        left = [pending for number, pending in enumerate(all_of_them) if leaving >> number & 1]
+        for pending in left[::2]:
+            pending.leave()  # before they are told
+        for pending in all_of_them:
+            pending.tell(told, together)
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(pending.receipt) for pending in all_of_them if pending not in left]
+            wake(together)
+            for pending in left[1::2]:
+                pending.leave()  # and after that
+            assert all(future.exception(30) is told for future in waiting)

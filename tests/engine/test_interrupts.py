@@ -1,0 +1,60 @@
+"""Ctrl-C while the main thread does what must not stop half-way."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from engine.interrupts import uninterrupted
+
+
+def strike() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_the_first_is_raised_when_the_work_is_done() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        uninterrupted(strike)  # within it as well
+        done.append("first half")
+        done.append("second half")
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert done == ["first half", "second half"]
+    with pytest.raises(KeyboardInterrupt):
+        strike()
+
+
+def test_the_second_is_raised_at_once() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        strike()
+        done.append("once")
+        strike()
+        done.append("twice")
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert done == ["once"]
+
+
+def test_other_threads_and_other_handlers_are_left_alone() -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.append(uninterrupted(lambda: signal.getsignal(signal.SIGINT))))
+    thread.start()
+    thread.join()
+    assert seen == [usual]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert uninterrupted(lambda: signal.getsignal(signal.SIGINT)) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    with pytest.raises(ZeroDivisionError):
+        uninterrupted(lambda: 1 // 0)
+    assert signal.getsignal(signal.SIGINT) is usual
