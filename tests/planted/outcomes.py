@@ -76,7 +76,7 @@ BREAKAGES = [
     Breakage(
         name="executor-failure-taken-for-the-frames",
         file="engine/logs/log.py",
-        old="            flight.future = InlineExecutor().submit(self._put, address, data)\n",
+        old="            flight.future = _INLINE.submit(self._put, address, data)\n",
         new="            raise\n",
         tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
     ),
@@ -110,11 +110,27 @@ BREAKAGES = [
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
     ),
     Breakage(
+        name="waiter-that-left-breaks-the-chain",
+        file="engine/logs/pending.py",
+        old="        if self._released:\n            wake(self._together)\n",
+        new="",
+        tests=["tests/engine/logs/test_alone.py::test_those_who_left_do_not_break_the_chain"],
+    ),
+    Breakage(
+        name="ctrl-c-tears-out-of-the-log",
+        file="engine/logs/processor.py",
+        old="uninterrupted(partial(self._carried_out, pending))",
+        new="self._carried_out(pending)",
+        tests=["tests/engine/logs/test_alone.py::test_ctrl_c_leaves_the_container_as_it_is"],
+    ),
+    Breakage(
         name="frame-under-way-forgotten",
         file="engine/logs/log.py",
         old="        self.flights.append(flight)  # first: what is under way is never forgotten\n"
-        "        self._start(flight)\n",
-        new="        self._start(flight)\n        self.flights.append(flight)\n",
+        "        if here:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
+        "            self._start(flight)\n",
+        new="        if here:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
+        "            self._start(flight)\n        self.flights.append(flight)\n",
         tests=[_OUTCOMES + "test_a_frame_is_known_before_its_request_leaves"],
     ),
     Breakage(
