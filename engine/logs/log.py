@@ -459,21 +459,19 @@ class Log:
         return self._clock() - self._contended < COMPANY
 
     def begin_turn(self, costly: bool) -> list[Frame]:
-        """Where others write too, read on before the next frame, and where the store knows turns, take one for it: if
-        the last race was lost, or the frame is `costly` to make again. Returns live frames.
+        """Where others write too and the store knows turns, take one for the next frame: if the last race was lost, or
+        the frame was `costly` to come by, and others went on meanwhile. Returns live frames.
 
         A hint only: who gets none in time goes on. Who had the last one leaves room for others first.
         """
-        if not self.contended:
+        if not self.contended or not (costly or self.losses):
             return self._taken()
-        if not (costly or self.losses):
-            return self.follow()
         pause = self._turn_ended + TURN_GAP - self._clock()
-        if not self.store.remote and pause > 0:
+        if pause > 0:
             self._sleep(pause)
         self.end_turn()
         self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
-        return self.follow()
+        return self.follow() if costly or self._turn_back is not None else self._taken()
 
     def end_turn(self) -> None:
         """Give the turn back, if we have it."""

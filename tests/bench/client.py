@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from engine.logs.log import frames_folder
+from engine.root import Root
 from pravega_spark import StreamManager
 
 SIZE = 1000
@@ -51,11 +53,12 @@ def _show(what: str, **figures: object) -> None:
 def waited(folder: str) -> None:
     """Events of 1 KB, each waited for, against bare new files: fsync, link and a sync of the folder each."""
     data = os.urandom(SIZE)
-    with StreamManager(f"{folder}/waited") as manager:
+    root = Root.open(f"{folder}/waited", create=True)
+    with StreamManager.over(root) as manager:
         manager.create_scope("s")
         manager.create_stream("s", "waited", 1)
         writer = manager.create_writer("s", "waited")
-        container = writer._stream.container
+        container = root.container(0)
         container.create_segment("s/bare")
         os.makedirs(f"{folder}/bare")
 
@@ -183,9 +186,6 @@ def _timed(run: Callable[[], object]) -> float:
 
 def threads(folder: str) -> None:
     """64 threads append 1 KB each and wait for it, against bare creates of the frames that this made."""
-    from engine.logs.log import frames_folder
-    from engine.root import Root
-
     data, shares, rates, costs = bytes(SIZE), [], [], []
     with Root.open(f"{folder}/threads", create=True) as root, ThreadPoolExecutor(THREADS) as pool:
         container = root.container(0)

@@ -440,9 +440,8 @@ CRUCIAL = {
     function.__code__
     for function in (
         Processor.submit,
-        Processor._submit,
+        Processor.commit,
         Processor._enqueue,
-        Processor._carried_out,
         Processor._settle_or_raise,
         Processor._tell,
         Processor._tell_one,
