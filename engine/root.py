@@ -188,6 +188,14 @@ class Root:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         return self.containers.container(number)
 
+    def separate(self, number: int) -> Container:
+        """A container that is the caller's own, which does nothing by itself. Close it. Raises as `container`."""
+        if not 0 <= number < self.config.containers:
+            raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
+        from engine.containers.container import Container
+
+        return Container(self.stores, number, replace(self.settings, upkeep=False, threaded=False))
+
     def restart(self, number: int) -> Container:
         """Open a container that failed to open too often, after what was wrong is mended."""
         return self.containers.restart(number)

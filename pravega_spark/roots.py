@@ -9,9 +9,14 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from chunkstore import StorageRefused, open_store
+from chunkstore.pravega.source import is_archive
 from engine.root import Root
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.archived_root import ArchivedRoot
 
 _lock = threading.Lock()
 _open: dict[tuple[int, str], Root] = {}
@@ -28,8 +33,37 @@ def open_root(
     with _lock:
         root = _open.get(key)
         if root is None:
-            root = _open[key] = Root.open(url, storage_options, wal=wal, create=create, empty=True)
+            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True)
         return root
+
+
+def opened_root(
+    url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False, **how: Any
+) -> Root:
+    """The root at `url`, opened: one of ours, or the long-term storage of a Pravega, which can only be read.
+
+    salvage: of such, read what is sound. how: as `Root.open` takes it. Raises what that does, and for a new root in a
+    Pravega's storage RootReadOnly.
+    """
+    try:
+        return Root.open(url, storage_options, **how)
+    except StorageRefused:
+        archive = archive_at(url, storage_options, salvage=salvage)
+        if archive is None:
+            raise
+        return archive
+
+
+def archive_at(
+    url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False
+) -> ArchivedRoot | None:
+    """The long-term storage of a Pravega at `url`, None if there is none."""
+    store = open_store(url, storage_options)
+    if not is_archive(store):
+        return None
+    from pravega_spark.streams.archived_root import ArchivedRoot  # takes longer to load than all of ours needs
+
+    return ArchivedRoot(store, salvage=salvage)
 
 
 def _after_fork() -> None:

@@ -24,7 +24,7 @@ LAYERED = {*PACKAGES, "pyspark"}
 
 WINGS = {
     "chunkstore": (
-        "errors port chunk_names chunks checksums clocks decoding metrics numbered paths selftest urls",
+        "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths selftest urls",
         "backends",
         "metadata",
         "segments",
@@ -46,8 +46,9 @@ WINGS = {
         "testing",
     ),
     "pravega_spark": (
-        "errors segment_ids quantities roots",
+        "errors segment_ids quantities",
         "streams",
+        "roots",
         "client",
         "source",
         "console",

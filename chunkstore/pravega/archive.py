@@ -153,6 +153,11 @@ class Archive:
         stored = self._contents.stored
         return table_of(self._source, stored[name], stored.get(name + INDEX_SUFFIX), self._contents.infos.get(name))
 
+    def object(self, name: str) -> tuple[int, float] | None:
+        """The size of an object, and when it was last changed (seconds since the epoch); None if it is missing."""
+        size, modified = self._source.size(name), self._source.modified(name)
+        return (size, modified) if size is not None and modified is not None else None
+
     def problems(self) -> tuple[ArchiveDamaged, ...]:
         """What is damaged of segments and their attribute indexes, as far as lengths and records tell."""
         return tuple(each.problem for each in self._contents.stored.values() if each.problem is not None)

@@ -10,9 +10,23 @@ import bisect
 from collections.abc import Iterator
 
 from chunkstore.errors import ObjectNotFound, StorageError
-from chunkstore.port import Store
+from chunkstore.paths import CONTAINERS, SYSTEM
+from chunkstore.port import ObjectInfo, Store
 
 _PAGE = 1000
+
+
+_MARKS = (f"{CONTAINERS}metadata_", f"{CONTAINERS}storage_metadata_", f"{CONTAINERS}_sysjournal", f"{SYSTEM}_tables/")
+"""What names below a root begin with if a Pravega wrote them; none of ours do."""
+
+_BEHIND_OURS = f"{CONTAINERS}:"
+"""The names of our containers are numbers, which come before this."""
+
+
+def is_archive(store: Store) -> bool:
+    """Whether the store is the long-term storage of a Pravega. Lists a name or two."""
+    listed = store.list(CONTAINERS, _BEHIND_OURS, 1) or store.list(f"{SYSTEM}_tables/", limit=1)
+    return any(info.path.startswith(_MARKS) for info in listed)
 
 
 class ArchiveDamaged(StorageError):
@@ -25,8 +39,8 @@ class Source:
     def __init__(self, store: Store, prefix: str = "") -> None:
         self._store = store
         self._prefix = prefix
-        self._sizes = dict(self._listed())
-        self._names = sorted(self._sizes)
+        self._listing = dict(self._listed())
+        self._names = sorted(self._listing)
 
     @property
     def where(self) -> str:
@@ -42,11 +56,17 @@ class Source:
 
     def size(self, name: str) -> int | None:
         """How many bytes an object has; None if there is none."""
-        return self._sizes.get(name)
+        found = self._listing.get(name)
+        return found.size if found is not None else None
+
+    def modified(self, name: str) -> float | None:
+        """When an object was last changed (seconds since the epoch); None if there is none."""
+        found = self._listing.get(name)
+        return found.modified if found is not None else None
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes [start, end) of an object, all of them. Raises ArchiveDamaged, and what the store raises."""
-        size = self._sizes.get(name)
+        size = self.size(name)
         if size is None:
             raise self.damaged(name, "it is missing")
         end = size if end is None else end
@@ -64,9 +84,9 @@ class Source:
         """The error of an object that is not as it must be."""
         return ArchiveDamaged(f"{self.where}: {name!r}: {problem}")
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
+    def _listed(self) -> Iterator[tuple[str, ObjectInfo]]:
         last = ""
         while page := self._store.list(self._prefix, last, _PAGE):
             for found in page:
-                yield found.path.removeprefix(self._prefix), found.size
+                yield found.path.removeprefix(self._prefix), found
             last = page[-1].path

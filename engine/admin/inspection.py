@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from chunkstore.errors import MetadataConflict, ObjectNotFound
@@ -122,9 +121,7 @@ class SegmentPart(NamedTuple):
 
 def open_for_reading(root: Root, number: int) -> Container:
     """A container of our own, which does nothing by itself. Close it. Raises as `Container`, ValueError."""
-    if not 0 <= number < root.config.containers:
-        raise ValueError(f"container {number}: the root has containers 0 to {root.config.containers - 1}")
-    return Container(root.stores, number, replace(root.settings, upkeep=False, threaded=False))
+    return root.separate(number)
 
 
 def list_containers(root: Root) -> list[ContainerStatus]:
@@ -300,7 +297,8 @@ def _parts(container: Container, state: State, segments: Sequence[Segment]) -> I
                     path = frame_path(container.number, source.address)
                     yield segment.name, SegmentPart(offset, length, "log", path, source.start + position)
                 else:
-                    yield segment.name, SegmentPart(offset, length, "attached", source, position)
+                    place = "chunk" if offset < segment.storage_length else "attached"  # the first of an archive only
+                    yield segment.name, SegmentPart(offset, length, place, source, position)
 
 
 def _load_together(transaction: MetadataTransaction, segments: Sequence[Segment]) -> None:

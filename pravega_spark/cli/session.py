@@ -12,6 +12,7 @@ from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.console.output import Output
 from pravega_spark.console.program import Refused
+from pravega_spark.roots import opened_root
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
@@ -52,7 +53,7 @@ class Session:
     def root(self) -> Root:
         """The open root. Raises UsageError if none was given, RootNotFound, StorageRefused."""
         if self._root is None:
-            self._root = Root.open(self.url, self._options, wal=self._wal, create=self.new_root, new_log=self.new_log)
+            self._root = opened_root(self.url, self._options, wal=self._wal, create=self.new_root, new_log=self.new_log)
         return self._root
 
     def create(self, agreed: Mapping[str, Any]) -> Root:

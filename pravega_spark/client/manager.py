@@ -30,6 +30,7 @@ from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import ScopeNotEmpty
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
+from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.catalog import Catalog
@@ -123,7 +124,7 @@ class StreamManager:
             )
         if auth_enabled or tls_enabled or disable_cert_verification:
             logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
-        self._begin(None, lambda **how: Root.open(place, storage_options, wal=wal, **how))  # its repr shows no option
+        self._begin(None, lambda **how: opened_root(place, storage_options, wal=wal, **how))  # its repr shows no option
         try:
             self._opened(create=bool(create))
         except RootNotFound as missing:

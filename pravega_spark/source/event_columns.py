@@ -13,6 +13,7 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.source.columns import read_columns
 from pravega_spark.streams.arrays import arrow_array, null_scalar, repeated, text_scalar
 from pravega_spark.streams.events import HEADER_SIZE, event_column
+from pravega_spark.streams.made_index import UNKNOWN_TIME
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
@@ -92,7 +93,11 @@ class EventColumns:
 
     def _timestamp(self, events: Events, first: int, last: int) -> pa.Array:
         assert events.times is not None
-        return arrow_array(events.times[first:last] * 1000).cast(_TYPES["timestamp"])
+        times = events.times[first:last]
+        known = arrow_array(times * 1000).cast(_TYPES["timestamp"])
+        if not len(times) or times.min() != UNKNOWN_TIME:
+            return known
+        return pc.if_else(arrow_array(times != UNKNOWN_TIME), known, pa.nulls(len(times), known.type))
 
     def _event_number(self, events: Events, first: int, last: int) -> pa.Array:
         return arrow_array(np.arange(events.first + first, events.first + last, dtype=np.int64))

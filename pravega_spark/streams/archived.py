@@ -263,6 +263,11 @@ class ArchivedStream:
             for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
                 yield ArchivedEvent(number, offset, data)
 
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Where a segment begins and ends. Raises ArchiveDamaged."""
+        length = self._length(number)
+        return self._start(number, self._truncated.get(number, 0)), length
+
     def read(self, number: int, start: int, end: int) -> bytes:
         """The bytes [start, end) of a segment: of a byte stream they are the content."""
         return self._archive.read(self._name(number), start, end)

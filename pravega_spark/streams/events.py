@@ -31,6 +31,7 @@ class InvalidEvent(DeclaredError, ValueError):
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(f"{problem} (event at offset {offset})")
+        self.problem = problem
         self.offset = offset
 
 
@@ -232,6 +233,25 @@ def decode(
     starts = np.sort(np.concatenate(found))
     # The lanes join without gaps, so an event ends where the next one starts.
     return starts, np.diff(starts, append=end) - HEADER_SIZE
+
+
+def decode_whole(buffer: bytes | bytearray | memoryview, base: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
+    """Finds the whole events that `buffer` begins with: as `decode`, and where the first one that is not whole begins.
+
+    For bytes in which no other event boundary is known than the first. InvalidEvent where there can be no event.
+    """
+    starts, place, end = [], 0, len(buffer)
+    unpack = _HEADER.unpack_from
+    while end - place >= HEADER_SIZE:
+        kind, length = unpack(buffer, place)
+        if kind != 0 or length < 0:
+            raise InvalidEvent(f"there is no event: its type is {kind}, its length {length}", base + place)
+        if place + HEADER_SIZE + length > end:
+            break
+        starts.append(place)
+        place += HEADER_SIZE + length
+    found = np.array(starts, np.int64)
+    return found, np.diff(found, append=place) - HEADER_SIZE, place
 
 
 def _walk_together(

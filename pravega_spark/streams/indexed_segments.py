@@ -11,8 +11,11 @@ import numpy as np
 from engine.errors import SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, Segment
+from engine.storage.reads import ObjectRange
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
 from pravega_spark.streams.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord
+from pravega_spark.streams.made_index import MadeIndex
 from pravega_spark.streams.names import index_segment_name, segment_name
 
 if TYPE_CHECKING:
@@ -90,8 +93,26 @@ class IndexedSegments:
     def tail(self, segment_id: int) -> int:
         """Where a segment ends, kept as a position from which reading will go on."""
         segment = self.segment(segment_id)
-        self._known.remember(segment.name, segment.length, self.index_segment(segment_id).length // RECORD_SIZE)
+        if self.is_indexed(segment_id):
+            self._known.remember(segment.name, segment.length, self.index_segment(segment_id).length // RECORD_SIZE)
         return segment.length
+
+    def is_indexed(self, segment_id: int) -> bool:
+        """Whether the index of a segment is at hand; else what asks for it has it made, which reads the segment."""
+        index = self.index_segment(segment_id)
+        return not isinstance(index, MadeIndex) or index.at_hand
+
+    def index_key(self, segment_id: int) -> str:
+        """Under which key an index of all of a segment is kept by who makes it; "" for one that is stored."""
+        index = self.index_segment(segment_id)
+        return index.key if isinstance(index, MadeIndex) else ""
+
+    def index_bytes(self, segment_id: int, first: int, last: int) -> tuple[ObjectRange, ...] | bytes:
+        """Where the bytes [first, last) of the index lie, or the bytes themselves if no object of the root has them."""
+        index = self.index_segment(segment_id)
+        if isinstance(index, MadeIndex):
+            return index.content(first, last)
+        return tuple(self.stream.container.plan_of(index, first, last))
 
     def events_in(self, segment_id: int, low: int, high: int) -> int:
         """Number of events between two event boundaries."""
@@ -122,6 +143,11 @@ class IndexedSegments:
 
     def offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
         """Where, from `low` on, the first events are that were written at `timestamp` or later."""
+        if isinstance(self.index_segment(segment_id), MadeIndex):
+            raise InvalidStreamCut(
+                f"stream {self.stream.key}: when its events were written is not known, as the long-term storage of a "
+                "Pravega does not tell. Give a stream cut instead of a time"
+            )
         record = self.index(segment_id).locate_time(timestamp)
         return self.length(segment_id) if record is None else max(low, self.record_start(segment_id, record))
 
@@ -183,6 +209,8 @@ class IndexedSegments:
     def index(self, segment_id: int) -> IndexReader:
         """The sparse index of a segment."""
         segment, container = self.index_segment(segment_id), self.stream.container
+        if isinstance(segment, MadeIndex):
+            return IndexReader(segment.content, 0, segment.length)
         return IndexReader(
             lambda start, end: container.read(segment.name, start, end), segment.start_offset, segment.length
         )

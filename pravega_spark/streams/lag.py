@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import count_text, duration_text, size_text
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.made_index import UNKNOWN_TIME
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.subscribers import subscribers
 
@@ -50,6 +51,7 @@ def lag(snapshot: Snapshot, cut: StreamCut, tail: StreamCut | None = None, now: 
         record.time_ms
         for number, (low, _) in unread.items()
         if (record := snapshot.segments.index(number).locate_offset(low + 1)) is not None
+        and record.time_ms != UNKNOWN_TIME
     ]
     moment = time.time() if now is None else now
     return Lag(

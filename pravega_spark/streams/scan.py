@@ -24,9 +24,11 @@ from engine.errors import DataCorruption, SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
-from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode, decode_whole, event_header
 from pravega_spark.streams.index import WIDEST_GAP, decode_records
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, gaps
+from pravega_spark.streams.made_index import IndexCache, IndexMaker
 from pravega_spark.streams.object_ranges import between, fetch_whole
 
 if TYPE_CHECKING:
@@ -48,22 +50,27 @@ UNINDEXED = 256 << 10
 class ScanSlice(NamedTuple):
     """Bytes `[start, end)` of a segment, beginning and ending at event boundaries. Plain values: may be pickled.
 
-    records: where the index records of this range lie; empty for a small range that is not numbered.
-    first: the number of the first event in the segment, if it is to be told: then the records reach up to the end.
+    records: where the index records of this range lie, or the records themselves; empty for a small range that is not
+    numbered. first: the number of the first event in the segment, if it is to be told: then the records reach up to the
+    end. chained: nothing is known of the events but where the first one begins, however large the range is.
+    index_key: under which key whoever reads all of it keeps the index that it makes on the way; "" for none.
     """
 
     segment_id: int
     start: int
     end: int
     pieces: tuple[ObjectRange, ...]
-    records: tuple[ObjectRange, ...]
+    records: tuple[ObjectRange, ...] | bytes
     first: int = -1
+    chained: bool = False
+    index_key: str = ""
 
 
 class _Step(NamedTuple):
     """What is read at once: a range of a segment, the event boundaries known in it, and what is left after it.
 
     large: it is probably one large event. records: those up to the end, if events are to be numbered.
+    chain: finds the events of a chained slice, of which the range begins and ends anywhere.
     """
 
     segment_id: int
@@ -75,6 +82,73 @@ class _Step(NamedTuple):
     large: bool
     first: int
     records: np.ndarray | None
+    chain: Chain | None = None
+
+
+class Chain:
+    """The events of a chained slice, found in its bytes as these come, and the index of them."""
+
+    def __init__(self, part: ScanSlice, wanted: int | None) -> None:
+        """wanted: the payload of a large event of more bytes is left out; None: none is."""
+        self._part = part
+        self._wanted = wanted
+        self._at = part.start  # where the first event is that was not given out yet
+        self._rest: list[bytes] = []  # what is there of it
+        self._have = 0
+        self._large = 0  # its size, if it is a large one
+        self._index = IndexMaker(part.start)
+
+    def events(self, data: memoryview, end: int) -> Iterator[Events]:
+        """The events that are whole with the next bytes of the slice, which reach to `end`. Raises InvalidEvent."""
+        if self._large:
+            taken = min(self._large - self._have, len(data))
+            self._keep(data[:taken])
+            data = data[taken:]
+            if self._have < self._large:
+                return
+            yield self._large_one()
+        buffer = memoryview(b"".join([*self._rest, data])) if self._rest else data
+        starts, lengths, behind = decode_whole(buffer, self._at)
+        self._rest, self._have = [], 0
+        base, self._at = self._at, self._at + behind
+        self._index.add(starts + lengths + (HEADER_SIZE + base))
+        rest = buffer[behind:]
+        if len(rest) >= HEADER_SIZE:
+            size = HEADER_SIZE + int.from_bytes(rest[4:HEADER_SIZE], "big")
+            if self._at + size > self._part.end:
+                raise InvalidEvent(f"it would end behind {self._part.end}", self._at)
+            self._large = size if size > WIDEST_GAP else 0
+        self._keep(rest)
+        if end == self._part.end and len(rest):
+            raise InvalidEvent(f"the last {len(rest)} bytes are no whole event", self._at)
+        if len(starts):
+            yield Events(self._part.segment_id, base, buffer[:behind], starts, lengths)
+        if end == self._part.end and self._part.index_key:
+            IndexCache().save(self._part.index_key, self._index.records())
+
+    def left(self) -> list[ScanSlice]:
+        """What is left of the slice."""
+        start, end = self._at, self._part.end
+        if start == end:
+            return []
+        pieces = between(self._part.pieces, start - self._part.start, end - self._part.start)
+        return [self._part._replace(start=start, pieces=tuple(pieces), index_key="")]
+
+    def _keep(self, data: memoryview) -> None:
+        """Keep a copy: the memory is used again."""
+        leaves_out = self._large and self._wanted is not None and self._large - HEADER_SIZE > self._wanted
+        if not leaves_out and len(data):
+            self._rest.append(bytes(data))
+        self._have += len(data)
+
+    def _large_one(self) -> Events:
+        size, base, whole = self._large, self._at, self._rest
+        self._at, self._rest, self._have, self._large = base + size, [], 0, 0
+        self._index.add(np.array([base + size], np.int64))
+        leaves_out = self._wanted is not None and size - HEADER_SIZE > self._wanted
+        data = memoryview(b"" if leaves_out else b"".join(whole))
+        starts, lengths = np.zeros(1, np.int64), np.array([size - HEADER_SIZE])
+        return Events(self._part.segment_id, base, data, starts, lengths, True)
 
 
 class Events(NamedTuple):
@@ -118,7 +192,7 @@ def plan_slices(
 def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int, left_out: LeftOut) -> list[int]:
     """Where to cut a range: at index records, which are event boundaries."""
     bounds = [start]
-    if end - start > target_bytes:
+    if end - start > target_bytes and snapshot.segments.is_indexed(number):
         index = snapshot.segments.index(number)
         while left_out.size(bounds[-1], end) > target_bytes * 5 // 4:
             record = index.locate_offset(left_out.behind(bounds[-1], target_bytes))
@@ -131,17 +205,22 @@ def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes:
 def plan_slice(snapshot: Snapshot, number: int, start: int, end: int, numbered: bool = False) -> ScanSlice:
     """One slice. numbered: events are to get their numbers and times. Raises SegmentTruncated when it is gone."""
     container = snapshot.stream.container
-    pieces = container.plan_of(snapshot.segments.segment(number), start, end)
-    index: list[ObjectRange] = []
+    segment = snapshot.segments.segment(number)
+    pieces = container.plan_of(segment, start, end)
+    if not numbered and not snapshot.segments.is_indexed(number):
+        whole = (start, end) == (segment.start_offset, segment.length)
+        key = snapshot.segments.index_key(number) if whole else ""
+        return ScanSlice(number, start, end, tuple(pieces), (), chained=True, index_key=key)
+    index: tuple[ObjectRange, ...] | bytes = ()
     if end - start > UNINDEXED or numbered:
         records = snapshot.segments.index_segment(number)
         first = max(snapshot.segments.index_position(number, start) * RECORD_SIZE, records.start_offset)
         last = snapshot.segments.index_position(number, end) * RECORD_SIZE
         if numbered and last < records.length:
             last += RECORD_SIZE  # if the slice ends between two records, its last events belong to the second one
-        index = container.plan_of(records, first, last)
+        index = snapshot.segments.index_bytes(number, first, last)
     count = snapshot.segments.count_before(number, start) if numbered else -1
-    return ScanSlice(number, start, end, tuple(pieces), tuple(index), count)
+    return ScanSlice(number, start, end, tuple(pieces), index, count)
 
 
 class _Room:
@@ -213,11 +292,24 @@ class SliceReader:
             else:
                 flying.append((step, self._fetched(pool, step, next(rooms))))
                 if len(flying) > AHEAD:
-                    yield self._decoded(*flying.popleft())
+                    yield from self._found(*flying.popleft())
         while flying:
-            yield self._decoded(*flying.popleft())
+            yield from self._found(*flying.popleft())
         if failure is not None:
             raise failure
+
+    def _found(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> Iterator[tuple[Events, list[ScanSlice]]]:
+        """The events of a step, and what is left after them. Raises InvalidEvent, which names the objects."""
+        try:
+            if step.chain is None:
+                yield self._decoded(step, fetched)
+                return
+            for events in step.chain.events(_joined(fetched()), step.end):
+                yield events, [*step.chain.left(), *step.rest]
+        except InvalidEvent as error:
+            where = ", ".join(sorted({piece.path for piece in step.pieces}))
+            segment = f"stream {self._scope}/{self._name}, segment {segment_label(step.segment_id)}, in {where}"
+            raise InvalidEvent(f"{segment}: {error.problem}", error.offset) from error
 
     def _fetched(self, pool: Executor, step: _Step, room: _Room) -> Callable[[], list[memoryview]]:
         """Begin to fetch what is to be read of a step. A whole large event is fetched when its turn comes."""
@@ -233,6 +325,9 @@ class SliceReader:
 
     def _all_steps(self, slices: list[ScanSlice]) -> Iterator[_Step]:
         for number, part in enumerate(slices):
+            if part.chained:
+                yield from self._windows(part, slices[number + 1 :])
+                continue
             records = self._records(part)
             boundaries = records[:, 0]
             seams = _seams(part)
@@ -253,6 +348,14 @@ class SliceReader:
                         records if part.first >= 0 else None,
                     )
 
+    def _windows(self, part: ScanSlice, later: list[ScanSlice]) -> Iterator[_Step]:
+        """The steps of a chained slice."""
+        chain = Chain(part, self._wanted)
+        for low in range(part.start, part.end, STEP):
+            high = min(low + STEP, part.end)
+            pieces = tuple(between(part.pieces, low - part.start, high - part.start))
+            yield _Step(part.segment_id, low, high, pieces, np.zeros(1, np.int64), later, False, -1, None, chain)
+
     def _decoded(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> tuple[Events, list[ScanSlice]]:
         data, size = _joined(fetched()), step.end - step.start
         if step.large and self._leaves_out(size):
@@ -268,7 +371,10 @@ class SliceReader:
         """The index records that are known of the slice, one for each offset."""
         if not part.records:
             return np.empty((0, 3), np.int64)
-        records = decode_records(_joined(fetch(self._root.stores, part.records)))
+        stored = part.records
+        if not isinstance(stored, bytes):
+            stored = _joined(fetch(self._root.stores, stored))  # type: ignore[assignment]
+        records = decode_records(stored)  # type: ignore[arg-type]
         offsets = records[:, 0]  # in order; an append without events repeats one
         return records[np.diff(offsets, prepend=-1) > 0]
 

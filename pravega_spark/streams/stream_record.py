@@ -89,6 +89,8 @@ class StreamRecord:
     """Lengths of deleted segments right before the head: who has read them to their ends has lost nothing."""
     passed: int = 0
     """Bytes that lay before the head: with those behind it, all that the stream has ever had."""
+    unknown: tuple[str, ...] = ()
+    """What is not known of it, in words: of a stream in the long-term storage of a Pravega, which was never flushed."""
     version: int = -1
 
     @property
@@ -128,6 +130,8 @@ class StreamRecord:
             "ended": self.ended,
             "passed": self.passed,
         }
+        if self.unknown:
+            fields["unknown"] = self.unknown
         return bytes(msgpack.packb(fields))
 
     def checked(self, stream: str) -> bytes:
@@ -221,6 +225,7 @@ _FIELDS: dict[str, Reader] = {
     "head": _POSITIONS,
     "ended": _POSITIONS,
     "passed": reader(int),
+    "unknown": reader(tuple[str, ...]),
 }
 
 

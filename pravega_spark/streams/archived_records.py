@@ -1,0 +1,140 @@
+"""The record of a stream, as streams of ours have one, of what the controller of a Pravega knew of it.
+
+What is not known is in the record's `unknown`, in words, and what has to be there all the same says as little as
+possible: epochs that were not flushed follow each other as the ids of their segments do, with even key ranges, so that
+nothing is ever read before what it may succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from chunkstore.pravega.controller_records import (
+    ControllerEpoch,
+    Retention,
+    RetentionType,
+    ScaleType,
+    Scaling,
+    TransactionStatus,
+)
+from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark.segment_ids import segment_epoch
+from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction
+from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, replaced
+from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.routing import even_ranges
+from pravega_spark.streams.stream_record import Routing, StreamRecord
+from pravega_spark.streams.transactions import TransactionRecord
+
+_CLOSE = 1e-4
+"""By how much the key ranges of an epoch may miss each other (Pravega: the precision with which it compares them)."""
+
+_KINDS = {ScaleType.FIXED: "fixed", ScaleType.KBYTES_PER_SECOND: "bytes", ScaleType.EVENTS_PER_SECOND: "events"}
+
+
+def stream_record(stream: ArchivedStream) -> StreamRecord:
+    """The record of a stream. Raises ArchiveDamaged if the controller's records contradict each other."""
+    unknown = list(stream.unknown)
+    known, head = stream.records, stream.head.positions
+    epochs = [*map(_epoch, _checked_ranges(stream))]
+    epochs += _by_names(epochs, [number for number in stream.segments if segment_epoch(number) > _newest(epochs)])
+    if not epochs:
+        raise ArchiveDamaged(f"stream {stream.scope}/{stream.name}: it has no epochs and no segments")
+    first = min((segment_epoch(number) for number in head), default=epochs[0].epoch)
+    configuration = known.configuration
+    scaling = _scaling(configuration.scaling, unknown) if configuration is not None else ScalingPolicy()
+    if configuration is None:
+        unknown.append("its policies and tags are not known")
+    return StreamRecord(
+        known.created or epochs[0].created,
+        tuple(epoch for epoch in epochs if epoch.epoch >= first),
+        scaling,
+        _retention(configuration.retention, unknown) if configuration is not None else None,
+        tuple(configuration.tags) if configuration is not None else (),
+        bool(stream.sealed),
+        dict(head),
+        passed=known.truncation.size if known.truncation is not None else 0,
+        unknown=tuple(unknown),
+    )
+
+
+def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, since: int, until: int) -> bytes:
+    """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
+    epoch = transaction.id.int >> 96
+    there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
+    routing = Routing(stream.created, there.reference, there.segments)
+    lease = max(until - since, 0)
+    return TransactionRecord(routing, since, lease, since, max(lease, 0)).encode()
+
+
+def is_open(transaction: ArchivedTransaction) -> bool:
+    """Whether a transaction is neither committed nor aborted, as far as that is known."""
+    return transaction.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
+
+
+def _newest(epochs: Sequence[EpochRecord]) -> int:
+    return epochs[-1].epoch if epochs else -1
+
+
+def _epoch(epoch: ControllerEpoch) -> EpochRecord:
+    segments = sorted((StreamSegmentRecord(s.id, s.low, s.high) for s in epoch.segments), key=lambda s: s.low)
+    fitted, reached = [], 0.0
+    for place, segment in enumerate(segments):
+        following = segments[place + 1].low if place + 1 < len(segments) else 1.0
+        high = following if abs(following - segment.high) < _CLOSE else segment.high
+        fitted.append(StreamSegmentRecord(segment.id, reached, high))
+        reached = high
+    return EpochRecord(epoch.epoch, epoch.created, tuple(fitted), epoch.reference)
+
+
+def _checked_ranges(stream: ArchivedStream) -> Iterator[ControllerEpoch]:
+    for epoch in stream.epochs:
+        reached = 0.0
+        for segment in sorted(epoch.segments, key=lambda segment: segment.low):
+            if abs(segment.low - reached) >= _CLOSE or segment.high <= segment.low:
+                break
+            reached = segment.high
+        if abs(reached - 1.0) >= _CLOSE:
+            raise ArchiveDamaged(
+                f"stream {stream.scope}/{stream.name}: the segments of epoch {epoch.epoch} in its controller's table "
+                "do not have all keys once"
+            )
+        yield epoch
+
+
+def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator[EpochRecord]:
+    """Epochs of segments of which only the ids are known: each takes the place of all before it."""
+    newest = _newest(epochs)
+    current = epochs[-1].segments if epochs else ()
+    created = epochs[-1].created if epochs else 0
+    for epoch, segments in groupby(sorted(numbers), segment_epoch):
+        for between in range(newest + 1, epoch) if current else ():
+            yield EpochRecord(between, created, current, between)
+        ids = list(segments)
+        made = [StreamSegmentRecord(n, low, high) for n, (low, high) in zip(ids, even_ranges(len(ids)), strict=True)]
+        current, newest = replaced(current, made), epoch
+        yield EpochRecord(epoch, created, current, epoch)
+
+
+def _scaling(scaling: Scaling | None, unknown: list[str]) -> ScalingPolicy:
+    if scaling is None:
+        return ScalingPolicy()
+    kind = _KINDS[scaling.type]
+    rate, factor = (scaling.rate, scaling.factor) if kind != "fixed" else (0, 0)
+    try:
+        return ScalingPolicy(kind, scaling.segments, rate, factor)  # type: ignore[arg-type]
+    except ValueError as error:
+        unknown.append(f"its scaling policy has no counterpart: {error}")
+        return ScalingPolicy()
+
+
+def _retention(retention: Retention | None, unknown: list[str]) -> RetentionPolicy | None:
+    if retention is None:
+        return None
+    kind, most = ("time" if retention.type is RetentionType.TIME else "size"), retention.most
+    try:
+        return RetentionPolicy(kind, retention.least, most)  # type: ignore[arg-type]
+    except ValueError as error:
+        unknown.append(f"its retention policy has no counterpart: {error}")
+        return None

@@ -1,0 +1,382 @@
+"""The long-term storage of a Pravega as a root of streams that is only read.
+
+The seam between an archive and all readers: `ArchivedContainer` answers what readers ask of a container out of the
+archive, in our own terms (a stream's record, a segment with its extents, an entry of a table), so that above it nobody
+knows the difference. There is one of them for all of the archive. Nothing is written anywhere below the root: the
+stores refuse it (`chunkstore.read_only`), and so does every change.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import immutables
+import msgpack
+
+from chunkstore import ObjectInfo, StorageError, Store, open_store
+from chunkstore.clocks import boot_time
+from chunkstore.pravega.archive import ArchivedSegment, open_archive
+from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
+from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore.read_only import ReadOnlyStore, RootReadOnly
+from engine.background import Background
+from engine.clocks import StorageClock
+from engine.containers.container import Container
+from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
+from engine.logs.frames import START, Position
+from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.state.operations import Operation
+from engine.state.segment_map import SegmentMap
+from engine.state.segments import Extent, Extents, Segment
+from engine.state.state import EMPTY, State
+from engine.state.tables import Entry
+from engine.storage.cache import Cache
+from engine.storage.lookups import Lookups
+from engine.storage.reads import ObjectRange, Stores, plan, plan_extents
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.streams.archived import ArchivedStream, ArchivedStreams
+from pravega_spark.streams.archived_records import is_open, stream_record, transaction_record
+from pravega_spark.streams.catalog import SCOPES
+from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
+from pravega_spark.streams.made_index import CountedSegment, IndexCache, MadeIndex, index_events, key_of
+from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name
+from pravega_spark.streams.stream_record import FORMAT, StreamRecord
+
+_OWN = "_"
+"""What the names of Pravega's own scopes and streams begin with: they are not among those of users."""
+
+
+class ArchivedRoot(Root):
+    """An archive as an open root. It is looked into when it is first asked for more than an object.
+
+    salvage: what is sound of damaged segments can be read; see ArchivedContainer.losses.
+    """
+
+    def __init__(self, store: Store, *, salvage: bool = False) -> None:
+        read_only = ReadOnlyStore(store)
+        stores = Stores(read_only, read_only)
+        super().__init__(stores, RootConfig(id="", containers=1), Settings(upkeep=False, threaded=False))
+        self._salvage = salvage
+        self._lock = threading.Lock()
+        self._view: ArchivedContainer | None = None
+
+    @classmethod
+    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> ArchivedRoot:
+        """The archive at a URL."""
+        return cls(open_store(url, storage_options), salvage=salvage)
+
+    @property
+    def archived(self) -> ArchivedContainer:
+        """What is in the archive. Raises ArchiveDamaged, and what the store raises."""
+        with self._lock:
+            if self._view is None:
+                self._view = ArchivedContainer(self.stores, self._salvage)
+            return self._view
+
+    def container(self, number: int) -> Container:
+        if number:
+            raise ValueError(f"container {number}: what a Pravega left is read as one container, number 0")
+        return self.archived
+
+    def separate(self, number: int) -> Container:
+        return self.container(number)
+
+    def restart(self, number: int) -> Container:
+        return self.container(number)
+
+    def recover(self, container: int, *, force: bool = False) -> NoReturn:
+        raise RootReadOnly(self.stores.chunks.root)
+
+    def repair(self, container: int, address: int) -> NoReturn:
+        raise RootReadOnly(self.stores.chunks.root)
+
+    def close(self) -> None:
+        self.stores.chunks.close()
+
+    def __repr__(self) -> str:
+        return f"ArchivedRoot({self.stores.chunks.root!r})"
+
+
+class _LazyEntry(Entry):
+    """An entry whose value is made when it is asked for."""
+
+    content: Callable[[], bytes]
+
+    @property
+    def value(self) -> bytes:
+        return self.content()
+
+
+class ArchivedContainer(Container):
+    """The streams in an archive, as a container that never changes.
+
+    Raises ArchiveDamaged for what is damaged when it is asked for, and RootReadOnly for every change.
+    """
+
+    def __init__(self, stores: Stores, salvage: bool = False) -> None:
+        """Does not make a container's parts: there is no log, and no upkeep."""
+        self.stores = stores
+        self.number = 0
+        self.settings = Settings(upkeep=False, threaded=False)
+        self.clock = boot_time
+        self.storage_clock = StorageClock(stores.chunks, time.time, boot_time)
+        self.background = Background("archive", 0, boot_time)
+        self.cache = Cache(self.settings.cache_bytes)
+        self.lookups = Lookups(stores, 0, self.cache)
+        self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage))
+        self.archive = self.streams.archive
+        self.salvage = salvage
+        self._where = stores.chunks.root
+        self._cache = IndexCache()
+        self._indexes: dict[str, bytes] = {}
+        self._segments: dict[str, Segment | None] = {}
+        self._streams: dict[str, ArchivedStream] = {}
+        names: dict[str, list[Any] | Segment] = {name: [name] for name in self.archive.segments()}
+        self._state = EMPTY._replace(segments=SegmentMap(names, lambda fields: self.info(fields[0])))
+
+    # --- what it has -------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def head(self) -> Position:
+        return START
+
+    def refresh(self) -> State:
+        return self._state
+
+    @property
+    def outstanding(self) -> int:
+        return 0
+
+    @property
+    def offline(self) -> bool:
+        return False
+
+    @property
+    def failure(self) -> None:
+        return None
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        return {}
+
+    def due(self, checkpoints: Sequence[ObjectInfo]) -> dict[str, bool]:
+        return {}
+
+    # --- tables ------------------------------------------------------------------------------------------------
+
+    def entry(self, table: str, key: str) -> Entry | None:
+        return self.entries(table, [key])[key]
+
+    def entries(self, table: str, keys: Collection[str], state: State | None = None) -> dict[str, Entry | None]:
+        return {key: self._entry(table, key) for key in keys}
+
+    def scan_entries(self, table: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
+        for key in self._keys(table):
+            if key.startswith(prefix):
+                entry = _LazyEntry(None, 0)
+                entry.content = functools.partial(self._value, table, key)
+                yield key, entry
+
+    def _keys(self, table: str) -> Iterator[str]:
+        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(_OWN)]
+        if table == SCOPES:
+            yield from scopes
+        elif table == STREAMS:
+            for scope in scopes:
+                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(_OWN))
+        elif table == TRANSACTIONS:
+            for stream in list(self._keys(STREAMS)):
+                for transaction in filter(is_open, self.stream(stream).transactions):
+                    yield f"{stream}/{transaction.id.hex}"
+
+    def _entry(self, table: str, key: str) -> Entry | None:
+        if table == SCOPES:
+            known = key in self.streams.scopes() and not key.startswith(_OWN)
+        elif table == STREAMS:
+            known = self._has_stream(key)
+        elif table == TRANSACTIONS:
+            known = self._has_stream(key.rpartition("/")[0]) and key in set(self._keys(TRANSACTIONS))
+        else:
+            known = False
+        return Entry(self._value(table, key), 0) if known else None
+
+    def _value(self, table: str, key: str) -> bytes:
+        if table == SCOPES:
+            return bytes(msgpack.packb([FORMAT]))
+        if table == STREAMS:
+            return self._record(key).encode()
+        stream, _, number = key.rpartition("/")
+        (found,) = (each for each in self.stream(stream).transactions if each.id.hex == number)
+        known = self.stream(stream).records.transactions.get(found.id)
+        since, until = (known.created, known.lease_expires) if known is not None else (0, 0)
+        return transaction_record(self._record(stream), found, since, max(since, until))
+
+    def _has_stream(self, key: str) -> bool:
+        scope, _, name = key.partition("/")
+        with suppress(ScopeNotFound):
+            return not scope.startswith(_OWN) and not name.startswith(_OWN) and name in self.streams.streams(scope)
+        return False
+
+    def stream(self, key: str) -> ArchivedStream:
+        """The stream "scope/stream". Raises ScopeNotFound, StreamNotFound."""
+        if key not in self._streams:
+            scope, _, name = key.partition("/")
+            self._streams[key] = self.streams.stream(scope, name)
+        return self._streams[key]
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process reads the archive
+    def _record(self, key: str) -> StreamRecord:
+        return stream_record(self.stream(key))
+
+    # --- segments ----------------------------------------------------------------------------------------------
+
+    def info(self, segment: str) -> Segment:
+        found = self.activated([segment])[segment]
+        if found is None:
+            raise SegmentNotFound(segment)
+        return found
+
+    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
+        return self.activated(segments)
+
+    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
+        return {name: self._segment(name) for name in segments}
+
+    def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
+        """As the Pravega had them, not counted anew."""
+        found = self.archive.attributes(segment) if segment in self.archive.segments() else {}
+        plain = {key.bytes: value for key, value in found.items()}
+        return plain if attributes is None else {key: plain[key] for key in attributes if key in plain}
+
+    known_attributes = attributes
+
+    def _segment(self, name: str) -> Segment | None:
+        if name not in self._segments:
+            self._segments[name] = self._found(name)
+        return self._segments[name]
+
+    def _found(self, name: str) -> Segment | None:
+        there = self.archive.segments().get(name)
+        if there is None:
+            return self._index_of(name)
+        start, length = self._bounds(there)
+        chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
+        extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
+        segment = Segment(name, 0, start, length, there.sealed, 0, 0, immutables.Map(), extents, length)
+        return CountedSegment.of(segment, functools.partial(self._count, name))
+
+    def _bounds(self, segment: ArchivedSegment) -> tuple[int, int]:
+        """Where a segment begins and ends, as its stream has it. Raises ArchiveDamaged if that cannot be."""
+        with suppress(ValueError, ScopeNotFound, StreamNotFound):
+            found = parse_segment_name(segment.name)
+            stream = self.stream(f"{found.scope}/{found.stream}")
+            if found.segment_id in stream.segments:
+                return stream.bounds(found.segment_id)
+        if segment.problem is not None:
+            raise segment.problem
+        return segment.start_offset, segment.length
+
+    def _index_of(self, name: str) -> Segment | None:
+        with suppress(ValueError):
+            segment = indexed_segment_name(name)
+            if segment in self.archive.segments():
+                return MadeIndex.of(
+                    name,
+                    self._index_key(segment),
+                    functools.partial(self._known_index, segment),
+                    functools.partial(self._made_index, segment),
+                )
+        return None
+
+    def _index_key(self, name: str) -> str:
+        segment = self.info(name)
+        chunks = self.archive.segment(name).chunks
+        objects = ((each.name, each.offset, *(self.archive.object(each.name) or (-1, 0.0))) for each in chunks)
+        return key_of(self._where, name, (segment.start_offset, segment.length), objects)
+
+    def _known_index(self, name: str) -> bytes | None:
+        """The index of a segment, if it was made before, here or by another process."""
+        if name not in self._indexes:
+            found = self._cache.load(self._index_key(name))
+            if found is None:
+                return None
+            self._indexes[name] = found
+        return self._indexes[name]
+
+    def _made_index(self, name: str) -> bytes:
+        """The index of a segment, made if need be. Raises ArchiveDamaged where its events are not sound."""
+        known = self._known_index(name)
+        if known is None:
+            segment = self.info(name)
+            read = functools.partial(self.read, name)
+            known, end, problem = index_events(read, segment.start_offset, segment.length)
+            if isinstance(problem, StorageError):
+                raise problem
+            if problem is not None and end > segment.start_offset:
+                raise ArchiveDamaged(f"{self._where}: {name!r}: {problem}")
+            self._indexes[name] = known
+            self._cache.save(self._index_key(name), known)
+        return known
+
+    def _count(self, name: str) -> int:
+        """How many events a segment has; none if it does not begin with one, so that its bytes are a byte stream's."""
+        index = self.info(index_segment_name(name))
+        assert isinstance(index, MadeIndex)
+        return int.from_bytes(index.content(0, index.length)[-16:-8], "big")
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def plan(self, segment: str, start: int, end: int) -> list[ObjectRange]:
+        return self.plan_of(self.info(segment), start, end)
+
+    def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]:
+        if isinstance(segment, MadeIndex):
+            raise ValueError(f"{segment.name!r} lies in no object")
+        return plan(segment, 0, start, end, lambda _, low, high: plan_extents(segment.extents, 0, low, high))
+
+    def read(self, segment: str, start: int, end: int) -> bytes:
+        found = self.info(segment)
+        if isinstance(found, MadeIndex):
+            return found.content(start, end)
+        if start < found.start_offset:
+            raise SegmentTruncated(segment, start, found.start_offset)
+        if not start <= end <= found.length:
+            raise BadOffset(segment, f"a range within {found.start_offset} to {found.length}", end)
+        try:
+            return self.archive.read(segment, start, end)
+        except HeadPassed as error:
+            raise SegmentTruncated(segment, start, error.start_offset) from error
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise RootReadOnly(self._where)
+
+    commit = create_segment = append = seal = merge = truncate = delete = update_attributes = put_entries = _refuse
+    flush = checkpoint = truncate_log = collect_garbage = expire_transients = repair = fail = _refuse
+
+    def submit(self, operations: Sequence[Operation]) -> Future[Any]:
+        raise RootReadOnly(self._where)
+
+    def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Any]:
+        raise RootReadOnly(self._where)
+
+    def idle_transients(self) -> dict[str, Segment]:
+        return {}
+
+    def wait_for_upkeep(self) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        """There is nothing to finish."""

@@ -1,0 +1,215 @@
+"""Indexes of segments that have none: those that others wrote, which lie in the long-term storage of a Pravega.
+
+An index is made of the events themselves, by whoever reads a segment from its head to its end, and kept in a cache: a
+folder of its own beside, which may be deleted at any time and is never in the storage that is read. One that is not
+whole, or that was made of other objects, is not used. Times are not known there: all records have UNKNOWN_TIME.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import immutables
+import numpy as np
+
+from chunkstore import ObjectNotFound, StorageError, Store, open_store
+from chunkstore.checksums import crc32c
+from engine.state.segments import EVENT_COUNT, Extents, Segment
+from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode_whole
+from pravega_spark.streams.index import SPACING, InvalidIndex, decode_records, encode_records
+
+logger = logging.getLogger(__name__)
+
+CACHE_VARIABLE = "PRAVEGA_INDEX_CACHE"
+"""The environment variable that says where indexes are kept: a folder or a URL, or "" for nowhere."""
+
+UNKNOWN_TIME = 0
+"""The time in a record of which nobody knows when its events were written."""
+
+WINDOW = 16 << 20
+"""Bytes that are read at once while an index is made."""
+
+_FORMAT = 1
+_CHECKSUM = 4
+
+
+class MadeIndex(Segment):
+    """The segment with the index of another one, which is made when its `length` or its content is first asked for.
+
+    Made by `of`. key: under which the cache has it.
+    """
+
+    key: str
+    _known: Callable[[], bytes | None]
+    _made: Callable[[], bytes]
+
+    @classmethod
+    def of(cls, name: str, key: str, known: Callable[[], bytes | None], made: Callable[[], bytes]) -> MadeIndex:
+        """The index called `name`. known: gives its content if nothing has to be read for it; made: in any case."""
+        index = cls(name, 0, 0, 0, False, 0, 0, immutables.Map(), Extents())
+        index.key, index._known, index._made = key, known, made
+        return index
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether it is made already."""
+        return self._known() is not None
+
+    @property
+    def length(self) -> int:
+        return len(self._made())
+
+    def content(self, start: int, end: int) -> bytes:
+        """Its bytes [start, end)."""
+        return self._made()[start:end]
+
+
+class CountedSegment(Segment):
+    """A segment of which the number of events is known when its index is made."""
+
+    _count: Callable[[], int]
+
+    @classmethod
+    def of(cls, segment: Segment, count: Callable[[], int]) -> CountedSegment:
+        """The segment, with as many events as `count` says; -1: it has none, but bytes."""
+        counted = cls(*segment)
+        counted._count = count
+        return counted
+
+    @property
+    def attributes(self) -> immutables.Map[bytes, int]:
+        return immutables.Map({EVENT_COUNT: self._count()})
+
+
+class IndexMaker:
+    """Takes the events of a segment in their order, and makes the records of its index."""
+
+    def __init__(self, start: int) -> None:
+        self.end = start
+        self._count = 0
+        self._next = start - start % SPACING + SPACING
+        self._parts: list[np.ndarray] = []
+
+    def add(self, ends: np.ndarray) -> None:
+        """Events, by the offsets in the segment where they end, ascending."""
+        if not len(ends):
+            return
+        marks = np.arange(self._next, int(ends[-1]) + 1, SPACING)
+        chosen = np.unique(np.searchsorted(ends, marks))
+        if len(chosen):
+            last = int(ends[chosen[-1]])
+            self._next = last - last % SPACING + SPACING
+            times = np.full(len(chosen), UNKNOWN_TIME, np.int64)
+            self._parts.append(np.column_stack((ends[chosen], chosen + 1 + self._count, times)))
+        self._count += len(ends)
+        self.end = int(ends[-1])
+
+    def records(self) -> bytes:
+        """The records of what was added, as they are stored; the last one is at its end."""
+        found = np.concatenate([np.empty((0, 3), np.int64), *self._parts])
+        if self._count and (not len(found) or found[-1, 0] < self.end):
+            found = np.concatenate([found, [[self.end, self._count, UNKNOWN_TIME]]])
+        return encode_records(found)
+
+
+def index_events(
+    read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW
+) -> tuple[bytes, int, Exception | None]:
+    """The index records of a segment's events in [start, end), up to where they are sound, and what is not.
+
+    `read` gives bytes of the segment. Of an event that is larger than a window the payload is not read. Returns the
+    records, the offset behind the last sound event, and an InvalidEvent or what `read` raised; None if all is sound.
+    """
+    maker = IndexMaker(start)
+    place, rest = start, b""
+    try:
+        while place < end:
+            data = rest + read(place, min(end, place + window))
+            base, place = place - len(rest), min(end, place + window)
+            starts, lengths, behind = decode_whole(data, base)
+            maker.add(starts + lengths + (HEADER_SIZE + base))
+            rest = data[behind:]
+            if len(rest) >= HEADER_SIZE:
+                due = base + behind + HEADER_SIZE + int.from_bytes(rest[4:HEADER_SIZE], "big")
+                if due > end:
+                    raise InvalidEvent(f"an event would end at {due}, behind the end {end}", base + behind)
+                if place < due - window:
+                    maker.add(np.array([due], np.int64))
+                    place, rest = due, b""
+        if rest:
+            raise InvalidEvent(f"the last {len(rest)} bytes are no whole event", maker.end)
+    except (InvalidEvent, StorageError) as error:
+        return maker.records(), maker.end, error
+    return maker.records(), end, None
+
+
+class IndexCache:
+    """Where made indexes are kept. What goes wrong with it is logged once, and costs time only."""
+
+    def __init__(self, place: str | None = None) -> None:
+        """place: a folder or a URL; "" keeps nothing; None: what CACHE_VARIABLE says, else the user's cache folder."""
+        self._place = cache_place() if place is None else place
+        self._store: Store | None = None
+        self._told = False
+
+    def load(self, key: str) -> bytes | None:
+        """The records that were saved under a key; None if there are none, or not as they were."""
+        if not self._place:
+            return None
+        try:
+            data = self._opened().read(_path(key))
+        except ObjectNotFound:
+            return None
+        except StorageError as error:
+            self._tell(error)
+            return None
+        content = data[_CHECKSUM:]
+        if len(data) < _CHECKSUM or crc32c(content).to_bytes(_CHECKSUM, "big") != data[:_CHECKSUM]:
+            return None
+        try:
+            decode_records(content)
+        except InvalidIndex:
+            return None
+        return content
+
+    def save(self, key: str, records: bytes) -> None:
+        """Keep records under a key."""
+        if not self._place:
+            return
+        try:
+            self._opened().put(_path(key), crc32c(records).to_bytes(_CHECKSUM, "big") + records)
+        except StorageError as error:
+            self._tell(error)
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._place)
+        return self._store
+
+    def _tell(self, error: StorageError) -> None:
+        if not self._told:
+            logger.warning("indexes of segments are not kept in %s: %s", self._place, error)
+            self._told = True
+
+
+def cache_place() -> str:
+    """Where indexes are kept: "" for nowhere."""
+    given = os.environ.get(CACHE_VARIABLE)
+    if given is not None:
+        return given
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return str(Path(home) / "pravega-spark" / "indexes") if os.path.isabs(home) else ""
+
+
+def key_of(place: str, segment: str, bounds: tuple[int, int], objects: Iterable[tuple[str, int, int, float]]) -> str:
+    """The key of a segment's index: it is another one if anything of the objects is, as far as a listing tells."""
+    told = repr((_FORMAT, SPACING, place, segment, bounds, *objects))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _path(key: str) -> str:
+    return f"{key[:2]}/{key}"
