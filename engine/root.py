@@ -188,6 +188,14 @@ class Root:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         return self.containers.container(number)
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What was lost and is passed over, as far as it was met, in words: nothing, unless the root is salvaged."""
+        return ()
+
+    def check_writable(self) -> None:
+        """Raise RootReadOnly if nothing can ever be written to this root."""
+
     def separate(self, number: int) -> Container:
         """A container that is the caller's own, which does nothing by itself. Close it. Raises as `container`."""
         if not 0 <= number < self.config.containers:

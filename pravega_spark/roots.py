@@ -23,17 +23,22 @@ _open: dict[tuple[int, str], Root] = {}
 
 
 def open_root(
-    url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None, *, create: bool = False
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    wal: str | None = None,
+    *,
+    create: bool = False,
+    salvage: bool = False,
 ) -> Root:
     """The root at `url`. Do not close it: others in this process use it too.
 
-    create: make it if there is none, and the place is empty. Raises RootNotFound, StorageRefused.
+    create: make it if there is none, and the place is empty. salvage: see `opened_root`. Raises RootNotFound, StorageRefused.
     """
-    key = os.getpid(), json.dumps([url, wal, dict(storage_options or {})], sort_keys=True, default=repr)
+    key = os.getpid(), json.dumps([url, wal, salvage, dict(storage_options or {})], sort_keys=True, default=repr)
     with _lock:
         root = _open.get(key)
         if root is None:
-            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True)
+            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, salvage=salvage)
         return root
 
 

@@ -43,6 +43,7 @@ ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 @storage_option("--storage", "the root's")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--wide", is_flag=True, help="Show all columns of tables, however wide.")
+@click.option("--salvage", is_flag=True, help="Of a Pravega's storage that is damaged, read what is sound.")
 @click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context
@@ -53,6 +54,7 @@ def cli(
     options: dict[str, object],
     as_json: bool,
     wide: bool,
+    salvage: bool,
     traceback: bool,  # see Commands
 ) -> None:
     """Event streams in a folder or a bucket: create, write, read and inspect them; verify and maintain their root.
@@ -60,6 +62,7 @@ def cli(
     The options below may be given before or after the command.
     """
     context.obj = context.with_resource(Session(url, wal, options, as_json, wide))
+    context.obj.salvage = salvage
 
 
 COMMANDS = (
@@ -83,7 +86,7 @@ for command in COMMANDS:
     cli.add_command(command)
 
 
-_GLOBAL = ("url", "wal", "options", "as_json", "wide", "traceback")
+_GLOBAL = ("url", "wal", "options", "as_json", "wide", "salvage", "traceback")
 
 
 def walk(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

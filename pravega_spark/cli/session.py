@@ -32,6 +32,7 @@ class Session:
         self._wal = wal
         self._options = options
         self._root: Root | None = None
+        self.salvage = False  # whether what is sound of a damaged storage of a Pravega is read
 
     def take(self, name: str, value: Any) -> None:
         """Take a global option that was given after the command. Raises BadParameter for a storage option given
@@ -42,6 +43,8 @@ class Session:
             self._wal = value
         elif name == "as_json":
             self.output.as_json = value
+        elif name == "salvage":
+            self.salvage = value
         elif name == "wide":
             self.output.wide = value
         elif twice := sorted(self._options.keys() & value.keys()):
@@ -53,7 +56,9 @@ class Session:
     def root(self) -> Root:
         """The open root. Raises UsageError if none was given, RootNotFound, StorageRefused."""
         if self._root is None:
-            self._root = opened_root(self.url, self._options, wal=self._wal, create=self.new_root, new_log=self.new_log)
+            self._root = opened_root(
+                self.url, self._options, salvage=self.salvage, wal=self._wal, create=self.new_root, new_log=self.new_log
+            )
         return self._root
 
     def create(self, agreed: Mapping[str, Any]) -> Root:
@@ -106,6 +111,8 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         if self._root is not None:
+            for line in self._root.losses:
+                self.output.warning(f"lost: {line}")
             self._root.close()
 
 

@@ -97,7 +97,8 @@ class StreamManager:
         root: a folder or any fsspec URL. `controller_uri` is the name of this argument in `pravega_client`.
         create: True creates the root now if it does not exist, even beside other objects. False never creates it. By
             default `create_scope` creates it if its place is empty; everything else raises RootNotFound until then.
-        wal: root of the write-ahead log, if it is not inside the root. storage_options: for the fsspec filesystem.
+        wal: root of the write-ahead log, if it is not inside the root. salvage: of the long-term storage of a Pravega
+            that is damaged, read what is sound; `losses` tells the rest. storage_options: for the fsspec filesystem.
         auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
             there is no broker: access and encryption are up to the storage.
 
@@ -115,6 +116,7 @@ class StreamManager:
         controller_uri: str = "",
         wal: str | None = None,
         create: bool | None = None,
+        salvage: bool = False,
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
@@ -124,7 +126,9 @@ class StreamManager:
             )
         if auth_enabled or tls_enabled or disable_cert_verification:
             logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
-        self._begin(None, lambda **how: opened_root(place, storage_options, wal=wal, **how))  # its repr shows no option
+        self._begin(
+            None, lambda **how: opened_root(place, storage_options, wal=wal, salvage=salvage, **how)
+        )  # its repr shows no option
         try:
             self._opened(create=bool(create))
         except RootNotFound as missing:
@@ -174,6 +178,11 @@ class StreamManager:
             self._open_root.close()
         if failures:
             raise failures[0]
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What is lost of a storage that is salvaged, as far as it was met: streams, segments and offsets, in words."""
+        return self._root.losses
 
     def __enter__(self) -> StreamManager:
         return self

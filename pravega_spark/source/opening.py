@@ -24,7 +24,11 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
     A write creates it if it does not exist and its place is empty, unless an option forbids it; a read never does.
     """
     allowed = options.allow_create_scope and options.allow_create_stream
-    return open_root(options.root, options.storage, options.wal, create=access == "write" and allowed)
+    create = access == "write" and allowed
+    root = open_root(options.root, options.storage, options.wal, create=create, salvage=options.salvage)
+    if access == "write":
+        root.check_writable()
+    return root
 
 
 def open_stream(options: SourceOptions, access: Access) -> Stream:

@@ -31,7 +31,17 @@ EVERYWHERE: tuple[Use, ...] = (*READS, *WRITES, "metadata")
 STORAGE_PREFIX = "storage."
 
 CUT_KEYWORDS = ("earliest", "latest", "unbounded")
-METADATA_TABLES = ("Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers")
+METADATA_TABLES = (
+    "Streams",
+    "StreamInfo",
+    "Segments",
+    "StreamCuts",
+    "Chunks",
+    "Transactions",
+    "Containers",
+    "KeyValueTable",
+    "Losses",
+)
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -273,6 +283,14 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "Add the columns timestamp, event_pointer and event_number.",
         READS,
+        default="false",
+    ),
+    Option(
+        "salvage",
+        "boolean",
+        "Of the long-term storage of a Pravega that is damaged, read the events that are sound; what is lost is logged "
+        "on the driver, by segment and offsets, and is in the table `Losses`.",
+        (*READS, "metadata"),
         default="false",
     ),
     Option(

@@ -70,6 +70,7 @@ class SourceOptions:
     on_changed_replay: OnChangedReplay
     metadata: str | None
     include_metadata: bool
+    salvage: bool
     allow_create_scope: bool
     allow_create_stream: bool
     asked_to_create_scope: bool
@@ -127,6 +128,7 @@ class SourceOptions:
             on_changed_replay=cast("OnChangedReplay", given.choice("on_changed_replay")),
             metadata=_metadata(given),
             include_metadata=given.flag("include_metadata"),
+            salvage=given.flag("salvage"),
             allow_create_scope=given.flag("allow_create_scope", "batch write"),
             allow_create_stream=given.flag("allow_create_stream", "batch write"),
             asked_to_create_scope=given.flag("allow_create_scope", "batch read"),

@@ -86,7 +86,7 @@ def read_partition(
     """What a task reads; columns: as of `schema_of`."""
     if not isinstance(partition, SlicePartition):
         return  # Spark asks for one partition where there is nothing to read
-    root = open_root(options.root, options.storage, options.wal)
+    root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
     made = EventColumns(options, columns)
     reader = SliceReader(root, options.scope, options.stream, options.fail_on_data_loss, made.most_bytes)
     for events in reader.read(partition.slices):

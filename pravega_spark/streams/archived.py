@@ -8,11 +8,12 @@ what they cannot. What must be there and is not is an ArchiveDamaged when it is 
 
 from __future__ import annotations
 
+import functools
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.archive import Archive
@@ -26,6 +27,8 @@ from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import container_of, parse_segment_name, segment_name
+
+Value = TypeVar("Value")
 
 _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
@@ -55,19 +58,36 @@ class ArchivedTransaction(NamedTuple):
 class ArchivedStreams:
     """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
 
-    `unknown`: what the controller's tables do not tell, in words.
+    `unknown`: what the controller's tables do not tell, in words. salvage: a table of the controller that is damaged is
+    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see ArchivedStream.
     All methods raise ArchiveDamaged, and what the store raises.
     """
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, *, salvage: bool = False) -> None:
         self.archive = archive
+        self._salvage = salvage
+        self._damages: list[str] = []
         self._tables = ControllerTables(archive)
-        self._scopes = self._tables.scopes()
+        self._scopes = self._salvaged(self._tables.scopes) or {}
         self._named: dict[str, dict[str, list[str]]] = {}
         for name, segment in archive.segments().items():
             self._check_container(name, segment.container)
             self._add_named(name)
-        self.unknown = tuple(self._unknown())
+        self._not_there = tuple(self._unknown())
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return (*self._not_there, *dict.fromkeys(self._damages))
+
+    def _salvaged(self, read: Callable[[], Value]) -> Value | None:
+        """What is read; None if it is damaged, and that is to be passed over."""
+        try:
+            return read()
+        except ArchiveDamaged as error:
+            if not self._salvage:
+                raise
+            self._damages.append(str(error))
+            return None
 
     def scopes(self) -> list[str]:
         """The scopes."""
@@ -86,10 +106,18 @@ class ArchivedStreams:
                 raise StreamNotFound(f"{scope}/{name}")
             records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
         elif name in known:
-            records = self._tables.stream(scope, name, known[name])
+            records = self._stream_records(scope, name, known[name])
         else:
             raise StreamNotFound(f"{scope}/{name}")
-        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []))
+        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
+
+    def _stream_records(self, scope: str, name: str, number: uuid.UUID) -> StreamRecords:
+        try:
+            return self._tables.stream(scope, name, number)
+        except ArchiveDamaged as error:
+            if not self._salvage:
+                raise
+            return StreamRecords(scope, name, unknown=[str(error)])
 
     def key_value_tables(self, scope: str) -> list[str]:
         """The key-value tables of a scope. Raises ScopeNotFound."""
@@ -111,7 +139,9 @@ class ArchivedStreams:
     ) -> dict[str, uuid.UUID] | None:
         if scope not in self.scopes():
             raise ScopeNotFound(scope)
-        return read(scope, self._scopes[scope]) if scope in self._scopes else None
+        if scope not in self._scopes:
+            return None
+        return self._salvaged(lambda: read(scope, self._scopes[scope]))
 
     def _names(self, scope: str) -> list[str]:
         return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
@@ -138,15 +168,20 @@ class ArchivedStreams:
         if not self._scopes:
             yield "the controller's table of scopes is not there: scopes are those of segments' names"
         for scope, number in self._scopes.items():
-            if self._tables.streams(scope, number) is None:
+            if self._salvaged(functools.partial(self._tables.streams, scope, number)) is None:
                 yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
 
 
 class ArchivedStream:
-    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes."""
+    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes.
 
-    def __init__(self, archive: Archive, records: StreamRecords, names: list[str]) -> None:
+    salvage: segments that are missing or damaged are no error: they are as long as is known of them. Who reads them is
+    to find out what is there.
+    """
+
+    def __init__(self, archive: Archive, records: StreamRecords, names: list[str], salvage: bool = False) -> None:
         self._archive = archive
+        self._salvage = salvage
         self.records = records
         self.scope, self.name = records.scope, records.stream
         self._stored = {parse_segment_name(name).segment_id: name for name in names if _TRANSACTION not in name}
@@ -182,7 +217,7 @@ class ArchivedStream:
     def segments(self) -> tuple[int, ...]:
         """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
         known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
-        for number in known:
+        for number in known if not self._salvage else ():
             self._name(number)
         return (*known, *self._later) if self._epochs is not None else tuple(known)
 
@@ -316,6 +351,9 @@ class ArchivedStream:
 
     def _start(self, number: int, least: int) -> int:
         """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
+        if self._salvage:
+            found = self._archive.segments().get(self._stored.get(number, ""))
+            return max(found.start_offset if found is not None and found.head_recorded else 0, least)
         segment = self._archive.segment(self._name(number))
         if segment.problem is None and segment.start_offset > least and not segment.head_recorded:
             raise ArchiveDamaged(
@@ -331,6 +369,10 @@ class ArchivedStream:
 
     def _length(self, number: int) -> int:
         """How long a segment is. Raises ArchiveDamaged if it is sealed, and had another length then."""
+        if self._salvage:
+            found = self._archive.segments().get(self._stored.get(number, ""))
+            known = self.records.sealed_sizes.get(number, 0)
+            return max(found.length if found is not None else 0, known, self._truncated.get(number, 0))
         segment = self._archive.segment(self._name(number))
         if segment.problem is not None:
             raise segment.problem

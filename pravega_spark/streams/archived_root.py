@@ -9,12 +9,13 @@ stores refuse it (`chunkstore.read_only`), and so does every change.
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import immutables
 import msgpack
@@ -39,7 +40,7 @@ from engine.state.state import EMPTY, State
 from engine.state.tables import Entry
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.reads import ObjectRange, Stores, plan, plan_extents
+from engine.storage.reads import ObjectRange, Stores, fetch, plan, plan_extents
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.archived import ArchivedStream, ArchivedStreams
 from pravega_spark.streams.archived_records import is_open, stream_record, transaction_record
@@ -48,6 +49,10 @@ from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
 from pravega_spark.streams.made_index import CountedSegment, IndexCache, MadeIndex, index_events, key_of
 from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name
 from pravega_spark.streams.stream_record import FORMAT, StreamRecord
+
+logger = logging.getLogger(__name__)
+
+_SALVAGED = 1 << 20  # bytes that are read at once where any of them may be missing
 
 _OWN = "_"
 """What the names of Pravega's own scopes and streams begin with: they are not among those of users."""
@@ -85,6 +90,13 @@ class ArchivedRoot(Root):
             raise ValueError(f"container {number}: what a Pravega left is read as one container, number 0")
         return self.archived
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        return tuple(map(str, self._view.losses)) if self._view is not None else ()
+
+    def check_writable(self) -> NoReturn:
+        raise RootReadOnly(self.stores.chunks.root)
+
     def separate(self, number: int) -> Container:
         return self.container(number)
 
@@ -104,6 +116,19 @@ class ArchivedRoot(Root):
         return f"ArchivedRoot({self.stores.chunks.root!r})"
 
 
+class Loss(NamedTuple):
+    """What cannot be read of a segment any more: the bytes [start, end), and why. stream: "scope/stream"."""
+
+    stream: str
+    segment: str
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}: bytes {self.start} to {self.end} of {self.segment!r} are lost: {self.reason}"
+
+
 class _LazyEntry(Entry):
     """An entry whose value is made when it is asked for."""
 
@@ -118,6 +143,9 @@ class ArchivedContainer(Container):
     """The streams in an archive, as a container that never changes.
 
     Raises ArchiveDamaged for what is damaged when it is asked for, and RootReadOnly for every change.
+
+    salvage: what is damaged is left out instead. A segment is read up to where its bytes and events are sound, which is
+    found out when it is first looked at; what is lost then is logged, and kept in `losses`.
     """
 
     def __init__(self, stores: Stores, salvage: bool = False) -> None:
@@ -130,7 +158,8 @@ class ArchivedContainer(Container):
         self.background = Background("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
-        self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage))
+        self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
+        self.losses: list[Loss] = []
         self.archive = self.streams.archive
         self.salvage = salvage
         self._where = stores.chunks.root
@@ -269,23 +298,80 @@ class ArchivedContainer(Container):
     def _found(self, name: str) -> Segment | None:
         there = self.archive.segments().get(name)
         if there is None:
-            return self._index_of(name)
+            return self._index_of(name) or (self._missing(name) if self.salvage else None)
         start, length = self._bounds(there)
         chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
         extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
         segment = Segment(name, 0, start, length, there.sealed, 0, 0, immutables.Map(), extents, length)
+        if self.salvage and (stream := self._stream_of(name)) is not None:
+            segment = self._sound(stream, segment)
         return CountedSegment.of(segment, functools.partial(self._count, name))
 
     def _bounds(self, segment: ArchivedSegment) -> tuple[int, int]:
         """Where a segment begins and ends, as its stream has it. Raises ArchiveDamaged if that cannot be."""
-        with suppress(ValueError, ScopeNotFound, StreamNotFound):
-            found = parse_segment_name(segment.name)
-            stream = self.stream(f"{found.scope}/{found.stream}")
-            if found.segment_id in stream.segments:
-                return stream.bounds(found.segment_id)
+        stream = self._stream_of(segment.name)
+        if stream is not None:
+            return stream.bounds(parse_segment_name(segment.name).segment_id)
         if segment.problem is not None:
             raise segment.problem
         return segment.start_offset, segment.length
+
+    def _stream_of(self, name: str) -> ArchivedStream | None:
+        """The stream that has a segment of this name."""
+        with suppress(ValueError, ScopeNotFound, StreamNotFound):
+            found = parse_segment_name(name)
+            stream = self.stream(f"{found.scope}/{found.stream}")
+            return stream if found.segment_id in stream.segments else None
+        return None
+
+    def _missing(self, name: str) -> Segment | None:
+        """A segment that a stream has, and nothing is there of."""
+        stream = self._stream_of(name)
+        if stream is None:
+            return None
+        start, end = stream.bounds(parse_segment_name(name).segment_id)
+        self._lose(Loss(f"{stream.scope}/{stream.name}", name, start, end, "no container knows it"))
+        return CountedSegment.of(
+            Segment(name, 0, start, start, True, 0, 0, immutables.Map(), Extents(), start), lambda: 0
+        )
+
+    def _sound(self, stream: ArchivedStream, segment: Segment) -> Segment:
+        """A segment without what is damaged at its end, and its index."""
+        name, start = segment.name, segment.start_offset
+
+        def read(low: int, high: int) -> bytes:
+            return b"".join(fetch(self.stores, plan_extents(segment.extents, 0, low, high)))
+
+        there = min(segment.length, self._reach(segment.extents, start))
+        index, end, problem = index_events(read, start, there, _SALVAGED)
+        if problem is None and end < segment.length:
+            problem = self.archive.segment(name).problem or ArchiveDamaged("its end is missing")
+        if problem is not None and end == start and there == segment.length and self._is_bytes(segment):
+            return segment
+        self._indexes[name] = index
+        if problem is not None:
+            self._lose(Loss(f"{stream.scope}/{stream.name}", name, end, segment.length, str(problem)))
+        return segment._replace(length=end, storage_length=end)
+
+    def _reach(self, extents: Extents, start: int) -> int:
+        """How far the objects go, as far as a listing tells, from `start` on without a gap."""
+        end = start
+        for offset, extent in extents:
+            if offset > end:
+                break
+            size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
+            end = max(end, offset + min(extent.length, size))
+            if size < extent.length:
+                break
+        return end
+
+    def _is_bytes(self, segment: Segment) -> bool:
+        """Whether a segment in which there is no event may be that of a byte stream: all of its objects are there."""
+        return self.archive.segment(segment.name).problem is None
+
+    def _lose(self, loss: Loss) -> None:
+        logger.warning("%s: %s", self._where, loss)
+        self.losses.append(loss)
 
     def _index_of(self, name: str) -> Segment | None:
         with suppress(ValueError):
@@ -353,6 +439,8 @@ class ArchivedContainer(Container):
             raise SegmentTruncated(segment, start, found.start_offset)
         if not start <= end <= found.length:
             raise BadOffset(segment, f"a range within {found.start_offset} to {found.length}", end)
+        if self.salvage:  # up to where it is sound, whatever the records say of the rest
+            return b"".join(fetch(self.stores, self.plan_of(found, start, end)))
         try:
             return self.archive.read(segment, start, end)
         except HeadPassed as error:
