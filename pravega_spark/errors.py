@@ -64,6 +64,16 @@ class StreamNotFound(AdvisedError):
         self.similar = tuple(similar)
 
 
+class KeyValueTableNotFound(StreamError):
+    """The key-value table does not exist. There are such in the long-term storage of a Pravega only."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"Key-value table does not exist: {table}. Only the long-term storage of a Pravega has key-value tables"
+        )
+        self.table = table
+
+
 class StreamSealed(StreamError):
     """The stream is sealed: it can be read, but not written."""
 

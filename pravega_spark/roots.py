@@ -32,7 +32,8 @@ def open_root(
 ) -> Root:
     """The root at `url`. Do not close it: others in this process use it too.
 
-    create: make it if there is none, and the place is empty. salvage: see `opened_root`. Raises RootNotFound, StorageRefused.
+    create: make it if there is none, and the place is empty. salvage: see `opened_root`. Raises
+    RootNotFound, StorageRefused.
     """
     key = os.getpid(), json.dumps([url, wal, salvage, dict(storage_options or {})], sort_keys=True, default=repr)
     with _lock:

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.clocks import boot_time
@@ -55,6 +56,19 @@ from engine.writer.storage_writer import StorageWriter
 
 BACKGROUND_THREADS = 3
 """One for checkpoints, one for flush cycles, one for deleting and reading ahead."""
+
+
+class Loss(NamedTuple):
+    """What cannot be read of a segment any more: the bytes [start, end), and why. stream: "scope/stream"."""
+
+    stream: str
+    segment: str
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}: bytes {self.start} to {self.end} of {self.segment!r} are lost: {self.reason}"
 
 
 class Container:
@@ -302,6 +316,10 @@ class Container:
     def changed_entries(self, table: str, position: int = 0) -> Changes:
         """What was put into a table, or removed, since an earlier call; see TableStore.changed_entries."""
         return self.tables.changed_entries(table, position)
+
+    def lost(self, prefix: str = "") -> Sequence[Loss]:
+        """What is lost of segments whose names begin with `prefix`, and passed over: nothing, in a root of ours."""
+        return ()
 
     # --- upkeep ------------------------------------------------------------------------------------------------
 

@@ -155,6 +155,8 @@ def describe(session: Session, name: StreamName) -> None:
             for segment in info.segments
         ],
     }
+    if record.unknown:
+        row["unknown"] = list(record.unknown)
     session.output.document({"stream": row})
     flat = row | {
         "scaling": scaling_text(record.scaling),
@@ -165,6 +167,8 @@ def describe(session: Session, name: StreamName) -> None:
     session.output.properties(flat, _DESCRIBED)
     for reader, behind in info.subscribers.items():
         session.output.line(f"subscriber {reader}: {behind}")
+    for text in record.unknown:
+        session.output.line(f"not known: {text}")
     session.output.copied("head", info.head.as_text())
     session.output.copied("tail", info.tail.as_text())
     session.output.line("")

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from engine.admin import verify as verification
 from engine.admin.verify import Finding, Report
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.output import Column, Headings, id_column, size_column
@@ -24,10 +23,10 @@ def verify(session: Session, deep: bool) -> None:
     Logs, checkpoints, tables, chunks, recovery points and indexes are checked. Nothing is written, and other processes
     may use the root meanwhile. Fails if it finds an error.
     """
-    from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS  # take longer to load than all other commands need
+    from pravega_spark.checks import verify_root  # takes longer to load than all other commands need
 
     with session.output.progress() as progress:
-        report = verification.verify(session.root, progress, deep, CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
+        report = verify_root(session.root, progress, deep)
     if session.output.as_json:
         _print_json(report)
     else:

@@ -33,12 +33,14 @@ from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_sec
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.streams import retention, uploads
+from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.lag import Lag, lag, subscriber_lags
+from pravega_spark.streams.key_value_tables import entries, key_value_tables
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
@@ -378,6 +380,17 @@ class StreamManager:
     def list_stream(self, scope_name: str) -> list[str]:
         """The names of a scope's streams, sorted; empty if the scope does not exist."""
         return sorted(self._catalog.streams(scope_name))
+
+    def list_key_value_table(self, scope_name: str) -> list[str]:
+        """The names of a scope's key-value tables, sorted; only a Pravega's long-term storage has any."""
+        return key_value_tables(self._root, scope_name)
+
+    def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[ArchivedEntry]:
+        """The live entries of a key-value table in a Pravega's long-term storage: keys, value and version.
+
+        Raises KeyValueTableNotFound.
+        """
+        return entries(self._root, scope_name, table_name)
 
     def seal_stream(self, scope_name: str, stream_name: str) -> bool:
         """Seal the stream: it can be read and deleted, but not written. True, also if it was sealed before."""

@@ -35,11 +35,11 @@ METADATA_TABLES = (
     "Streams",
     "StreamInfo",
     "Segments",
+    "KeyValueTable",
     "StreamCuts",
     "Chunks",
     "Transactions",
     "Containers",
-    "KeyValueTable",
     "Losses",
 )
 
@@ -274,7 +274,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "metadata",
         "choice",
-        "Read a metadata table instead of events; the name of the table is case-sensitive.",
+        "Read a metadata table instead of events; the name of the table is case-sensitive. KeyValueTable: the entries "
+        "of a Pravega's key-value table, which option stream names.",
         ("metadata",),
         choices=METADATA_TABLES,
     ),

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 
-OF_ROOTS = METADATA_TABLES[3:]
+OF_ROOTS = METADATA_TABLES[4:]
 """Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
 
 LargeEvents = Literal["error", "reference", "inline"]

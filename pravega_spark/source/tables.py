@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -36,6 +37,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.key_value_tables import entries
 from pravega_spark.streams.names import container_of
 from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
 from pravega_spark.streams.stream import Stream
@@ -67,6 +69,13 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("length", LongType, "Offset of its tail"),
         _column("events", LongType, "Events ever written to it"),
         _column("sealed", BooleanType, "Whether it is sealed"),
+    ],
+    "KeyValueTable": [
+        _column("primary_key", BinaryType, "Primary key; all of the key where the lengths of keys are not known"),
+        _column("secondary_key", BinaryType, "Secondary key"),
+        _column("value", BinaryType, "Value"),
+        _column("partition", IntegerType, "Number of the partition"),
+        _column("version", LongType, "Version of the entry in its partition"),
     ],
     "StreamCuts": [
         _SCOPE,
@@ -100,6 +109,14 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("lease_ms", LongType, "Lease in milliseconds"),
         _column("timeout", TimestampType, "When it expires unless it is pinged"),
         _column("bytes", LongType, "Bytes written to it, event headers included"),
+    ],
+    "Losses": [
+        _SCOPE,
+        _STREAM,
+        _column("segment", StringType, "Full name of the segment"),
+        _column("start", LongType, "Offset from which on it cannot be read"),
+        _column("end", LongType, "Where it ended, as far as that is known"),
+        _column("reason", StringType, "What is damaged"),
     ],
     "Containers": [
         _column("number", IntegerType, "Number of the container"),
@@ -145,10 +162,12 @@ class TableReader(DataSourceReader):
             "Streams": self._streams,
             "StreamInfo": self._stream_info,
             "Segments": self._segments,
+            "KeyValueTable": self._key_value_table,
             "StreamCuts": self._stream_cuts,
             "Chunks": self._chunks,
             "Transactions": self._transactions,
             "Containers": self._containers,
+            "Losses": self._losses,
         }[str(self._options.metadata)]()
 
     # --- of a scope, or of a stream ----------------------------------------------------------------------------
@@ -170,6 +189,10 @@ class TableReader(DataSourceReader):
             events = snapshot.segments.count_before(number, segment.length)
             names = number, segment_label(number), segment_epoch(number)
             yield *names, low, high, segment.start_offset, segment.length, events, segment.sealed
+
+    def _key_value_table(self) -> Iterator[Row]:
+        for entry in entries(self._root(), self._options.scope, self._options.stream):
+            yield entry.primary, entry.secondary, entry.value, *entry.version
 
     # --- of a stream, of a scope, or of the root ---------------------------------------------------------------
 
@@ -216,6 +239,12 @@ class TableReader(DataSourceReader):
             container = root.container(number)
             container.refresh()
             yield container, prefix
+
+    def _losses(self) -> Iterator[Row]:
+        for container, prefix in self._chosen(self._root()):
+            for loss in container.lost(prefix):
+                scope, _, stream = loss.stream.partition("/")
+                yield scope, stream, *loss[1:]
 
     # --- of the root -------------------------------------------------------------------------------------------
 

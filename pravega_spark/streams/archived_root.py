@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import immutables
 import msgpack
@@ -28,7 +28,7 @@ from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.read_only import ReadOnlyStore, RootReadOnly
 from engine.background import Background
 from engine.clocks import StorageClock
-from engine.containers.container import Container
+from engine.containers.container import Container, Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
 from engine.logs.frames import START, Position
 from engine.root import Root, RootConfig
@@ -47,7 +47,7 @@ from pravega_spark.streams.archived_records import is_open, stream_record, trans
 from pravega_spark.streams.catalog import SCOPES
 from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
 from pravega_spark.streams.made_index import CountedSegment, IndexCache, MadeIndex, index_events, key_of
-from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name
+from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
 from pravega_spark.streams.stream_record import FORMAT, StreamRecord
 
 logger = logging.getLogger(__name__)
@@ -114,19 +114,6 @@ class ArchivedRoot(Root):
 
     def __repr__(self) -> str:
         return f"ArchivedRoot({self.stores.chunks.root!r})"
-
-
-class Loss(NamedTuple):
-    """What cannot be read of a segment any more: the bytes [start, end), and why. stream: "scope/stream"."""
-
-    stream: str
-    segment: str
-    start: int
-    end: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"stream {self.stream}: bytes {self.start} to {self.end} of {self.segment!r} are lost: {self.reason}"
 
 
 class _LazyEntry(Entry):
@@ -445,6 +432,14 @@ class ArchivedContainer(Container):
             return self.archive.read(segment, start, end)
         except HeadPassed as error:
             raise SegmentTruncated(segment, start, error.start_offset) from error
+
+    def lost(self, prefix: str = "") -> Sequence[Loss]:
+        """All that is lost of streams' segments, which are looked at for it."""
+        for key in list(self._keys(STREAMS)):
+            if f"{key}/".startswith(prefix):
+                stream = self.stream(key)
+                self.activated([segment_name(stream.scope, stream.name, number) for number in stream.segments])
+        return [loss for loss in self.losses if loss.segment.startswith(prefix)]
 
     # --- changes -----------------------------------------------------------------------------------------------
 
