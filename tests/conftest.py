@@ -34,6 +34,8 @@ pytest.register_assert_rewrite(
     "tests.backends.suites",
 )
 
+os.environ.setdefault("PRAVEGA_INDEX_CACHE", "")  # tests leave nothing in the user's cache
+
 REQUIRED = "PRAVEGA_SERVERS_REQUIRED"
 """The environment variable that turns a skip for a server that is not installed into a failure."""
 

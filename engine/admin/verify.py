@@ -47,6 +47,7 @@ class Report(NamedTuple):
     """What a verification found. containers: what was looked at in those that could be opened, by their numbers.
 
     orphans, balances: None and empty if a container could not be looked at whole, so that nobody knows what it names.
+    ours: it is a root of ours, and not what a Pravega left.
     """
 
     findings: Findings
@@ -54,6 +55,7 @@ class Report(NamedTuple):
     balances: tuple[Balance, ...]
     orphans: Orphans | None
     deep: bool
+    ours: bool = True
 
     @property
     def errors(self) -> int:

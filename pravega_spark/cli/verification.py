@@ -38,9 +38,14 @@ def verify(session: Session, deep: bool) -> None:
 def _print(session: Session, report: Report) -> None:
     output = session.output
     output.table(_COUNTS, [_counts(report, place) for place in range(len(report.containers))], title="checked")
-    output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="storage")
+    if report.ours:
+        output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="storage")
     orphans = report.orphans
-    if orphans is None:
+    if not report.ours:
+        output.line(
+            "This is the long-term storage of a Pravega, which is only read; what nothing names is not looked for."
+        )
+    elif orphans is None:
         output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:
         output.line(
@@ -55,7 +60,13 @@ def _print(session: Session, report: Report) -> None:
         output.line(f"{row['severity']}: {where}: {finding.object}: {finding.problem}. Remedy: {finding.remedy}.")
     healthy = not report.errors + report.warnings
     what = "healthy" if healthy else f"{report.errors} errors, {report.warnings} warnings"
-    output.line(f"{what}; data was {'compared with its checksums' if report.deep else 'not read'}.")
+    output.line(f"{what}; data was {_how(report)}.")
+
+
+def _how(report: Report) -> str:
+    if not report.deep:
+        return "not read"
+    return "compared with its checksums" if report.ours else "read: all events are whole; there are no checksums"
 
 
 def _print_json(report: Report) -> None:

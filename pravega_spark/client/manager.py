@@ -474,6 +474,7 @@ class StreamManager:
 
     def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
         """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed."""
+        self._root.check_writable()
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer

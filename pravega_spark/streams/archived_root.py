@@ -12,6 +12,7 @@ import functools
 import logging
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -46,7 +47,8 @@ from pravega_spark.streams.archived import ArchivedStream, ArchivedStreams
 from pravega_spark.streams.archived_records import is_open, stream_record, transaction_record
 from pravega_spark.streams.catalog import SCOPES
 from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
-from pravega_spark.streams.made_index import CountedSegment, IndexCache, MadeIndex, index_events, key_of
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.made_index import CountedSegment, IndexCache, IndexedEvents, MadeIndex, index_events, key_of
 from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
 from pravega_spark.streams.stream_record import FORMAT, StreamRecord
 
@@ -147,6 +149,8 @@ class ArchivedContainer(Container):
         self.lookups = Lookups(stores, 0, self.cache)
         self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
         self.losses: list[Loss] = []
+        every = self.streams.archive.segments().values()
+        self._lengths = {chunk.length for segment in every for chunk in segment.chunks} if salvage else set()
         self.archive = self.streams.archive
         self.salvage = salvage
         self._where = stores.chunks.root
@@ -330,7 +334,11 @@ class ArchivedContainer(Container):
             return b"".join(fetch(self.stores, plan_extents(segment.extents, 0, low, high)))
 
         there = min(segment.length, self._reach(segment.extents, start))
-        index, end, problem = index_events(read, start, there, _SALVAGED)
+        index, end, _, problem = found = index_events(read, start, there, _SALVAGED)
+        if problem is not None and there == segment.length and end > start:
+            header = read(end, min(end + HEADER_SIZE, there))
+            overruns = len(header) < HEADER_SIZE or int.from_bytes(header, "big") < 1 << 31
+            index, end, _, _ = index_events(read, start, _trusted(segment.extents, start, found, overruns), _SALVAGED)
         if problem is None and end < segment.length:
             problem = self.archive.segment(name).problem or ArchiveDamaged("its end is missing")
         if problem is not None and end == start and there == segment.length and self._is_bytes(segment):
@@ -347,6 +355,8 @@ class ArchivedContainer(Container):
             if offset > end:
                 break
             size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
+            if size != extent.length and size in self._lengths:
+                break  # it may be another one, that was exchanged with it: none of it can be trusted
             end = max(end, offset + min(extent.length, size))
             if size < extent.length:
                 break
@@ -393,7 +403,7 @@ class ArchivedContainer(Container):
         if known is None:
             segment = self.info(name)
             read = functools.partial(self.read, name)
-            known, end, problem = index_events(read, segment.start_offset, segment.length)
+            known, end, _, problem = index_events(read, segment.start_offset, segment.length)
             if isinstance(problem, StorageError):
                 raise problem
             if problem is not None and end > segment.start_offset:
@@ -463,3 +473,17 @@ class ArchivedContainer(Container):
 
     def close(self) -> None:
         """There is nothing to finish."""
+
+
+def _trusted(extents: Extents, start: int, found: IndexedEvents, overruns: bool) -> int:
+    """Up to where the events can be trusted that were found sound, if what follows them is not, though it is there.
+
+    Nothing has a checksum, and another object of the same size may stand in for one. What tells it is that its last
+    event does not lead to the first one of the next object: so events that are broken at the first place in an object
+    say as much of the object before it, and one that runs over the end of the segment of the object that it is in.
+    """
+    bounds = [max(offset, start) for offset, _ in extents]
+    place = bisect_right(bounds, found.end) - 1
+    if overruns:
+        return bounds[place]
+    return bounds[place - 1] if place > 0 and found.last < bounds[place] else found.end

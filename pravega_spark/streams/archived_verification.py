@@ -29,7 +29,7 @@ def verify_archive(root: ArchivedRoot, progress: Progress, deep: bool) -> Report
         container = root.archived
     except ArchiveDamaged as error:
         findings.add(_error(root.stores.chunks.root, error))
-        return Report(findings, (), (), None, deep)
+        return Report(findings, (), (), None, deep, ours=False)
     archive = container.archive
     for problem in archive.problems():
         findings.add(_error(_object(problem), problem))
@@ -54,7 +54,7 @@ def verify_archive(root: ArchivedRoot, progress: Progress, deep: bool) -> Report
     chunks = sum(len(segment.chunks) for segment in segments)
     size = sum(segment.length - segment.start_offset for segment in segments)
     survey = Survey(0, 0, len(segments), size, chunks, len(archive.tables), 0, 0)
-    return Report(findings, ((survey, LogCounts(0, 0, 0)),), (), None, deep)
+    return Report(findings, ((survey, LogCounts(0, 0, 0)),), (), None, deep, ours=False)
 
 
 def _check_stream(

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import immutables
 import numpy as np
@@ -86,10 +87,13 @@ class CountedSegment(Segment):
 
 
 class IndexMaker:
-    """Takes the events of a segment in their order, and makes the records of its index."""
+    """Takes the events of a segment in their order, and makes the records of its index.
+
+    end: where the last event ended. last: where it began.
+    """
 
     def __init__(self, start: int) -> None:
-        self.end = start
+        self.end = self.last = start
         self._count = 0
         self._next = start - start % SPACING + SPACING
         self._parts: list[np.ndarray] = []
@@ -106,6 +110,7 @@ class IndexMaker:
             times = np.full(len(chosen), UNKNOWN_TIME, np.int64)
             self._parts.append(np.column_stack((ends[chosen], chosen + 1 + self._count, times)))
         self._count += len(ends)
+        self.last = int(ends[-2]) if len(ends) > 1 else self.end
         self.end = int(ends[-1])
 
     def records(self) -> bytes:
@@ -116,13 +121,20 @@ class IndexMaker:
         return encode_records(found)
 
 
-def index_events(
-    read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW
-) -> tuple[bytes, int, Exception | None]:
+class IndexedEvents(NamedTuple):
+    """What was found of a segment's events: the records of their index, up to `end`, where the last one ended that is
+    sound, and `last`, where that one began. problem: what is not sound there; None if nothing is left."""
+
+    records: bytes
+    end: int
+    last: int
+    problem: InvalidEvent | StorageError | None
+
+
+def index_events(read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW) -> IndexedEvents:
     """The index records of a segment's events in [start, end), up to where they are sound, and what is not.
 
-    `read` gives bytes of the segment. Of an event that is larger than a window the payload is not read. Returns the
-    records, the offset behind the last sound event, and an InvalidEvent or what `read` raised; None if all is sound.
+    `read` gives bytes of the segment. Of an event that is larger than a window the payload is not read.
     """
     maker = IndexMaker(start)
     place, rest = start, b""
@@ -130,7 +142,12 @@ def index_events(
         while place < end:
             data = rest + read(place, min(end, place + window))
             base, place = place - len(rest), min(end, place + window)
-            starts, lengths, behind = decode_whole(data, base)
+            try:
+                starts, lengths, behind = decode_whole(data, base)
+            except InvalidEvent as error:
+                starts, lengths, _ = decode_whole(data[: error.offset - base], base)
+                maker.add(starts + lengths + (HEADER_SIZE + base))
+                raise
             maker.add(starts + lengths + (HEADER_SIZE + base))
             rest = data[behind:]
             if len(rest) >= HEADER_SIZE:
@@ -143,8 +160,8 @@ def index_events(
         if rest:
             raise InvalidEvent(f"the last {len(rest)} bytes are no whole event", maker.end)
     except (InvalidEvent, StorageError) as error:
-        return maker.records(), maker.end, error
-    return maker.records(), end, None
+        return IndexedEvents(maker.records(), maker.end, maker.last, error)
+    return IndexedEvents(maker.records(), end, maker.last, None)
 
 
 class IndexCache:

@@ -13,10 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from chunkstore.errors import DeclaredError
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark import StreamManager
 from pravega_spark.streams.archived import ArchivedStreams
+from pravega_spark.streams.archived_root import ArchivedRoot
 from tests.archives import CHUNKED, ROLLING, case, stored
+
+Found = dict[int, list[tuple[int, bytes]]]
+"""Events by their segments: offset and data."""
 
 STREAMS = ("empty", "rides", "scaled", "sealed", "truncated", "txns")
 _ROLLING = "$offset."
@@ -82,6 +88,45 @@ def damaged(dice: random.Random, objects: dict[str, bytes]) -> tuple[str, dict[s
     return f"{way}: {name} ({other})", changed
 
 
+def read_as_root(objects: dict[str, bytes], salvage: bool) -> dict[str, Found | None]:
+    """Each stream's events as our readers find them; None where it is damaged. Raises what is no declared error."""
+    found: dict[str, Found | None] = dict.fromkeys(STREAMS)
+    with StreamManager.over(ArchivedRoot(stored(objects), salvage=salvage)) as manager:
+        try:
+            names = manager.list_stream("demo")
+        except DeclaredError:
+            return found
+        for name in STREAMS:
+            if name not in names:
+                found[name] = {-1: []}
+                continue
+            events: Found = {}
+            try:
+                for event in manager.read_events("demo", name):
+                    events.setdefault(event.segment_id, []).append((event.offset, event.data))
+            except DeclaredError:
+                continue
+            found[name] = events
+    return found
+
+
+def check_root(path: Path, seed: int, count: int) -> None:
+    """As a root: the right events or a declared error; and salvaged, a part of them, in each segment from its head on."""
+    one = case(path)
+    right = {name: events or {} for name, events in read_as_root(one.objects, False).items()}
+    assert sum(len(events) for events in right["rides"].values()) > 0
+    dice = random.Random(seed)
+    for _ in range(count):
+        what, objects = damaged(dice, one.objects)
+        there = read_as_root(objects, False)
+        gone = {-1: []}
+        wrong = [name for name in STREAMS if there[name] not in (None, right[name], gone)]
+        assert not wrong, what
+        for name, events in read_as_root(objects, True).items():
+            for number, found in (events or {}).items():
+                assert found == right[name].get(number, [])[: len(found)], f"salvaged {name}, {number}: {what}"
+
+
 def check(path: Path, seed: int, count: int) -> None:
     one = case(path)
     right = events(one.objects)
@@ -97,6 +142,19 @@ def check(path: Path, seed: int, count: int) -> None:
 @pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
 def test_a_damaged_object_gives_no_wrong_event(path: Path) -> None:
     check(path, 1, 6)
+
+
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_a_damaged_object_gives_no_wrong_event_of_a_root(path: Path) -> None:
+    check_root(path, 2, 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_many_damaged_objects_give_no_wrong_event_of_a_root(path: Path, seed: int) -> None:
+    check_root(path, 100 + seed, 250)
 
 
 @pytest.mark.long
