@@ -158,6 +158,23 @@ class Archive:
         size, modified = self._source.size(name), self._source.modified(name)
         return (size, modified) if size is not None and modified is not None else None
 
+    def may_be_another(self, name: str, length: int) -> bool:
+        """Whether an object may have been exchanged with another one, if a chunk of `length` is due there.
+
+        Its size is not that then: either a chunk of its size is due elsewhere, or an object has the size that is due here,
+        where it is not due.
+        """
+        recorded, strays = self._sizes
+        size = self._source.size(name)
+        return size != length and (size in recorded or length in strays)
+
+    @functools.cached_property
+    def _sizes(self) -> tuple[set[int], set[int]]:
+        """The lengths of chunks by their records, and the sizes of objects that no record names so."""
+        recorded = {chunk.name: chunk.length for each in self._contents.stored.values() for chunk in each.chunks}
+        found = {name: self._source.size(name) or 0 for name in self._source.names()}
+        return set(recorded.values()), {size for name, size in found.items() if recorded.get(name) != size}
+
     def problems(self) -> tuple[ArchiveDamaged, ...]:
         """What is damaged of segments and their attribute indexes, as far as lengths and records tell."""
         return tuple(each.problem for each in self._contents.stored.values() if each.problem is not None)

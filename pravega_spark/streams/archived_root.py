@@ -149,8 +149,6 @@ class ArchivedContainer(Container):
         self.lookups = Lookups(stores, 0, self.cache)
         self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
         self.losses: list[Loss] = []
-        every = self.streams.archive.segments().values()
-        self._lengths = {chunk.length for segment in every for chunk in segment.chunks} if salvage else set()
         self.archive = self.streams.archive
         self.salvage = salvage
         self._where = stores.chunks.root
@@ -355,7 +353,7 @@ class ArchivedContainer(Container):
             if offset > end:
                 break
             size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
-            if size != extent.length and size in self._lengths:
+            if self.archive.may_be_another(str(extent.source), extent.length):
                 break  # it may be another one, that was exchanged with it: none of it can be trusted
             end = max(end, offset + min(extent.length, size))
             if size < extent.length:

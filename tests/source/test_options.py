@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pravega_spark.source.option_table import BY_NAME, BY_NAME_OF_OTHERS, BY_PLAIN_NAME, NAMES_OF_OTHERS, OPTIONS
-from pravega_spark.source.options import RetentionPolicy, ScalingPolicy, SourceOptions
+from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 
 REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
@@ -61,6 +61,7 @@ def test_defaults() -> None:
         on_changed_replay="skip",
         metadata=None,
         include_metadata=False,
+        salvage=False,
         allow_create_scope=True,
         allow_create_stream=True,
         asked_to_create_scope=False,
@@ -490,9 +491,7 @@ def test_large_events() -> None:
     assert message(large_events="skip") == "Option 'large_events' must be one of error, reference, inline, not 'skip'."
 
 
-@pytest.mark.parametrize(
-    "table", ["Streams", "StreamInfo", "Segments", "StreamCuts", "Chunks", "Transactions", "Containers"]
-)
+@pytest.mark.parametrize("table", METADATA_TABLES)
 def test_metadata(table: str) -> None:
     assert parse(metadata=table).metadata == table
     assert "Streams, StreamInfo" in message(metadata=table.lower())

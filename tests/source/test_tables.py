@@ -283,7 +283,7 @@ def test_what_is_missing(place: Place, table: str) -> None:
 def test_names_may_be_left_out_where_all_are_meant() -> None:
     for table in METADATA_TABLES:
         for given in ({}, {"scope": "s"}, {"stream": "t"}, {"scope": ""}):
-            whole = table in ("StreamCuts", "Chunks", "Transactions", "Containers")
+            whole = table in ("StreamCuts", "Chunks", "Transactions", "Containers", "Losses")
             options = {"path": "/streams", "metadata": table, **given}
             if whole and given in ({}, {"scope": "s"}):
                 parsed = SourceOptions.parse(options, {})

@@ -111,7 +111,7 @@ def read_as_root(objects: dict[str, bytes], salvage: bool) -> dict[str, Found | 
 
 
 def check_root(path: Path, seed: int, count: int) -> None:
-    """As a root: the right events or a declared error; and salvaged, a part of them, in each segment from its head on."""
+    """As a root: the right events or a declared error; salvaged, a part of them, in each segment from its head on."""
     one = case(path)
     right = {name: events or {} for name, events in read_as_root(one.objects, False).items()}
     assert sum(len(events) for events in right["rides"].values()) > 0

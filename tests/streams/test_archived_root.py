@@ -1,4 +1,4 @@
-"""What a Pravega left, as a root: every reader of ours gets what the server's own client did, and nothing is changed."""
+"""What a Pravega left, as a root: our readers get what the server's own client did, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound
 from pravega_spark.roots import opened_root
 from pravega_spark.streams import made_index
 from pravega_spark.streams.archived_root import ArchivedContainer, ArchivedRoot
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.index import WIDEST_GAP
@@ -112,7 +113,7 @@ def test_every_cut_splits_its_stream(found: tuple[Case, StreamManager]) -> None:
 
 
 def test_chunks_are_those_of_the_server(found: tuple[Case, StreamManager]) -> None:
-    one, manager = found
+    one, _ = found
     container = ArchivedRoot(one.store()).archived
     for row in one.rows("segments.jsonl"):
         if "chunks" not in row or row["segment"] not in container.archive.segments() or "/_RG" in row["segment"]:
@@ -185,8 +186,8 @@ def test_a_folder_is_recognised(tmp_path: Path) -> None:
 
 def test_planning_reads_no_event_and_opening_what_the_metadata_are() -> None:
     store = CountingStore(case(CHUNKED).store())
-    manager = StreamManager.over(root := ArchivedRoot(store))
-    snapshot = root.archived and manager._catalog.stream("demo", "rides").snapshot()
+    root = ArchivedRoot(store)
+    snapshot = Catalog(root).stream("demo", "rides").snapshot()
     store.reset()
     ranges = snapshot.ranges(snapshot.head_cut(), snapshot.tail_cut())
     slices = plan_slices(snapshot, ranges, 1 << 10)
@@ -200,8 +201,8 @@ def test_an_index_is_made_once_and_kept_beside(tmp_path: Path, monkeypatch: pyte
 
     def read() -> tuple[CountingStore, list[bool], list[tuple[int, int, bytes]]]:
         store = CountingStore(inner)
-        manager = StreamManager.over(ArchivedRoot(store))
-        snapshot = manager._catalog.stream("demo", "rides").snapshot()
+        root = ArchivedRoot(store)
+        manager, snapshot = StreamManager.over(root), Catalog(root).stream("demo", "rides").snapshot()
         known = [snapshot.segments.is_indexed(number) for number in range(3)]
         return store, known, events(manager, "rides")
 
@@ -323,7 +324,7 @@ def test_a_stream_whose_table_was_not_flushed_is_read_by_names_and_says_so() -> 
     manager = StreamManager.over(root)
     due = events(StreamManager.over(ArchivedRoot(one.store())), "scaled")
     assert sorted(events(manager, "scaled")) == sorted(due)
-    unknown = manager._catalog.stream("demo", "scaled").snapshot().record.unknown
+    unknown = Catalog(root).stream("demo", "scaled").snapshot().record.unknown
     assert any("epochs are not known" in text for text in unknown)
     assert any("epochs are not known" in finding.problem for finding in verify_root(root).findings)
 
