@@ -161,8 +161,8 @@ class Archive:
     def may_be_another(self, name: str, length: int) -> bool:
         """Whether an object may have been exchanged with another one, if a chunk of `length` is due there.
 
-        Its size is not that then: either a chunk of its size is due elsewhere, or an object has the size that is due here,
-        where it is not due.
+        Its size is not that then: either a chunk of its size is due elsewhere, or an object has the size that is
+        due here, where it is not due.
         """
         recorded, strays = self._sizes
         size = self._source.size(name)

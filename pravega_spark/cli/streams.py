@@ -438,7 +438,7 @@ def lag(
 
     The reader is a Spark query, by its checkpoint, or a reader group; --from takes any position instead.
     """
-    from pravega_spark.client.groups.entry import GroupEntry
+    from pravega_spark.client.groups.positions import group_cuts
     from pravega_spark.source.checkpoint import query_position
 
     if sum(found is not None for found in (checkpoint, group, place)) != 1:
@@ -449,7 +449,7 @@ def lag(
     elif place is not None:
         cut = place.cut(manager, name)
     else:
-        cuts = GroupEntry(session.root, f"{name.scope}/{group}").state().cuts()
+        cuts = group_cuts(session.root, name.scope, str(group))
         found = [cut for cut in cuts if (cut.scope, cut.stream) == name]
         if not found:
             raise Refused(f"reader group {name.scope}/{group} does not read stream {name}")

@@ -21,8 +21,8 @@ from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
-from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.positions import group_cuts, group_names
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
@@ -462,12 +462,23 @@ class StreamManager:
         """
         return self._catalog.stream(cut.scope, cut.stream).query(lambda snapshot: lag(snapshot, cut))
 
+    def list_reader_group(self, scope_name: str) -> list[str]:
+        """The names of a scope's reader groups, sorted."""
+        return group_names(self._root, scope_name)
+
+    def reader_group_cuts(self, reader_group_name: str, scope_name: str) -> list[StreamCut]:
+        """Where a reader group stands: a cut of each of its streams, as its readers recorded it.
+
+        In a Pravega's long-term storage, where it was last known to be. Raises GroupNotFound.
+        """
+        return group_cuts(self._root, scope_name, reader_group_name)
+
     def group_lag(self, reader_group_name: str, scope_name: str) -> dict[str, Lag]:
         """How far a reader group lies behind the tails of its streams, by "scope/stream", as its readers recorded it.
 
         Raises GroupNotFound.
         """
-        cuts = GroupEntry(self._root, f"{scope_name}/{reader_group_name}").state().cuts()
+        cuts = group_cuts(self._root, scope_name, reader_group_name)
         return {f"{cut.scope}/{cut.stream}": self.lag(cut) for cut in cuts}
 
     # --- events ------------------------------------------------------------------------------------------------

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
+from chunkstore.decoding import decoding
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.archive import Archive
 from chunkstore.pravega.archived_segments import ArchivedChunk
 from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, TransactionStatus
 from chunkstore.pravega.controller_tables import ControllerTables, StreamRecords, TableRecords
+from chunkstore.pravega.reader_groups import GroupPositions
 from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
 from pravega_spark.segment_ids import segment_label
@@ -34,6 +36,7 @@ _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
+_GROUP = "_RG"  # what the stream with a reader group's state begins with
 
 
 class ArchivedEvent(NamedTuple):
@@ -133,6 +136,32 @@ class ArchivedStreams:
         known = self._ids(scope, self._tables.key_value_tables) or {}
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
         return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
+
+    def reader_groups(self, scope: str) -> list[str]:
+        """The reader groups of a scope of which a state was flushed. Raises ScopeNotFound."""
+        self._ids(scope, self._tables.reader_groups)
+        return sorted(name.removeprefix(_GROUP) for name in self._named.get(scope, {}) if name.startswith(_GROUP))
+
+    def reader_group_cuts(self, scope: str, group: str) -> list[StreamCut]:
+        """Where a reader group stood, as far as that was flushed: a cut of each of its streams.
+
+        A position is where its events were last known to be read to; what was read since is read again. Raises
+        ScopeNotFound, StreamNotFound for a group that is not there, ArchiveDamaged.
+        """
+        if group not in self.reader_groups(scope):
+            raise StreamNotFound(f"{scope}/{_GROUP}{group}")
+        state, name = GroupPositions(), segment_name(scope, _GROUP + group, 0)
+        segment = self.archive.segment(name)
+        read = partial(self.archive.read, name)
+        for offset, data in decoded(read, name, segment.start_offset, segment.length, segment.length):
+            with decoding(lambda problem, offset=offset: ArchiveDamaged(f"{name!r}: the event at {offset}: {problem}")):  # type: ignore[misc]
+                state.apply(data)
+        cuts: dict[tuple[str, str], dict[int, int]] = {}
+        for each, offset in state.segments.items():
+            with decoding(lambda problem: ArchiveDamaged(f"{name!r}: {problem}")):
+                found = parse_segment_name(each)
+            cuts.setdefault((found.scope, found.stream), {})[found.segment_id] = offset
+        return [StreamCut(*key, positions) for key, positions in sorted(cuts.items())]
 
     def _ids(
         self, scope: str, read: Callable[[str, uuid.UUID], dict[str, uuid.UUID] | None]

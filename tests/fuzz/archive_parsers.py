@@ -11,10 +11,14 @@ from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.pravega import controller_records
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.attribute_index import attributes_of, read_index
+from chunkstore.pravega.reader_groups import GroupPositions
 from chunkstore.pravega.segment_infos import decode_info
 from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.pravega.table_entries import entries, live_by_hash, newest
 from pravega_spark.streams.archived import decoded
+from pravega_spark.streams.events import InvalidEvent
+from pravega_spark.streams.index import decode_records
+from pravega_spark.streams.made_index import index_events
 from tests.archives import CHUNKED, case
 from tests.fuzz.harness import Parser
 
@@ -72,6 +76,21 @@ def _events(data: bytes) -> None:
         pass
 
 
+def _group(data: bytes) -> None:
+    positions = GroupPositions()
+    positions.apply(GROUP[0])
+    positions.apply(data)
+
+
+def _indexed(data: bytes) -> None:
+    records, end, last, problem = index_events(functools.partial(_bytes, data), 0, len(data), 64)
+    rows = decode_records(records)
+    assert 0 <= last <= end <= len(data) and (len(rows) == 0 or rows[-1, 0] == end)
+    assert (problem is None) is (end == len(data))
+    if problem is not None:
+        raise problem
+
+
 def _retention() -> list[bytes]:
     """Records of kinds that the server did not happen to have, in its format."""
     reference, fields = FieldWriter(), FieldWriter()
@@ -96,6 +115,16 @@ def _tag() -> bytes:
     return with_version(0, fields.getvalue())
 
 
+GROUP = [
+    data
+    for _, data in decoded(
+        functools.partial(_ARCHIVE.read, "demo/_RGrg1/0.#epoch.0"),
+        "demo/_RGrg1/0.#epoch.0",
+        0,
+        _ARCHIVE.segment("demo/_RGrg1/0.#epoch.0").length,
+        _ARCHIVE.segment("demo/_RGrg1/0.#epoch.0").length,
+    )
+]
 SET, CUT = _retention()
 REFUSED = (InvalidData,)
 RECORDS = [
@@ -118,6 +147,8 @@ PARSERS = [
     Parser("archive-table", _entries, [SCOPE, _content(SCALED)], REFUSED),
     Parser("archive-index", _index, [INDEX], REFUSED, cost=4),
     Parser("archive-segment-info", decode_info, _values("_system/containers/metadata_1", b"")[:8], REFUSED),
+    Parser("archive-made-index", _indexed, [STREAM], (InvalidEvent,)),
+    Parser("archive-reader-group", _group, GROUP, REFUSED),
     Parser("archive-events", _events, [STREAM], (ArchiveDamaged,)),
     *(Parser(f"controller-{name}", parse, samples, REFUSED) for name, parse, samples in RECORDS),
 ]

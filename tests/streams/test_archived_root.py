@@ -21,6 +21,7 @@ from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
+from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound
 from pravega_spark.roots import opened_root
@@ -179,6 +180,17 @@ def test_a_folder_is_recognised(tmp_path: Path) -> None:
                 manager.create_scope("other")
         there = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
         assert there == case(archive).objects
+
+
+def test_where_reader_groups_stood(found: tuple[Case, StreamManager]) -> None:
+    one, manager = found
+    assert manager.list_reader_group("demo") == ["rg1"] and manager.list_reader_group("other") == []
+    [cut] = manager.reader_group_cuts("rg1", "demo")
+    due = json.loads(one.expected["cuts.json"])["rides/checkpoint-rg1-cp1"]["tail"]
+    assert cut == StreamCut.from_text(due)
+    assert manager.group_lag("rg1", "demo")["demo/rides"].events == 0
+    with pytest.raises(GroupNotFound):
+        manager.reader_group_cuts("other", "demo")
 
 
 # --- planning --------------------------------------------------------------------------------------------------------

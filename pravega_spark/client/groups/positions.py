@@ -1,0 +1,29 @@
+"""Where reader groups stand, of a root of ours or of what a Pravega left."""
+
+from __future__ import annotations
+
+from engine.root import Root
+from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.streams.archived_root import ArchivedRoot
+from pravega_spark.streams.cuts import StreamCut
+
+
+def group_names(root: Root, scope: str) -> list[str]:
+    """The names of the groups of a scope, sorted; of a Pravega's, those of which a state was flushed."""
+    if not isinstance(root, ArchivedRoot):
+        return GroupEntry.names(root, scope)
+    try:
+        return root.archived.streams.reader_groups(scope)
+    except ScopeNotFound:
+        return []
+
+
+def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:
+    """A cut of each of a group's streams, up to which it has read them. Raises GroupNotFound."""
+    if not isinstance(root, ArchivedRoot):
+        return list(GroupEntry(root, f"{scope}/{group}").state().cuts())
+    try:
+        return root.archived.streams.reader_group_cuts(scope, group)
+    except (ScopeNotFound, StreamNotFound):
+        raise GroupNotFound(f"{scope}/{group}") from None
