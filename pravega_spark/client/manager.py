@@ -39,8 +39,8 @@ from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
-from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.key_value_tables import entries, key_value_tables
+from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
