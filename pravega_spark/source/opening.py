@@ -24,8 +24,8 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
     A write creates it if it does not exist and its place is empty, unless an option forbids it; a read never does.
     """
     allowed = options.allow_create_scope and options.allow_create_stream
-    create = access == "write" and allowed
-    root = open_root(options.root, options.storage, options.wal, create=create, salvage=options.salvage)
+    how = {"salvage": options.salvage}
+    root = open_root(options.root, options.storage, options.wal, **how, create=access == "write" and allowed)
     if access == "write":
         root.check_writable()
     return root

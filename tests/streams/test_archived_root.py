@@ -25,13 +25,12 @@ from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound
 from pravega_spark.roots import opened_root
-from pravega_spark.streams import made_index
 from pravega_spark.streams.archived_root import ArchivedContainer, ArchivedRoot
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
-from pravega_spark.streams.index import WIDEST_GAP
-from pravega_spark.streams.made_index import IndexCache, index_events
+from pravega_spark.streams.index import WIDEST_GAP, decode_records
+from pravega_spark.streams.made_index import CACHE_VARIABLE, IndexCache, index_events
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.scan import Chain, ScanSlice, plan_slices
 from pravega_spark.streams.transactions import open_transactions
@@ -208,7 +207,7 @@ def test_planning_reads_no_event_and_opening_what_the_metadata_are() -> None:
 
 
 def test_an_index_is_made_once_and_kept_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(made_index.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     one = case(CHUNKED)
 
     def read() -> tuple[CountingStore, list[bool], list[tuple[int, int, bytes]]]:
@@ -282,7 +281,7 @@ def test_an_index_has_the_places_of_all_events() -> None:
     for window in (64, 1000, 1 << 20):
         records, end, _, problem = index_events(lambda low, high: data[low:high], 0, len(data), window)
         assert problem is None and end == len(data)
-        rows = made_index.decode_records(records)
+        rows = decode_records(records)
         ends = np.cumsum(np.array(sizes) + HEADER_SIZE)
         assert rows[-1].tolist()[:2] == [len(data), len(sizes)]
         assert all(ends[count - 1] == offset for offset, count, _ in rows.tolist())
