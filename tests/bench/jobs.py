@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS = 5
@@ -125,9 +126,9 @@ def _consume(frame: DataFrame) -> None:
 
 def _has_delta(spark: SparkSession) -> bool:
     try:
-        spark._jvm.java.lang.Class.forName("io.delta.sql.DeltaSparkSessionExtension")  # type: ignore[union-attr]
-    except Exception:  # whatever py4j makes of a class that is not there
-        return False
+        spark.read.format("delta").load("nowhere")
+    except PySparkException as error:
+        return error.getCondition() != "DATA_SOURCE_NOT_FOUND"
     return True
 
 
