@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -127,8 +128,8 @@ def _consume(frame: DataFrame) -> None:
 def _has_delta(spark: SparkSession) -> bool:
     try:
         spark.read.format("delta").load("nowhere")
-    except PySparkException as error:
-        return error.getCondition() != "DATA_SOURCE_NOT_FOUND"
+    except (PySparkException, Py4JJavaError) as error:
+        return "DATA_SOURCE_NOT_FOUND" not in str(error)
     return True
 
 
