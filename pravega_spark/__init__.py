@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from pravega_spark.picture import draw_segments as draw_segments, save_segments as save_segments
     from pravega_spark.picture_svg import StreamPicture as StreamPicture, stream_picture as stream_picture
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
+    from pravega_spark.streams.archived import ArchivedEntry as ArchivedEntry
     from pravega_spark.streams.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
     from pravega_spark.streams.epochs import (
         EpochRecord as EpochRecord,

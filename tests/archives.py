@@ -36,6 +36,14 @@ class Case(NamedTuple):
         """The objects in a store of their own."""
         return stored(self.objects)
 
+    def laid_out(self, folder: Path) -> str:
+        """The objects as files of a folder, which is returned."""
+        for name, data in self.objects.items():
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        return str(folder)
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of an expected file; rows that the server left unfinished when it failed are not among them."""
         found = []

@@ -57,9 +57,9 @@ def import_(
     """
     from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
 
-    store = open_store(source, options)
-    found = Import(store, names, [str(name) for name in byte_streams], copied)
-    report = found.report(_root(session, create=False))
+    root = _root(session, create=False)
+    found = Import(open_store(source, options), names, [str(name) for name in byte_streams], copied)
+    report = found.report(root)
     if dry_run or not yes:
         show(session.output, report, "would be imported")
         session.confirm(dry_run, f"{_new(report)} streams would be imported into {session.url}")

@@ -19,6 +19,7 @@ from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli import events
 from pravega_spark.cli.completion import SHELLS
 from pravega_spark.cli.main import cli
+from tests.archives import CHUNKED, case
 from tests.cli.test_cli import SEGMENT, document, run
 from tests.clocks import set_ahead
 
@@ -178,6 +179,27 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     },
     "backup": {"backup": COPIED, "place": str},
     "restore": {"restored": COPIED, "place": str},
+    "import": {
+        "import": {
+            "source": str,
+            "streams": [
+                {
+                    "scope": str,
+                    "stream": str,
+                    "outcome": str,
+                    "segments": int,
+                    "chunks": int,
+                    "bytes": int,
+                    "events": int | None,
+                    "transactions": list,
+                    "unknown": list,
+                    "problem": str | None,
+                }
+            ],
+            "left_out": list,
+            "unknown": list,
+        }
+    },
     "header export": {"header": {"segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}},
     "header import": {"imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int}},
     "completion": {},
@@ -235,7 +257,7 @@ def keys_of(form: Any) -> list[str]:
 def test_every_command_is_documented_with_its_keys() -> None:
     documented = told()
     assert sorted(documented) == sorted(commands(cli)) == sorted(SCHEMAS)
-    elsewhere = {"stream describe", "stream read", "gc", "maintain", "container list", "verify", "restore"}
+    elsewhere = {"stream describe", "stream read", "gc", "maintain", "container list", "verify", "restore", "import"}
     for name, form in SCHEMAS.items():
         if name in elsewhere:
             assert documented[name][0] == next(iter(form)), name
@@ -243,9 +265,11 @@ def test_every_command_is_documented_with_its_keys() -> None:
             wanted = [key for key in keys_of(form) if key not in ("cut", "positions")]
             assert [key for key in documented[name] if key not in ("cut", "positions")] == wanted, name
     text = DOCS.read_text()
-    for name in ("stream describe", "gc", "maintain"):
+    for name in ("stream describe", "gc", "maintain", "import"):
         section = text[text.index(f"\n*{name}*") :].partition("\n\n")[0]
-        assert set(keys_of(SCHEMAS[name])) - {"stream", "gc", "maintain"} <= set(re.findall(r"`(\w+)`", section)), name
+        assert set(keys_of(SCHEMAS[name])) - {"stream", "gc", "maintain", "import"} <= set(
+            re.findall(r"`(\w+)`", section)
+        ), name
 
 
 def test_every_option_is_documented() -> None:
@@ -323,6 +347,10 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("header import", "legacy", "sc/copy")
     did("backup", str(tmp_path / "copy"))
     did("restore", str(tmp_path / "copy"), root=str(tmp_path / "restored"))
+    imported = did(
+        "import", case(CHUNKED).laid_out(tmp_path / "lts"), "demo/rides", "--yes", root=str(tmp_path / "moved")
+    )
+    assert imported["import"]["streams"][0]["outcome"] == "imported"
     log = Path(url, "_system/containers", "0")
     for frame in [path for kind in ("wal", "checkpoints") for path in log.glob(f"{kind}/*")]:
         frame.unlink()
@@ -683,6 +711,7 @@ def test_commands_without_a_root() -> None:
             "container recover": ["0"],
             "backup": ["x"],
             "restore": ["x"],
+            "import": ["x"],
             "header export": ["x"],
             "header import": ["x", S],
         }.get(name, [S] if name.startswith("stream ") and name != "stream list" else [])

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from chunkstore import StorageUnavailable
 from chunkstore.testing import CountingStore, SimulatedStore
+from chunkstore.testing.latency import LatencyStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
@@ -213,7 +214,7 @@ def test_streams_that_cannot_be_looked_at_are_told_and_the_others_done(
 def test_what_is_done_for_many_streams_leaves_together() -> None:
     simulated = SimulatedStore(0)
     simulated.now = time.time()
-    store = CountingStore(simulated)
+    store = CountingStore(LatencyStore(simulated, 0.0005))
     root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False))
     catalog, count = Catalog(root), 200
     catalog.create_scope("s")

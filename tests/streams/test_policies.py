@@ -11,6 +11,7 @@ import msgpack
 import pytest
 
 from engine.errors import DataCorruption
+from engine.logs.processor import ALONE_BYTES
 from engine.root import Root
 from engine.settings import Settings
 from pravega_spark.client.manager import StreamManager
@@ -137,10 +138,9 @@ def test_what_upkeep_meets_does_not_stop_a_writer(
     monkeypatch.setattr(scaling, "decide", failing)
     monkeypatch.setattr(scaling, "COOL_DOWN", -1)
     manager.update_stream_with_policy("sc", "st", RATE)
-    with manager.create_writer("sc", "st") as writer:
-        for number in range(3):
+    for number in range(3):
+        with manager.create_writer("sc", "st") as writer:  # its thread looks after the stream before it ends
             writer.write_event(f"{number}")
-            writer.flush()
     assert manager.stream_info("sc", "st").events == 3
     logged = [record for record in caplog.records if "sc/st: applying its policies failed" in record.getMessage()]
     assert len(logged) == 3
@@ -163,7 +163,7 @@ def test_whatever_ends_the_thread_of_a_writer_is_told(manager: StreamManager, mo
 
     monkeypatch.setattr(Stream, "write", end)
     writer = manager.create_writer("sc", "st")
-    writer.write_event("a")
+    writer.write_event("a" * (ALONE_BYTES + 1))  # it is the thread that appends this
     with pytest.raises(Exception, match="the thread was ended"):
         writer.flush()
 

@@ -20,10 +20,10 @@ def manager(tmp_path: Path) -> StreamManager:
 
 
 def write(manager: StreamManager, count: int) -> None:
-    with manager.create_writer("sc", "st") as writer:
-        for number in range(count):
+    """As so many writers, each of whose threads looks after the stream before it ends."""
+    for number in range(count):
+        with manager.create_writer("sc", "st") as writer:
             writer.write_event(f"{number:02d}")
-            writer.flush()
 
 
 def test_who_commits_lets_the_policies_act(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
