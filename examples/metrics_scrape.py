@@ -5,8 +5,7 @@ import urllib.request
 
 from prometheus_client import start_http_server
 
-from chunkstore.metrics import default_metrics
-from pravega_spark import StreamManager
+from pravega_spark import StreamManager, default_metrics
 
 
 def run(root: str) -> str:

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chunkstore.metrics import default_metrics as default_metrics
     from engine.admin.copies import RootCopy as RootCopy
     from engine.root import Root as Root
     from engine.settings import Settings as Settings
