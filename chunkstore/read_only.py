@@ -20,7 +20,7 @@ class RootReadOnly(StorageRefused):
     def __init__(self, root: str) -> None:
         super().__init__(
             f"{root} is the long-term storage of a Pravega, which is read in place and never changed. To write, import "
-            f"it into a root of its own first: `pravega-spark import {root} ROOT`"
+            f"it into a root of its own first: `pravega-spark --root ROOT import {root}`"
         )
         self.root = root
 
