@@ -151,7 +151,7 @@ def test_every_change_is_refused_and_says_how_to_import(found: tuple[Case, Strea
         lambda: manager.create_writer("demo", "rides"),
     )
     for change in changes:
-        with pytest.raises(RootReadOnly, match=r"never changed.*pravega-spark import"):
+        with pytest.raises(RootReadOnly, match=r"never changed.*pravega-spark --root ROOT import"):
             change()
 
 
