@@ -138,14 +138,24 @@ class Import:
     def _public(self, scope: str) -> Iterator[str]:
         for name in self._streams.streams(scope):
             if name.startswith(_GROUP):
-                self._left_out.append(
-                    f"reader group {scope}/{name.removeprefix(_GROUP)}: its positions are not read; begin a new one at "
-                    "a stream cut"
-                )
+                self._left_out.append(self._group(scope, name.removeprefix(_GROUP)))
             elif not name.startswith(_INTERNAL):
                 yield name
         for name in self._streams.key_value_tables(scope):
             self._left_out.append(f"key-value table {scope}/{name}: there is no counterpart; read it where it is")
+
+    def _group(self, scope: str, group: str) -> str:
+        """What becomes of a reader group: it does not come, but where it stood is where a new one can begin."""
+        try:
+            cuts = self._streams.reader_group_cuts(scope, group)
+        except StreamNotFound:
+            cuts = []
+        except ArchiveDamaged as error:
+            return f"reader group {scope}/{group}: where it stood cannot be read: {error}"
+        if not cuts:
+            return f"reader group {scope}/{group}: where it stood was not flushed; begin a new one at a stream cut"
+        places = ", ".join(f"{cut.scope}/{cut.stream} at {cut.as_text()}" for cut in cuts)
+        return f"reader group {scope}/{group}: begin a new one where it stood: {places}"
 
     def _plan(self, key: str) -> None:
         scope, _, name = key.partition("/")

@@ -19,7 +19,7 @@ from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark import StreamManager
 from pravega_spark.streams.archived import ArchivedStreams
 from pravega_spark.streams.archived_root import ArchivedRoot
-from tests.archives import CHUNKED, ROLLING, case, stored
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, case, stored
 
 Found = dict[int, list[tuple[int, bytes]]]
 """Events by their segments: offset and data."""
@@ -152,7 +152,7 @@ def test_a_damaged_object_gives_no_wrong_event_of_a_root(path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.name)
 def test_many_damaged_objects_give_no_wrong_event_of_a_root(path: Path, seed: int) -> None:
     check_root(path, 100 + seed, 250)
 
@@ -160,6 +160,6 @@ def test_many_damaged_objects_give_no_wrong_event_of_a_root(path: Path, seed: in
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.name)
 def test_many_damaged_objects_give_no_wrong_event(path: Path, seed: int) -> None:
     check(path, seed, 250)
