@@ -9,12 +9,15 @@ import functools
 import hashlib
 import json
 import os
+import struct
 import tarfile
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from chunkstore import Store
+from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.testing import SimulatedStore
 
 _TRIMMED = Path(__file__).parent / "data" / "pravega-lts"
@@ -70,6 +73,41 @@ def stored(objects: dict[str, bytes]) -> Store:
     for name, data in objects.items():
         store.put(name, data)
     return store
+
+
+def with_entries(objects: dict[str, bytes], table: str, rows: dict[str, bytes | None]) -> dict[str, bytes]:
+    """Objects of the rolling layout, with entries behind those of a table of the controller: None removes a key. Its
+    index does not know them, as where it was not flushed yet. table: what its name begins with below `_tables/`."""
+    [name] = (n for n in objects if n.startswith(f"_system/_tables/{table}") and "$attributes" not in n and "$off" in n)
+    more = b""
+    for key, value in rows.items():
+        more += struct.pack(">Biiq", 0, len(key), -1 if value is None else len(value), -1 << 63)
+        more += key.encode() + (value or b"")
+    return {**objects, name: objects[name] + more}
+
+
+def retention_set(cuts: Sequence[tuple[int, int]]) -> bytes:
+    """The controller's record of the cuts that retention recorded: time (ms) and size of each."""
+    fields = FieldWriter()
+    fields.compact_int(len(cuts))
+    for time, size in cuts:
+        reference = FieldWriter()
+        reference.long(size)
+        reference.long(time)
+        fields.raw(with_version(0, reference.getvalue()))
+    return with_version(0, fields.getvalue())
+
+
+def retention_cut(time: int, size: int, positions: Mapping[int, int]) -> bytes:
+    """The controller's record of a cut that retention recorded."""
+    fields = FieldWriter()
+    fields.long(time)
+    fields.long(size)
+    fields.compact_int(len(positions))
+    for segment, offset in positions.items():
+        fields.long(segment)
+        fields.long(offset)
+    return with_version(0, fields.getvalue())
 
 
 @functools.cache

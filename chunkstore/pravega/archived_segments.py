@@ -116,15 +116,17 @@ def table_of(
 ) -> dict[bytes, Entry]:
     """The live entries of a table segment, by their keys. Raises ArchiveDamaged, and the store's.
 
-    Without an index, and where it was flushed and the table not yet, the entries alone say it; but not in a table whose
-    keys have one length, where only the index knows what was removed.
+    Without an index, and where it was flushed and the table not yet, the entries alone say it; where the table was
+    flushed and the index not yet, the entries behind the last one that is indexed say what changed since. But not in a
+    table whose keys have one length, where only the index knows what was removed.
     """
     if table.problem is not None:
         raise table.problem
     with decoding(functools.partial(source.damaged, table.name)):
         read = functools.partial(read_segment, source, table)
-        state = newest(entries(read, table.start, table.length))
+        rows = list(entries(read, table.start, table.length))
         if info is not None and info.has_fixed_keys:
+            state = newest(rows)
             if state and index is None:
                 raise source.damaged(table.name + INDEX_SUFFIX, "it is missing: only it tells which keys were removed")
             found = index_of(source, index) if index is not None else {}
@@ -135,4 +137,4 @@ def table_of(
             found, last = {}, -1
         known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
         indexed = min(max(known, last + 1), table.length)
-        return {entry.key: entry for entry in live_by_hash(state, found, indexed)}
+        return {entry.key: entry for entry in live_by_hash(rows, found, indexed)}

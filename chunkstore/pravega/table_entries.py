@@ -67,23 +67,31 @@ def newest(found: Iterable[Entry]) -> dict[bytes, Entry]:
     return state
 
 
-def live_by_hash(state: Mapping[bytes, Entry], index: Mapping[bytes, int], indexed: int) -> Iterator[Entry]:
-    """The entries of `newest` that are there by the index of their hashes, which knows all below the offset `indexed`.
+def live_by_hash(found: Iterable[Entry], index: Mapping[bytes, int], indexed: int) -> Iterator[Entry]:
+    """The entries that are there by the index of their hashes, which knows all below the offset `indexed` at least.
 
+    What is behind that may have been flushed when the index was not yet, so it is newer than what the index says.
     Raises InvalidData where table and index contradict each other.
     """
-    places = {entry.offset: entry for entry in state.values()}
+    rows = list(found)
+    state, known = newest(rows), newest(entry for entry in rows if entry.offset < indexed)
+    places = {entry.offset: entry for entry in (*known.values(), *state.values())}
     led = _led_by_hash(places, index)
     for offset in led:
         if offset < indexed and offset not in places:
             raise InvalidData(f"the index leads to offset {offset}, where no entry is that counts")
     for entry in state.values():
+        before = known.get(entry.key, entry)
         if entry.value is None:
             if entry.offset in led:
                 raise InvalidData(f"the index leads to offset {entry.offset}, which removes {entry.key!r}")
-        elif entry.offset >= indexed or entry.offset in led:
+        elif entry.offset in led or before.offset in led:
             yield entry
-        elif entry.version == entry.offset:  # else it was written again when it had been removed
+        elif entry.version != entry.offset and before.version == entry.version and before.offset < indexed:
+            continue  # it was written again when it had been removed
+        elif entry.offset >= indexed:
+            yield entry
+        else:
             raise InvalidData(f"the index does not lead to offset {entry.offset}, where {entry.key!r} is")
 
 

@@ -11,7 +11,7 @@ import click
 from pravega_spark.console.arguments import storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, Refused
-from pravega_spark.jobs.outcome import JobOutcome, failures
+from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 
 _COLUMNS: Headings = {"stream": "stream", "step": "step", "bytes": size_column("size"), "what": "what"}
@@ -75,12 +75,14 @@ class Program(Commands):
 
 def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) -> None:
     """Print for people what was done, or would be. Raises Refused if anything failed."""
-    shown = [_row(outcome) for outcome in outcomes if outcome.changed or outcome.error is not None]
+    notes = sum(outcome.step == NOTE for outcome in outcomes)
+    told = [each for each in outcomes if each.changed or each.error is not None or each.step == NOTE]
+    shown = [_row(outcome) for outcome in told]
     if shown:
         output.table(_COLUMNS, shown)
     failed = failures(outcomes)
     how, count = "would change" if dry_run else "changed", sum(outcome.changed for outcome in outcomes)
-    steps = "1 step" if len(outcomes) == 1 else f"{len(outcomes)} steps"
+    steps = "1 step" if len(outcomes) - notes == 1 else f"{len(outcomes) - notes} steps"
     output.line(f"{steps}: {count} {how} something, {len(failed)} failed")
     if failed:
         raise Refused(f"{len(failed)} of {steps} failed; first error: {failed[0].error}")

@@ -19,10 +19,18 @@ from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.console.arguments import storage_option
 from pravega_spark.jobs.command import job
-from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.roots import open_root
-from pravega_spark.streams.imports import Bring, Brought, Import, ImportedStream, SegmentTask, bring_segment
+from pravega_spark.streams.imports import (
+    Bring,
+    Brought,
+    Import,
+    ImportedStream,
+    ImportReport,
+    SegmentTask,
+    bring_segment,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,9 +56,9 @@ def run(
     found = Import(store, [] if name is None else [name], copied=copied)
     root = _root(target, create=not dry_run)
     if dry_run or root is None:
-        return [_outcome(each) for each in found.report(root).streams]
+        return _outcomes(found.report(root))
     brought = _on(spark, target, source, source_options or {}) if spark is not None else None
-    return [_outcome(each) for each in found.run(root, brought).streams]
+    return _outcomes(found.run(root, brought))
 
 
 def _root(target: Target, create: bool) -> Root | None:
@@ -83,6 +91,13 @@ def _brought(target: Target, source: str, options: Mapping[str, Any], task: Segm
     finally:
         for store in stores:
             store.close()
+
+
+def _outcomes(report: ImportReport) -> list[JobOutcome]:
+    """What became of each stream, then what does not come, and what is not known, of the whole storage."""
+    told = [JobOutcome("", "", NOTE, detail=f"left out: {what}") for what in report.left_out]
+    told += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
+    return [*map(_outcome, report.streams), *told]
 
 
 def _outcome(each: ImportedStream) -> JobOutcome:

@@ -20,6 +20,10 @@ _EXPECTED = (StreamError, EngineError, StorageError, ValueError)
 SCHEMA = "scope string, stream string, step string, changed boolean, bytes bigint, detail string, error string"
 
 
+NOTE = "note"
+"""The step of an outcome that does nothing, and tells in its detail what people must not overlook."""
+
+
 class JobOutcome(NamedTuple):
     """What one step of a job did to one stream, or to the whole root, which has no scope and no stream.
 

@@ -26,7 +26,7 @@ from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
+from pravega_spark.streams.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import container_of, parse_segment_name, segment_name
 
@@ -56,6 +56,14 @@ class ArchivedTransaction(NamedTuple):
     id: uuid.UUID
     status: TransactionStatus
     segments: dict[str, int]
+
+
+class RecordedCut(NamedTuple):
+    """A cut that retention recorded: when (ms), how many bytes the stream had had, and the positions."""
+
+    time: int
+    size: int
+    positions: dict[int, int]
 
 
 class ArchivedStreams:
@@ -280,6 +288,20 @@ class ArchivedStream:
             entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
+
+    @cached_property
+    def recorded(self) -> tuple[RecordedCut, ...]:
+        """The cuts that retention recorded and that are not before the head, in the order of their times and sizes;
+        none if not all epochs are known."""
+        return tuple(self._recorded(self.history)) if self.history is not None else ()
+
+    def _recorded(self, history: Epochs) -> Iterator[RecordedCut]:
+        head, size = self.head.positions, 0
+        for cut in sorted(self.records.retention):
+            there = bool(cut.cut) and history.segments.keys() >= cut.cut.keys() and history.problem(cut.cut) is None
+            if there and history.compare(cut.cut, head) is Comparison.EQUAL_OR_AFTER and cut.size >= size:
+                size = cut.size
+                yield RecordedCut(cut.recorded, cut.size, dict(cut.cut))
 
     def is_sealed(self, number: int) -> bool:
         """Whether a segment takes no more events, as far as its container knows."""

@@ -50,6 +50,7 @@ from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.made_index import CountedSegment, IndexCache, IndexedEvents, MadeIndex, index_events, key_of
 from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
+from pravega_spark.streams.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
 from pravega_spark.streams.stream_record import FORMAT, StreamRecord
 
 logger = logging.getLogger(__name__)
@@ -287,7 +288,7 @@ class ArchivedContainer(Container):
     def _found(self, name: str) -> Segment | None:
         there = self.archive.segments().get(name)
         if there is None:
-            return self._index_of(name) or (self._missing(name) if self.salvage else None)
+            return self._index_of(name) or self._recorded(name) or (self._missing(name) if self.salvage else None)
         start, length = self._bounds(there)
         chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
         extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
@@ -379,6 +380,15 @@ class ArchivedContainer(Container):
                     functools.partial(self._made_index, segment),
                 )
         return None
+
+    def _recorded(self, name: str) -> Segment | None:
+        """The segments in which a stream of ours has the cuts that retention recorded; None if there are no such."""
+        key, separator, last = name.rpartition("/")
+        place = RECORDED_SEGMENTS.index(last) if last in RECORDED_SEGMENTS else None
+        if not separator or place is None or not self._has_stream(key) or not (cuts := self.stream(key).recorded):
+            return None
+        content = contents(cuts)[place]
+        return MadeIndex.of(name, name, lambda: content, lambda: content, latest_attributes(*cuts[-1][:2]))
 
     def _index_key(self, name: str) -> str:
         segment = self.info(name)

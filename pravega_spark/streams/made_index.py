@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import immutables
@@ -49,9 +50,16 @@ class MadeIndex(Segment):
     _made: Callable[[], bytes]
 
     @classmethod
-    def of(cls, name: str, key: str, known: Callable[[], bytes | None], made: Callable[[], bytes]) -> MadeIndex:
+    def of(
+        cls,
+        name: str,
+        key: str,
+        known: Callable[[], bytes | None],
+        made: Callable[[], bytes],
+        attributes: Mapping[bytes, int] = MappingProxyType({}),
+    ) -> MadeIndex:
         """The index called `name`. known: gives its content if nothing has to be read for it; made: in any case."""
-        index = cls(name, 0, 0, 0, False, 0, 0, immutables.Map(), Extents())
+        index = cls(name, 0, 0, 0, False, 0, 0, immutables.Map(attributes), Extents())
         index.key, index._known, index._made = key, known, made
         return index
 

@@ -43,6 +43,9 @@ _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
 RECORDED = "recorded"
 """What the segment with a stream's cuts is called in the stream."""
 
+RECORDED_SEGMENTS = (RECORDED, f"{RECORDED}#index")
+"""What the segments with a stream's cuts, and with their records, are called in the stream."""
+
 _BLOCK = 4096  # cuts that are read at once
 
 
@@ -63,7 +66,8 @@ def with_recorded_cuts(container: Container, keys: Sequence[str]) -> list[str]:
 
 def _names(key: str) -> tuple[str, str]:
     """The segments with a stream's cuts, and with their records."""
-    return f"{key}/{RECORDED}", f"{key}/{RECORDED}#index"
+    cuts, records = RECORDED_SEGMENTS
+    return f"{key}/{cuts}", f"{key}/{records}"
 
 
 def recording(key: str, cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> list[Operation]:
@@ -71,16 +75,22 @@ def recording(key: str, cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> l
     order of times and sizes."""
     if not cuts:
         return []
-    names, rows, content = _names(key), [], b""
-    for time_ms, size, positions in cuts:
-        rows.append((size, len(content), time_ms))
-        content += encode_recorded(positions)
-    records = Payload(encode_records(np.array(rows)))
+    names, (content, records) = _names(key), contents(cuts)
     return [
         *map(CreateSegment, names),
         Append(names[0], Payload(content), 0),
-        Append(names[1], records, 0, _latest(cuts[-1][0], cuts[-1][1])),
+        Append(names[1], Payload(records), 0, _latest(cuts[-1][0], cuts[-1][1])),
     ]
+
+
+def contents(cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> tuple[bytes, bytes]:
+    """What the segment with these cuts holds, and the one with their records: time (ms), bytes before it, and positions
+    of each, in the order of times and sizes."""
+    rows, content = [], b""
+    for time_ms, size, positions in cuts:
+        rows.append((size, len(content), time_ms))
+        content += encode_recorded(positions)
+    return content, encode_records(np.array(rows))
 
 
 def encode_recorded(positions: Mapping[int, int]) -> bytes:
@@ -97,6 +107,11 @@ def decode_recorded(data: bytes, scope: str, stream: str, where: str) -> StreamC
 
 
 _POSITIONS = reader(dict[int, int])
+
+
+def latest_attributes(time_ms: int, size: int) -> dict[bytes, int]:
+    """The attributes of the segment with the records by which the last one is always at hand."""
+    return {update.attribute: update.value for update in _latest(time_ms, size)}
 
 
 def _latest(time_ms: int, size: int) -> tuple[AttributeUpdate, ...]:

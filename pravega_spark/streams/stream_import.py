@@ -38,10 +38,10 @@ from engine.state.state import NOT_EXISTS
 from pravega_spark.errors import StreamError
 from pravega_spark.segment_ids import segment_label, segment_number
 from pravega_spark.streams import changes
-from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction
+from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction, RecordedCut
 from pravega_spark.streams.changes import NUMBERS, STREAMS
 from pravega_spark.streams.doubt import Doubt
-from pravega_spark.streams.epochs import Comparison, EpochRecord, Epochs
+from pravega_spark.streams.epochs import EpochRecord, Epochs
 from pravega_spark.streams.named import writer_attribute
 from pravega_spark.streams.names import (
     index_segment_name,
@@ -66,14 +66,6 @@ _SAFE = "It is imported completely or not at all. Importing it again is safe"
 
 class ImportRefused(StreamError):
     """A stream cannot be imported. Nothing of it was."""
-
-
-class RecordedCut(NamedTuple):
-    """A cut that retention recorded: when (ms), how many bytes the stream had had, and the positions."""
-
-    time: int
-    size: int
-    positions: dict[int, int]
 
 
 class StreamPlan(NamedTuple):
@@ -119,7 +111,7 @@ def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
             f"{found.records.id}/{found.records.created}",
             record,
             tuple(_segments(found, record, events)),
-            tuple(_recorded(found)),
+            found.recorded,
             tuple(each for each in found.transactions if each.status is not TransactionStatus.COMMITTED),
             found.unknown,
         )
@@ -195,17 +187,6 @@ def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iter
             chunks[-1] = chunks[-1]._replace(length=end - chunks[-1].offset)
         name = segment_name(found.scope, found.name, number)
         yield SegmentSource(number, name, start, end, tuple(chunks), events, number in taking)
-
-
-def _recorded(found: ArchivedStream) -> Iterator[RecordedCut]:
-    """The cuts that retention recorded and that are not before the head, in the order of their times."""
-    history, head, last = found.history, found.head.positions, (0, 0)
-    assert history is not None
-    for cut in sorted(found.records.retention):
-        there = bool(cut.cut) and history.segments.keys() >= cut.cut.keys() and history.problem(cut.cut) is None
-        if there and history.compare(cut.cut, head) is Comparison.EQUAL_OR_AFTER and cut.size >= last[1]:
-            last = cut.recorded, cut.size
-            yield RecordedCut(cut.recorded, cut.size, dict(cut.cut))
 
 
 class StreamImport:

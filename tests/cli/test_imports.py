@@ -83,6 +83,10 @@ def test_the_job_does_the_same(tmp_path: Path, source: str) -> None:
     result = CliRunner().invoke(imports.main, words)
     assert result.exit_code == 1 and "give --yes" in result.output
     assert not Path(root).exists()
+    result = CliRunner().invoke(imports.main, ["--root", root, "--source", source, "--dry-run"])
+    assert result.exit_code == 0 and "7 steps: 7 would change something, 0 failed" in result.output
+    assert "left out: reader group demo/rg1: begin a new one where it stood" in " ".join(result.output.split())
+    assert not Path(root).exists()
     result = CliRunner().invoke(imports.main, [*words, "--yes"])
     assert result.exit_code == 0, result.output
     [outcome] = json.loads(result.stdout)["outcomes"]

@@ -19,7 +19,7 @@ from pravega_spark.streams.archived import decoded
 from pravega_spark.streams.events import InvalidEvent
 from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.made_index import index_events
-from tests.archives import CHUNKED, case
+from tests.archives import CHUNKED, case, retention_cut, retention_set
 from tests.fuzz.harness import Parser
 
 _ARCHIVE = open_archive(case(CHUNKED).store())
@@ -60,7 +60,7 @@ STREAM = b"".join(
 
 def _entries(data: bytes) -> None:
     state = newest(entries(functools.partial(_bytes, data), 0, len(data)))
-    list(live_by_hash(state, {}, 0))
+    list(live_by_hash(state.values(), {}, 0))
 
 
 def _index(data: bytes) -> None:
@@ -68,7 +68,8 @@ def _index(data: bytes) -> None:
     attributes_of(index)
     table = _content(SCALED)
     state = newest(entries(functools.partial(_bytes, table), 0, len(table)))
-    list(live_by_hash(state, index, len(table)))
+    for indexed in (len(table), len(table) // 2):
+        list(live_by_hash(state.values(), index, indexed))
 
 
 def _events(data: bytes) -> None:
@@ -91,22 +92,6 @@ def _indexed(data: bytes) -> None:
         raise problem
 
 
-def _retention() -> list[bytes]:
-    """Records of kinds that the server did not happen to have, in its format."""
-    reference, fields = FieldWriter(), FieldWriter()
-    for value in (100, 1_700_000_000_000):
-        reference.long(value)
-    fields.compact_int(1)
-    fields.raw(with_version(0, reference.getvalue()))
-    cut = FieldWriter()
-    for value in (1_700_000_000_000, 100):
-        cut.long(value)
-    cut.compact_int(1)
-    for value in (1 << 32 | 2, 77):
-        cut.long(value)
-    return [with_version(0, fields.getvalue()), with_version(0, cut.getvalue())]
-
-
 def _tag() -> bytes:
     fields, packed = FieldWriter(), zlib.compress(b"\0\5rides\0\6scaled")
     fields.utf("h5")
@@ -125,7 +110,8 @@ GROUP = [
         _ARCHIVE.segment("demo/_RGrg1/0.#epoch.0").length,
     )
 ]
-SET, CUT = _retention()
+SET = retention_set([(1_700_000_000_000, 100)])
+CUT = retention_cut(1_700_000_000_000, 100, {1 << 32 | 2: 77})
 REFUSED = (InvalidData,)
 RECORDS = [
     ("state", controller_records.decode_state, _values(SCALED, b"state")),

@@ -39,7 +39,7 @@ def test_a_query_goes_on_from_a_cut_of_the_original(
     one, root = case(path), str(tmp_path / "root")
     source = laid_out(one, tmp_path / "lts")
     outcomes = imports.run(Target(root), source=source, copied=copied, spark=spark)
-    assert [each.error for each in outcomes] == [None] * 7
+    assert [each.error for each in outcomes if each.step == "import"] == [None] * 7
     with StreamManager(root, create=False) as manager:
         for name in ("rides", "scaled", "truncated", "txns"):
             frame = spark.read.format("pravega").options(controller=root, scope="demo", stream=name).load()

@@ -23,7 +23,7 @@ from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.client.groups.events import LargeEventData
-from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound
+from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound, TruncatedData
 from pravega_spark.roots import opened_root
 from pravega_spark.streams.archived_root import ArchivedContainer, ArchivedRoot
 from pravega_spark.streams.catalog import Catalog
@@ -32,9 +32,10 @@ from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.index import WIDEST_GAP, decode_records
 from pravega_spark.streams.made_index import CACHE_VARIABLE, IndexCache, index_events
 from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.recorded_cuts import RecordedCuts, with_recorded_cuts
 from pravega_spark.streams.scan import Chain, ScanSlice, plan_slices
 from pravega_spark.streams.transactions import open_transactions
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, stored
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, retention_cut, retention_set, stored, with_entries
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 RIDES = "demo/rides/0.#epoch.0"
@@ -96,20 +97,30 @@ def test_every_live_event_is_read(found: tuple[Case, StreamManager], name: str) 
 
 
 def test_every_cut_splits_its_stream(found: tuple[Case, StreamManager]) -> None:
+    """As of streams of ours one before the head is refused: as a start, for what follows it is lost; as an end."""
     one, manager = found
+    passed = 0
     for label, row in json.loads(one.expected["cuts.json"]).items():
         name, _, text = label.partition("/")
-        if name not in STREAMS or not row["tail"]:
-            continue
-        all_of_it = {place[:2] for place in events(manager, name)}
-        cut = StreamCut.from_text(row["tail"])
-        if name == "truncated" and text in ("0", "1800"):
-            continue
-        before = {place[:2] for place in events(manager, name, end=cut)}
-        behind = {place[:2] for place in events(manager, name, start=cut)}
-        assert before | behind == all_of_it and not before & behind
-        if text.partition("-")[0].isdigit() and name != "truncated":
-            assert len(before) == int(text.partition("-")[0]), label
+        for which in ("head", "tail"):
+            if name not in STREAMS or not row[which]:
+                continue
+            cut, head = StreamCut.from_text(row[which]), manager.stream_info("demo", name).head
+            all_of_it = {place[:2] for place in events(manager, name)}
+            if any(at < head.positions.get(number, 0) for number, at in cut.positions.items()):
+                with pytest.raises(TruncatedData, match="truncated"):
+                    events(manager, name, start=cut)
+                with pytest.raises(InvalidStreamCut, match="should be <="):
+                    events(manager, name, end=cut)
+                passed += 1
+                continue
+            before = {place[:2] for place in events(manager, name, end=cut)}
+            behind = {place[:2] for place in events(manager, name, start=cut)}
+            assert before | behind == all_of_it and not before & behind
+            if which == "tail" and text.partition("-")[0].isdigit():
+                count = int(text.partition("-")[0]) - (1800 if name == "truncated" else 0)
+                assert len(before) == count, label
+    assert passed == 2
 
 
 def test_chunks_are_those_of_the_server(found: tuple[Case, StreamManager]) -> None:
@@ -298,6 +309,45 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache.save("0" * 64, b"")
     assert cache.load("0" * 64) is None
     assert IndexCache("").load("0" * 64) is None
+
+
+# --- what the controller knew ----------------------------------------------------------------------------------------
+
+
+def test_what_was_flushed_of_a_table_before_its_index_counts() -> None:
+    one = case(ROLLING)
+    sealed = ArchivedRoot(one.store()).archived.archive
+    table = next(name for name in sealed.tables if name.startswith("_system/_tables/demo/sealed/metadata"))
+    state = sealed.table(table)[b"state"].value
+    objects = with_entries(one.objects, "demo/rides/metadata", {"state": state, "retention": None})
+    manager = StreamManager.over(ArchivedRoot(stored(objects)))
+    assert manager.stream_info("demo", "rides").sealed
+    assert events(manager, "rides") == events(StreamManager.over(ArchivedRoot(one.store())), "rides")
+
+
+def retained() -> tuple[dict[str, bytes], StreamCut]:
+    """An archive in which retention recorded two cuts of a truncated stream, one of them before its head."""
+    one = case(ROLLING)
+    truncated = json.loads(one.expected["cuts.json"])["truncated/1800"]
+    chosen = [StreamCut.from_text(truncated[which]) for which in ("head", "tail")]
+    tail = StreamManager.over(ArchivedRoot(one.store())).stream_info("demo", "truncated").tail
+    times = (1_700_000_000_000, 1_700_000_100_000, 1_700_000_200_000)
+    sizes = [sum(cut.positions.values()) for cut in (*chosen, tail)]
+    rows: dict[str, bytes | None] = {"retention": retention_set(list(zip(times, sizes, strict=True)))}
+    for time, size, cut in zip(times, sizes, (*chosen, tail), strict=True):
+        rows[f"retentionCuts-{time}"] = retention_cut(time, size, cut.positions)
+    return with_entries(one.objects, "demo/truncated/metadata", rows), tail
+
+
+def test_cuts_that_retention_recorded_are_told() -> None:
+    objects, tail = retained()
+    root = ArchivedRoot(stored(objects))
+    found = list(RecordedCuts(Catalog(root).stream("demo", "truncated").snapshot()).all())
+    assert [cut for _, cut in found] == [StreamManager.over(root).stream_info("demo", "truncated").head, tail]
+    assert found[-1][0] == (1, 1_700_000_200_000, sum(tail.positions.values()))
+    assert RecordedCuts(Catalog(root).stream("demo", "truncated").snapshot()).latest() == found[-1][0]
+    assert with_recorded_cuts(root.archived, [f"demo/{name}" for name in STREAMS]) == ["demo/truncated"]
+    assert RecordedCuts(Catalog(root).stream("demo", "rides").snapshot()).latest() is None
 
 
 # --- what is damaged, or not known -----------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_the_newest_entry_of_a_key_counts() -> None:
     found = state(packed(b"a", b"1"), packed(b"b", b"2"), packed(b"a", b"33"), packed(b"b", None))
     assert found[b"a"].value == b"33"
     assert found[b"b"].value is None
-    assert [entry.key for entry in live_by_hash(found, {}, 0)] == [b"a"]
+    assert [entry.key for entry in live_by_hash(found.values(), {}, 0)] == [b"a"]
 
 
 def test_compaction_writes_an_entry_again_with_its_version() -> None:
@@ -53,10 +53,28 @@ def test_what_was_written_again_when_it_had_been_removed_is_gone() -> None:
     """The removal was compacted away; only the index tells."""
     found = state(packed(b"b", b"1"), packed(b"a", b"old", 3))
     assert found[b"a"].version == 3
-    there = list(live_by_hash(found, index_of(found[b"b"]), 1000))
+    there = list(live_by_hash(found.values(), index_of(found[b"b"]), 1000))
     assert [entry.key for entry in there] == [b"b"]
     with pytest.raises(InvalidData, match="does not lead"):
-        list(live_by_hash(found, index_of(found[b"a"]), 1000))
+        list(live_by_hash(found.values(), index_of(found[b"a"]), 1000))
+
+
+def test_entries_behind_the_index_are_newer_than_what_it_says() -> None:
+    """The table was flushed, its index not yet; or it was, and knows that a key was removed behind its last entry."""
+    parts = [packed(b"a", b"1"), packed(b"b", b"1"), packed(b"c", b"1"), packed(b"gone", b"1")]
+    known = state(*parts)
+    index = index_of(*(known[key] for key in (b"a", b"b", b"c")))
+    parts[3] = packed(b"gone", b"1", known[b"c"].offset)  # written again when it had been removed
+    indexed = sum(map(len, parts))
+    again = packed(b"a", b"1", 0), packed(b"gone", b"1", known[b"c"].offset)
+    data = b"".join([*parts, packed(b"a", b"2"), packed(b"b", None), packed(b"d", b"1"), *again])
+    rows = list(entries(functools.partial(read, data), 0, len(data)))
+    there = live_by_hash(rows, index, indexed)
+    assert {entry.key: entry.value for entry in there} == {b"a": b"2", b"c": b"1", b"d": b"1"}
+    removed = index_of(*(known[key] for key in (b"a", b"c")))
+    assert {entry.key for entry in live_by_hash(rows, removed, indexed)} == {b"a", b"c", b"d"}
+    with pytest.raises(InvalidData, match="index"):
+        list(live_by_hash(rows, index | index_of(Entry(7, b"a", b"", 7)), indexed))
 
 
 def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +82,14 @@ def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pyt
     found = state(packed(b"a", b"1"), packed(b"b", b"2"))
     back = key_of(uuid.UUID(int=((1 << 63) - 1) << 64 | found[b"b"].offset))
     index = {b"h" * 16: found[b"b"].offset, back: found[b"a"].offset}
-    assert [entry.key for entry in live_by_hash(found, index, 1000)] == [b"a", b"b"]
+    assert [entry.key for entry in live_by_hash(found.values(), index, 1000)] == [b"a", b"b"]
 
 
 def test_the_index_must_lead_to_the_entries() -> None:
     found = state(packed(b"a", b"1"), packed(b"b", None))
     for index in (index_of(found[b"b"]), {table_entries._index_key(b"a"): 7}, index_of(Entry(0, b"c", b"", 0))):
         with pytest.raises(InvalidData, match="index"):
-            list(live_by_hash(found, index, 1000))
+            list(live_by_hash(found.values(), index, 1000))
 
 
 def test_keys_of_one_length_are_removed_in_the_index_only() -> None:
