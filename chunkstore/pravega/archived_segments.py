@@ -10,7 +10,7 @@ import bisect
 import functools
 from typing import NamedTuple
 
-from chunkstore.decoding import decoding
+from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import StorageError
 from chunkstore.pravega.attribute_index import read_index
 from chunkstore.pravega.segment_infos import INDEX_OFFSET, SegmentInfo
@@ -116,9 +116,9 @@ def table_of(
 ) -> dict[bytes, Entry]:
     """The live entries of a table segment, by their keys. Raises ArchiveDamaged, and the store's.
 
-    Without an index, and where it was flushed and the table not yet, the entries alone say it; where the table was
-    flushed and the index not yet, the entries behind the last one that is indexed say what changed since. But not in a
-    table whose keys have one length, where only the index knows what was removed.
+    Without an index the entries alone say it; where the table was flushed and the index not yet, the entries behind the
+    last one that is indexed say what changed since. But not in a table whose keys have one length, where only the index
+    knows what was removed. A table that ends before its index leads is damaged: what it lost cannot be told.
     """
     if table.problem is not None:
         raise table.problem
@@ -134,7 +134,7 @@ def table_of(
         found = index_of(source, index) if index is not None else {}
         last = max(found.values(), default=-1)
         if last >= table.length:
-            found, last = {}, -1
+            raise InvalidData(f"its index leads to offset {last}, and it ends at {table.length}: its end is missing")
         known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
         indexed = min(max(known, last + 1), table.length)
         return {entry.key: entry for entry in live_by_hash(rows, found, indexed)}

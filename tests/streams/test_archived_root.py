@@ -374,6 +374,20 @@ def test_what_is_sound_of_a_damaged_stream_is_read_on_request(archive: Path) -> 
     assert report.errors and any(RIDES in finding.object + finding.problem for finding in report.findings)
 
 
+@pytest.mark.parametrize("table", ["scopes", "demo/streamsInScope"])
+def test_a_table_that_ends_where_an_entry_ends_lost_its_end_all_the_same(table: str) -> None:
+    """Nothing of the rolling layout but its index tells; without it a scope or a stream would be gone unnoticed."""
+    objects = dict(case(ROLLING).objects)
+    [name] = (n for n in objects if n.startswith(f"_system/_tables/{table}") and "$attributes" not in n and "$off" in n)
+    whole = ArchivedRoot(stored(objects)).archived.archive.table(name.partition("$offset.")[0])
+    objects[name] = objects[name][: max(entry.offset for entry in whole.values())]
+    with pytest.raises(ArchiveDamaged, match=f"{table}.*its end is missing"):
+        StreamManager.over(ArchivedRoot(stored(objects))).list_stream("demo")
+    root = ArchivedRoot(stored(objects), salvage=True)
+    assert StreamManager.over(root).list_stream("demo") == STREAMS
+    assert any("its end is missing" in text for text in root.archived.streams.unknown)
+
+
 def test_a_stream_whose_table_was_not_flushed_is_read_by_names_and_says_so() -> None:
     one = case(CHUNKED)
     objects = {
