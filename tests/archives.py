@@ -75,6 +75,24 @@ def stored(objects: dict[str, bytes]) -> Store:
     return store
 
 
+def laid_out(objects: dict[str, bytes], folder: Path) -> Path:
+    """The folder, with these objects as files."""
+    for name, data in objects.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """All files of a folder and the hashes of their bytes."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
 def with_entries(objects: dict[str, bytes], table: str, rows: dict[str, bytes | None]) -> dict[str, bytes]:
     """Objects of the rolling layout, with entries behind those of a table of the controller: None removes a key. Its
     index does not know them, as where it was not flushed yet. table: what its name begins with below `_tables/`."""

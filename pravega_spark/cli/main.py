@@ -15,8 +15,10 @@ from pravega_spark.cli.containers import container
 from pravega_spark.cli.copies import backup, restore
 from pravega_spark.cli.defragmentation import defrag
 from pravega_spark.cli.examples import EXAMPLES
+from pravega_spark.cli.groups import group
 from pravega_spark.cli.headers import header
 from pravega_spark.cli.imports import import_
+from pravega_spark.cli.key_value_tables import kvt
 from pravega_spark.cli.maintenance import maintain
 from pravega_spark.cli.policies import stream
 from pravega_spark.cli.roots import root
@@ -69,6 +71,8 @@ COMMANDS = (
     root,
     scope,
     stream,
+    group,
+    kvt,
     container,
     segment,
     verify,

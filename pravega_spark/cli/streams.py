@@ -147,8 +147,8 @@ def describe(session: Session, name: StreamName) -> None:
         "scaling": scaling_row(record),
         "retention": retention_row(record.retention),
         "tags": list(record.tags),
-        "head": _cut_row(info.head),
-        "tail": _cut_row(info.tail),
+        "head": cut_row(info.head),
+        "tail": cut_row(info.tail),
         "subscribers": {name: behind._asdict() for name, behind in info.subscribers.items()},
         "current": [
             {**_segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
@@ -219,7 +219,8 @@ def scaling_row(record: StreamRecord) -> dict[str, Any]:
     }
 
 
-def _cut_row(cut: StreamCut) -> dict[str, Any]:
+def cut_row(cut: StreamCut) -> dict[str, Any]:
+    """A stream cut in a document."""
     return {"cut": cut.as_text(), "positions": {str(number): at for number, at in cut.positions.items()}}
 
 
@@ -295,7 +296,7 @@ def truncate(session: Session, name: StreamName, place: StreamPosition, yes: boo
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
     session.confirm(yes, f"This would delete from stream {name}: {_counted(gone)}.")
     manager.truncate_stream(*name, cut)
-    session.output.document({"stream": str(name), "truncated": gone, "head": _cut_row(cut)})
+    session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(cut)})
     session.output.line(f"stream {name} was truncated: {_counted(gone)}")
 
 
@@ -413,7 +414,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
     manager = session.manager
     info = manager.stream_info(*name)
     found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]
-    rows = [{"at": at, **_cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
+    rows = [{"at": at, **cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
     session.output.document({"stream": str(name), "cuts": rows})
     for at, cut in [*found, ("tail", info.tail)]:
         session.output.copied(f"{at}: {positions_text(cut)}", cut.as_text())
@@ -455,7 +456,7 @@ def lag(
             raise Refused(f"reader group {name.scope}/{group} does not read stream {name}")
         cut = found[0]
     behind = manager.lag(cut)
-    session.output.document({"stream": str(name), "lag": behind._asdict(), "position": _cut_row(cut)})
+    session.output.document({"stream": str(name), "lag": behind._asdict(), "position": cut_row(cut)})
     session.output.line(f"stream {name}: {behind}")
     session.output.copied(positions_text(cut), cut.as_text())
 

@@ -36,15 +36,18 @@ class StreamName(NamedTuple):
 
 
 class StreamNameType(click.ParamType):
-    """A stream as SCOPE/STREAM."""
+    """A stream as SCOPE/STREAM, or what else has a name in a scope and is called so. form: how it is shown."""
 
     name = "scope/stream"
+
+    def __init__(self, form: str = "SCOPE/STREAM") -> None:
+        self.form = form
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamName:
         """The parsed name; a usage error for anything else."""
         scope, slash, stream = str(value).partition("/")
         if not slash:
-            self.fail(f"{value!r} is not SCOPE/STREAM", param, ctx)
+            self.fail(f"{value!r} is not {self.form}", param, ctx)
         try:
             return StreamName(validate_scope_name(scope), validate_stream_name(stream))
         except ValueError as error:

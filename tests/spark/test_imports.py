@@ -13,15 +13,7 @@ from pravega_spark import StreamCut, StreamManager
 from pravega_spark.jobs import imports
 from pravega_spark.jobs.spread import Target
 from pravega_spark.streams.names import segment_name
-from tests.archives import CHUNKED, ROLLING, Case, case
-
-
-def laid_out(one: Case, folder: Path) -> str:
-    for name, data in one.objects.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return str(folder)
+from tests.archives import CHUNKED, ROLLING, case, laid_out
 
 
 def places(frame: DataFrame, name: str) -> list[tuple[str, int, int, str]]:
@@ -37,7 +29,7 @@ def test_a_query_goes_on_from_a_cut_of_the_original(
     spark: SparkSession, tmp_path: Path, path: Path, copied: bool
 ) -> None:
     one, root = case(path), str(tmp_path / "root")
-    source = laid_out(one, tmp_path / "lts")
+    source = str(laid_out(one.objects, tmp_path / "lts"))
     outcomes = imports.run(Target(root), source=source, copied=copied, spark=spark)
     assert [each.error for each in outcomes if each.step == "import"] == [None] * 7
     with StreamManager(root, create=False) as manager:
@@ -61,7 +53,7 @@ def test_a_checkpoint_that_holds_a_cut_of_the_original_goes_on(spark: SparkSessi
     labels = [label for label in cuts if label.startswith("scaled/") and cuts[label]["tail"]]
     middle = min(labels, key=lambda label: sum(StreamCut.from_text(cuts[label]["tail"]).positions.values()))
     with StreamManager(root, create=True) as manager:
-        manager.import_streams(laid_out(one, tmp_path / "lts"), ["demo/scaled"])
+        manager.import_streams(laid_out(one.objects, tmp_path / "lts"), ["demo/scaled"])
         cut = StreamCut.from_text(cuts[middle]["tail"])
         due = sum(1 for _ in manager.read_events("demo", "scaled", cut))
     assert sum(read(spark, root, "scaled", None, tmp_path)) == 2000

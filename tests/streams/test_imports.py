@@ -38,7 +38,7 @@ from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.owners import Owners
 from pravega_spark.streams.segment_import import Sizes
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, contents, laid_out
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 SMALL = Sizes(part=40_000, kept=90_000, logged=48)
@@ -51,23 +51,6 @@ class Place(NamedTuple):
     source: Path
     root: str
     report: ImportReport
-
-
-def laid_out(objects: dict[str, bytes], folder: Path) -> Path:
-    for name, data in objects.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return folder
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """All files of a folder and the hashes of their bytes."""
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
 
 
 WAYS = [

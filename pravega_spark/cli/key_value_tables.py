@@ -1,0 +1,55 @@
+"""`kvt`: the key-value tables in a Pravega's long-term storage, which a root of ours does not have."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import click
+
+from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
+from pravega_spark.streams.key_value_tables import entries, key_value_tables
+
+
+@click.group()
+def kvt() -> None:
+    """List and read the key-value tables in a Pravega's long-term storage."""
+
+
+@kvt.command("list")
+@click.argument("scope", type=ScopeType(), required=False)
+@pass_session
+def list_(session: Session, scope: str | None) -> None:
+    """List the key-value tables of a scope, or of all."""
+    known = session.manager.list_scope()
+    if scope is not None and scope not in known:
+        raise session.catalog.scope_not_found(scope)
+    scopes = known if scope is None else [scope]
+    rows = [{"table": f"{each}/{name}"} for each in scopes for name in key_value_tables(session.root, each)]
+    session.output.document({"tables": rows})
+    session.output.table({"table": "key-value table"}, rows)
+
+
+@kvt.command()
+@click.argument("name", metavar="SCOPE/TABLE", type=StreamNameType("SCOPE/TABLE"))
+@pass_session
+def read(session: Session, name: StreamName) -> None:
+    """Print the live entries of a key-value table. What is no text is printed as base64."""
+    rows = [
+        _row({"primary": entry.primary, "secondary": entry.secondary, "value": entry.value})
+        for entry in sorted(entries(session.root, *name))
+    ]
+    session.output.document({"table": str(name), "entries": rows})
+    session.output.table({"primary": "primary key", "secondary": "secondary key", "value": "value"}, rows)
+
+
+def _row(entry: dict[str, bytes]) -> dict[str, Any]:
+    row: dict[str, Any] = {"base64": []}
+    for field, data in entry.items():
+        try:
+            row[field] = data.decode()
+        except UnicodeDecodeError:
+            row[field] = base64.b64encode(data).decode()
+            row["base64"].append(field)
+    return row

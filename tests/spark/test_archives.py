@@ -1,0 +1,135 @@
+"""The long-term storage of real servers in Spark: batches, a query over what is there, and the metadata tables."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession, functions as f
+
+from pravega_spark.streams.names import segment_name
+from tests.archives import ARCHIVES, Case, case, contents, laid_out
+
+STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
+
+
+class Place(NamedTuple):
+    """An archive in a folder."""
+
+    spark: SparkSession
+    one: Case
+    root: str
+
+    def options(self, **more: str) -> dict[str, str]:
+        return {"controller": self.root, "scope": "demo", "large_events": "inline", **more}
+
+    def frame(self, **more: str) -> DataFrame:
+        return self.spark.read.format("pravega").options(**self.options(**more)).load()
+
+
+@pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name)
+def place(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    one, folder = case(request.param), laid_out(case(request.param).objects, tmp_path_factory.mktemp("lts"))
+    yield Place(spark, one, str(folder))
+    assert contents(folder) == {name: hashlib.sha256(data).hexdigest() for name, data in one.objects.items()}
+
+
+def told(frame: DataFrame) -> DataFrame:
+    """What is compared of events: not their bytes, which may be many."""
+    text = f.when(f.length("event") < 4096, f.col("event").cast("string"))
+    digest, numbers = (
+        f.sha2("event", 256).alias("sha"),
+        [f.get_json_object(text, f"$.{name}") for name in ("key", "seq")],
+    )
+    return frame.select("stream", "segment_id", "offset", f.length("event").alias("len"), digest, *numbers)
+
+
+def check(one: Case, streams: list[str], rows: list[Row]) -> None:
+    """Each event is there once, as the server's own client read it, and those of a key are in their order."""
+    rows = sorted(rows, key=lambda row: (row[0], row[1], row[2]))
+    there = [(segment_name("demo", row[0], row[1]), row[2], row[3]) for row in rows]
+    due = [(r["segName"], r["offset"], r["len"]) for r in one.rows("readback.jsonl") if r["stream"] in streams]
+    assert sorted(there) == sorted(due)
+    digests, order = defaultdict(hashlib.sha256), defaultdict(list)
+    for stream, number, _, _, digest, key, seq in rows:
+        digests[segment_name("demo", stream, number)].update(bytes.fromhex(digest))
+        if key is not None:
+            order[stream, key].append(int(seq))
+    expected = {name: digest for name, digest in one.digests().items() if name.split("/")[1] in streams}
+    assert {name: digest.hexdigest() for name, digest in digests.items()} == expected
+    written = defaultdict(list)
+    for row in one.rows("events.jsonl"):
+        if row["stream"] in streams and row.get("txnState", "committed").lower() == "committed":
+            written[row["stream"], row["key"]].append(row["seq"])
+    for key, seqs in order.items():
+        assert seqs == [seq for seq in written[key] if key[0] != "truncated" or seq >= 1800][-len(seqs) :]
+    assert not streams or order.keys() <= written.keys()
+
+
+def test_every_live_event_is_in_a_batch(place: Place) -> None:
+    frames = [told(place.frame(stream=name)) for name in STREAMS]
+    check(place.one, STREAMS, functools.reduce(DataFrame.union, frames).collect())
+
+
+def test_cuts_split_a_stream_in_a_batch(place: Place) -> None:
+    """Cuts of all epochs of the stream that was scaled; how each of all cuts splits is told without Spark."""
+    cuts = json.loads(place.one.expected["cuts.json"])
+    frames = []
+    for label, count in (("700-1seg", 700), ("700-3seg", 700), ("1400-3seg", 1400), ("1400-2seg", 1400)):
+        for where, part in (("end_stream_cut", count), ("start_stream_cut", 2000 - count)):
+            frame = place.frame(stream="scaled", **{where: cuts[f"scaled/{label}"]["tail"]})
+            frames.append(frame.select(f.lit(f"{label} {where} {part}").alias("what")))
+    found = functools.reduce(DataFrame.union, frames).groupBy("what").count().collect()
+    assert len(found) == 8
+    for row in found:
+        assert int(row.what.split()[-1]) == row["count"], row.what
+
+
+def test_a_query_over_what_is_there(place: Place, tmp_path: Path) -> None:
+    """In several batches, none of which brings events of a key before older ones."""
+    batches: list[list[Row]] = []
+    options = place.options(stream="scaled", start_stream_cut="earliest", max_events_per_trigger="600")
+    frame = told(place.spark.readStream.format("pravega").options(**options).load())
+    query = frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query.start().awaitTermination()
+    assert len(batches) >= 4
+    check(place.one, ["scaled"], [row for batch in batches for row in batch])
+    latest: dict[str, int] = {}
+    for batch in batches:
+        first = {key: min(int(row[6]) for row in batch if row[5] == key) for key in {row[5] for row in batch}}
+        assert all(latest.get(key, -1) < seq for key, seq in first.items())
+        for row in batch:
+            latest[row[5]] = max(latest.get(row[5], -1), int(row[6]))
+
+
+def test_metadata_tables(place: Place) -> None:
+    def rows(table: str, **more: str) -> list[Row]:
+        return place.frame(metadata=table, **more).collect()
+
+    cuts = json.loads(place.one.expected["cuts.json"])
+    assert [row.stream for row in rows("Streams")] == STREAMS
+    [info] = rows("StreamInfo", stream="rides")
+    assert {info[0], info[1]} == {cuts["rides/0"]["tail"], cuts["rides/2000"]["tail"]}
+    due = sorted((row["pk"], row["sk"], row["value"]) for row in place.one.rows("kvt.jsonl"))
+    if due:
+        there = rows("KeyValueTable", stream="kvt")
+        assert due == sorted((row[0].decode(), row[1].decode(), row[2].decode()) for row in there)
+    [transaction] = rows("Transactions")
+    assert transaction.stream == "txns" and transaction.bytes == 18124 + 34481
+    segments = rows("Segments", stream="scaled")
+    assert [row.segment_id & 0xFFFFFFFF for row in segments] == list(range(6))
+    chunks = rows("Chunks", stream="rides")
+    assert {row.object for row in chunks} <= place.one.objects.keys()
+    assert sum(row.length for row in chunks) >= 2_090_613
+    assert rows("StreamCuts") == [] and rows("Losses") == []
+    [container] = rows("Containers")
+    assert container.online
