@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from chunkstore import Store
 from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.testing import SimulatedStore
+from pravega_spark.streams.cuts import StreamCut
 
 _TRIMMED = Path(__file__).parent / "data" / "pravega-lts"
 _FULL = os.environ.get("PRAVEGA_LTS")
@@ -140,3 +141,18 @@ def case(path: Path) -> Case:
                 folder, _, name = member.name.removeprefix("./").partition("/")
                 (objects if folder == "lts" else expected)[name] = data.read()
     return Case(path.name.removesuffix(".xz").removesuffix(".gz"), objects, expected)
+
+
+def retained() -> tuple[dict[str, bytes], StreamCut, StreamCut]:
+    """An archive in which retention recorded three cuts of a truncated stream: one before its head, its head and tail,
+    which are returned."""
+    one = case(ROLLING)
+    told = json.loads(one.expected["cuts.json"])
+    texts = [told["truncated/1800"]["head"], told["truncated/1800"]["tail"], told["truncated/3000"]["tail"]]
+    cuts = [StreamCut.from_text(text) for text in texts]
+    times = (1_700_000_000_000, 1_700_000_100_000, 1_700_000_200_000)
+    sizes = [sum(cut.positions.values()) for cut in cuts]
+    rows: dict[str, bytes | None] = {"retention": retention_set(list(zip(times, sizes, strict=True)))}
+    for time, size, cut in zip(times, sizes, cuts, strict=True):
+        rows[f"retentionCuts-{time}"] = retention_cut(time, size, cut.positions)
+    return with_entries(one.objects, "demo/truncated/metadata", rows), cuts[1], cuts[2]

@@ -21,6 +21,7 @@ from engine.state.operations import Append, Payload
 from engine.state.segments import EVENT_COUNT, Segment
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.made_index import CountedSegment
 from pravega_spark.streams.stream import Snapshot, Stream
 
 if TYPE_CHECKING:
@@ -256,7 +257,10 @@ class ByteStream(io.RawIOBase):
 
 
 def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:
-    """Id, name and properties of the only segment of a byte stream. Raises ByteStreamError for another stream."""
+    """Id, name and properties of the only segment of a byte stream. Raises ByteStreamError for another stream.
+
+    A Pravega's storage does not tell events from bytes: there who asks for the bytes gets them, as in the original.
+    """
     key, numbers = snapshot.stream.key, snapshot.record.segment_ids()
     if len(numbers) != 1:
         raise ByteStreamError(
@@ -264,7 +268,7 @@ def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:
             "policy of one segment"
         )
     segment = snapshot.segments.segment(numbers[0])
-    if segment.attributes.get(EVENT_COUNT, 0):
+    if not isinstance(segment, CountedSegment) and segment.attributes.get(EVENT_COUNT, 0):
         raise ByteStreamError(
             f"stream {key} has events: read and write them as events, or create another stream for bytes"
         )

@@ -21,6 +21,7 @@ from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
+from pravega_spark.client.bytes import ByteStreamError
 from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound, TruncatedData
@@ -35,7 +36,7 @@ from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.recorded_cuts import RecordedCuts, with_recorded_cuts
 from pravega_spark.streams.scan import Chain, ScanSlice, plan_slices
 from pravega_spark.streams.transactions import open_transactions
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, retention_cut, retention_set, stored, with_entries
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, retained, stored, with_entries
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 RIDES = "demo/rides/0.#epoch.0"
@@ -203,6 +204,28 @@ def test_where_reader_groups_stood(found: tuple[Case, StreamManager]) -> None:
         manager.reader_group_cuts("other", "demo")
 
 
+def test_a_byte_stream_is_read_and_not_written(found: tuple[Case, StreamManager]) -> None:
+    """Nothing tells it from a stream of events, which is bytes too; its bytes are not looked at first."""
+    one, manager = found
+    archive = ArchivedRoot(one.store()).archived.archive
+    due = archive.read("demo/big/0.#epoch.0", 0, archive.segment("demo/big/0.#epoch.0").length)
+    store = CountingStore(one.store())
+    with StreamManager.over(ArchivedRoot(store)) as counted:
+        counted.stream_info("demo", "empty")
+        store.reset()
+        counted.create_byte_stream("demo", "big")
+        assert store.count("read", "demo/") == store.count("read_ranges", "demo/") == 0
+    with manager.create_byte_stream("demo", "big") as file:
+        assert (file.current_head_offset(), file.current_tail_offset()) == (0, len(due))
+        assert b"".join(iter(lambda: file.read(1 << 20), b"")) == due
+        file.seek(len(due) // 2)
+        assert file.read(100) == due[len(due) // 2 :][:100]
+        with pytest.raises(RootReadOnly):
+            file.write(b"more")
+    with pytest.raises(ByteStreamError, match="3 segments"):
+        manager.create_byte_stream("demo", "rides")
+
+
 # --- planning --------------------------------------------------------------------------------------------------------
 
 
@@ -325,25 +348,11 @@ def test_what_was_flushed_of_a_table_before_its_index_counts() -> None:
     assert events(manager, "rides") == events(StreamManager.over(ArchivedRoot(one.store())), "rides")
 
 
-def retained() -> tuple[dict[str, bytes], StreamCut]:
-    """An archive in which retention recorded two cuts of a truncated stream, one of them before its head."""
-    one = case(ROLLING)
-    truncated = json.loads(one.expected["cuts.json"])["truncated/1800"]
-    chosen = [StreamCut.from_text(truncated[which]) for which in ("head", "tail")]
-    tail = StreamManager.over(ArchivedRoot(one.store())).stream_info("demo", "truncated").tail
-    times = (1_700_000_000_000, 1_700_000_100_000, 1_700_000_200_000)
-    sizes = [sum(cut.positions.values()) for cut in (*chosen, tail)]
-    rows: dict[str, bytes | None] = {"retention": retention_set(list(zip(times, sizes, strict=True)))}
-    for time, size, cut in zip(times, sizes, (*chosen, tail), strict=True):
-        rows[f"retentionCuts-{time}"] = retention_cut(time, size, cut.positions)
-    return with_entries(one.objects, "demo/truncated/metadata", rows), tail
-
-
 def test_cuts_that_retention_recorded_are_told() -> None:
-    objects, tail = retained()
+    objects, head, tail = retained()
     root = ArchivedRoot(stored(objects))
     found = list(RecordedCuts(Catalog(root).stream("demo", "truncated").snapshot()).all())
-    assert [cut for _, cut in found] == [StreamManager.over(root).stream_info("demo", "truncated").head, tail]
+    assert [cut for _, cut in found] == [head, tail]
     assert found[-1][0] == (1, 1_700_000_200_000, sum(tail.positions.values()))
     assert RecordedCuts(Catalog(root).stream("demo", "truncated").snapshot()).latest() == found[-1][0]
     assert with_recorded_cuts(root.archived, [f"demo/{name}" for name in STREAMS]) == ["demo/truncated"]
