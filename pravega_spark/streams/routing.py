@@ -19,8 +19,9 @@ from pravega_spark.streams.hashing import murmur64
 _SEED = 1741865571
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
-_ROWS_AT_ONCE = 16384  # keeps every temporary array in the processor's cache
+_ROWS_AT_ONCE = 4096  # keeps temporary arrays in the cache, and below what malloc gives back to the system at once
 _SAMPLE = 4096
+_UNSAMPLED = 15  # a sample costs a fifth of hashing a column of Spark's
 _FEW_RANGES = 32
 _LONGEST_VECTORISED = 512  # bytes; a rare very long key would cost one pass over the arrays per 8 bytes
 
@@ -35,23 +36,7 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
     if isinstance(keys, pa.ChunkedArray):
         return np.concatenate([hash_keys(chunk) for chunk in keys.chunks]) if keys.num_chunks else np.empty(0)
     column = _large(keys)
-    if _repeats(column):
-        return _hash_distinct(column)
-    fractions = np.full(len(column), np.nan)
-    if len(column) == 0:
-        return fractions
-    starts, lengths, text = _string_parts(column)
-    known = numpy_values(pc.is_valid(column))
-    vectorised = known & (lengths <= _LONGEST_VECTORISED)
-    if text.max(initial=0) >= 0x80:
-        vectorised &= numpy_values(pc.string_is_ascii(column))
-    rows = np.flatnonzero(vectorised)
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        some = rows[first : first + _ROWS_AT_ONCE]
-        fractions[some] = (_murmur64_ascii(text, starts[some], lengths[some]) >> np.uint64(12)) * 2.0**-52
-    others = np.flatnonzero(known & ~vectorised)
-    fractions[others] = [hash_key(key) for key in column.take(arrow_array(others)).to_pylist()]
-    return fractions
+    return _hash_distinct(column) if _repeats(column, _sampled(column)) else _hash_each(column)
 
 
 def _large(keys: pa.Array) -> pa.Array:
@@ -60,16 +45,47 @@ def _large(keys: pa.Array) -> pa.Array:
     return keys.cast(pa.large_string())
 
 
-def _repeats(keys: pa.Array) -> bool:
+def _sampled(keys: pa.Array) -> pa.Array:
+    """The distinct keys among the first ones."""
+    return pc.unique(keys[:_SAMPLE]).drop_null()
+
+
+def _repeats(keys: pa.Array, sampled: pa.Array) -> bool:
     """Whether keys occur several times, as far as the first of them tell: then each is hashed once."""
-    sample = keys[:_SAMPLE]
-    return len(sample) == _SAMPLE and pc.count_distinct(sample).as_py() * 3 < _SAMPLE
+    return len(keys) >= _SAMPLE and len(sampled) * 3 < _SAMPLE
+
+
+def _hash_each(keys: pa.Array) -> np.ndarray:
+    """`hash_keys` of a column of large_string, key by key."""
+    if keys.null_count == len(keys):
+        return np.full(len(keys), np.nan)
+    starts, lengths, text = _string_parts(keys)
+    ascii = text.max() < 0x80
+    if ascii and not keys.null_count and lengths.max() <= _LONGEST_VECTORISED:
+        return _hash_ascii(text, starts, lengths)  # nearly always
+    known = numpy_values(pc.is_valid(keys))
+    vectorised = known & (lengths <= _LONGEST_VECTORISED)
+    if not ascii:
+        vectorised &= numpy_values(pc.string_is_ascii(keys))
+    fractions = np.full(len(keys), np.nan)
+    fractions[vectorised] = _hash_ascii(text, starts[vectorised], lengths[vectorised])
+    others = np.flatnonzero(known & ~vectorised)
+    fractions[others] = [hash_key(key) for key in keys.take(arrow_array(others)).to_pylist()]
+    return fractions
+
+
+def _hash_ascii(text: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    fractions = np.empty(len(starts))
+    for first in range(0, len(starts), _ROWS_AT_ONCE):
+        some = slice(first, first + _ROWS_AT_ONCE)
+        fractions[some] = (_murmur64_ascii(text, starts[some], lengths[some]) >> np.uint64(12)) * 2.0**-52
+    return fractions
 
 
 def _hash_distinct(keys: pa.Array) -> np.ndarray:
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
-    fractions = np.append(hash_keys(distinct), np.nan)
+    fractions = np.append(_hash_each(distinct), np.nan)
     indices = numpy_values(encoded.indices)
     if encoded.null_count:
         indices = np.where(numpy_values(pc.is_null(encoded.indices)), len(distinct), indices)
@@ -86,6 +102,7 @@ class KeyPlaces:
     def __init__(self, kept: int = 4096) -> None:
         self._kept = kept
         self._known = pa.nulls(0, pa.large_string()), np.empty(0)
+        self._unsampled = 0  # columns that are hashed without another look at whether keys repeat
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -94,7 +111,7 @@ class KeyPlaces:
     def find(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
         """As `hash_keys`, sooner for keys that were there before."""
         known, places_of = self._known
-        if isinstance(keys, pa.ChunkedArray) or not len(known):
+        if not len(known) or isinstance(keys, pa.ChunkedArray):
             return self._hash(keys)
         keys = _large(keys)
         found = pc.index_in(keys, value_set=known)
@@ -109,13 +126,20 @@ class KeyPlaces:
         return places
 
     def _hash(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        places = hash_keys(keys)
-        distinct = pc.unique(keys[:_SAMPLE]).drop_null()
+        if isinstance(keys, pa.ChunkedArray):
+            return np.concatenate([self.find(chunk) for chunk in keys.chunks]) if keys.num_chunks else np.empty(0)
+        keys = _large(keys)
+        if self._unsampled > 0:
+            self._unsampled -= 1
+            return _hash_each(keys)
+        sampled = _sampled(keys)
         known, places_of = self._known
-        if len(distinct) * 3 < _SAMPLE and len(known) + len(distinct) <= self._kept:
+        if len(sampled) * 3 >= _SAMPLE:
+            self._unsampled = _UNSAMPLED
+        elif len(known) + len(sampled) <= self._kept:
             # In one step, as several threads may use a writer.
-            self._known = pa.concat_arrays([known, _large(distinct)]), np.append(places_of, hash_keys(distinct))
-        return places
+            self._known = pa.concat_arrays([known, sampled]), np.append(places_of, _hash_each(sampled))
+        return _hash_distinct(keys) if _repeats(keys, sampled) else _hash_each(keys)
 
 
 def even_ranges(count: int) -> list[tuple[float, float]]:

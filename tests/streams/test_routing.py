@@ -192,3 +192,22 @@ def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
         keys = [f"key {number}" for number in range(first, first + 5000)]
         np.testing.assert_array_equal(places.find(pa.array(keys)), plain_fractions(keys))
     assert not len(places)
+
+
+def test_places_are_found_whether_columns_are_sampled_or_not() -> None:
+    """Columns whose keys hardly repeat are sampled now and then; once keys repeat, it is noticed."""
+    places, few = routing.KeyPlaces(), [f"key {number % 50}" for number in range(5000)]
+    many = [f"key {number}" for number in range(5000)]
+    np.testing.assert_array_equal(places.find(pa.array(many)), plain_fractions(many))
+    expected = plain_fractions([*few, None, "é"])
+    for _ in range(40):
+        np.testing.assert_array_equal(places.find(pa.array([*few, None, "é"])), expected)
+    assert 50 <= len(places) < 60
+
+
+def test_keys_in_chunks_are_found_as_others_are() -> None:
+    places, keys = routing.KeyPlaces(), [f"key {number}" for number in range(9000)]
+    chunks = pa.chunked_array([keys[:6000], [], keys[6000:]], pa.string())
+    for _ in range(2):
+        np.testing.assert_array_equal(places.find(chunks), plain_fractions(keys))
+    assert places.find(pa.chunked_array([], pa.string())).tolist() == []
