@@ -29,10 +29,15 @@ BULK = {100: 256 << 20, 1_000: 512 << 20, 10_000: 512 << 20}
 
 COLUMN = 16 << 20
 SINGLE = 200_000
+CHUNK, UPLOADS = 4 << 20, 3
+"""What a column is to the segments of its stream, and how many of these a writer writes at a time."""
+
 ROUNDS = 3
 THREADS, EACH = 64, 100
-PROCESSES = (1, 2, 4)
-SECONDS = 4.0
+PROCESSES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
+"""How many write, and to how many streams."""
+
+SECONDS = 3.0
 
 
 def measure(folder: str, parts: list[str]) -> None:
@@ -114,7 +119,8 @@ def _bare_file(folder: str, data: bytes) -> None:
 
 
 def bulk(folder: str) -> None:
-    """Events one by one and as columns, durable at the end, against one file of the same bytes with fdatasync."""
+    """Events one by one and as columns, durable at the end, against the same bytes with fdatasync: as one file, and as
+    files of a chunk's size, so many at a time as a writer writes."""
     with StreamManager(f"{folder}/bulk") as manager:
         manager.create_scope("s")
         data = os.urandom(100)
@@ -157,9 +163,21 @@ def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None
             os.fdatasync(file.fileno())
         os.unlink(f"{folder}/one")
 
-    files, ours, spent = [], [], []
+    def chunk_file(number: int) -> None:
+        with open(f"{folder}/chunk-{number}", "wb", buffering=0) as file:
+            file.write(memoryview(raw)[:CHUNK])
+            os.fdatasync(file.fileno())
+
+    def parallel_files() -> None:
+        with ThreadPoolExecutor(UPLOADS) as pool:
+            list(pool.map(chunk_file, range(total // CHUNK)))
+
+    files, parallel, ours, spent = [], [], [], []
     for _ in range(ROUNDS):
         files.append(_timed(one_file))
+        parallel.append(_timed(parallel_files))
+        for number in range(total // CHUNK):
+            os.unlink(f"{folder}/chunk-{number}")
         cpu = time.process_time()
         ours.append(_timed(columns))
         spent.append(time.process_time() - cpu)
@@ -170,7 +188,9 @@ def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None
         k_events_s=events / taken / 1000,
         MB_s=events * size / taken / 1e6,
         file_MB_s=total / min(files) / 1e6,
+        parallel_MB_s=total / min(parallel) / 1e6,
         share=min(files) / taken,
+        parallel_share=min(parallel) / taken,
         cpu_share=min(spent) / taken,
     )
 
@@ -218,11 +238,11 @@ _WRITER = """
 import json, os, sys, time
 import pyarrow as pa
 from pravega_spark import StreamManager
-folder, kind, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+folder, kind, stream, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 data = os.urandom(1000)
 column, keys = pa.array([data] * 1000, pa.binary()), pa.array([f"key-{n}" for n in range(1000)])
 with StreamManager(folder) as manager:
-    writer = manager.create_writer("s", "p")
+    writer = manager.create_writer("s", stream)
     def one():
         writer.write_event_bytes(data, "key")
         writer.flush()
@@ -250,19 +270,23 @@ with StreamManager(folder) as manager:
 
 
 def processes(folder: str) -> None:
-    """Processes that write to one stream at a time, each batch waited for."""
+    """Processes that write to one stream, or to one each, and wait for each batch."""
     for kind in ("one", "batch", "columns"):
-        for count in PROCESSES:
-            _processes(f"{folder}/processes-{kind}-{count}", kind, count)
+        for count, streams in PROCESSES:
+            _processes(f"{folder}/processes-{kind}-{count}-{streams}", kind, count, streams)
 
 
-def _processes(root: str, kind: str, count: int) -> None:
+def _processes(root: str, kind: str, count: int, streams: int) -> None:
     with StreamManager(root) as manager:
         manager.create_scope("s")
-        manager.create_stream("s", "p", 4)
-    arguments = [sys.executable, "-c", _WRITER, root, kind, str(SECONDS)]
+        for number in range(streams):
+            manager.create_stream("s", f"p{number}", 4)
+    program = [sys.executable, "-c", _WRITER, root, kind]
     writers = [
-        subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
+        subprocess.Popen(
+            [*program, f"p{number % streams}", str(SECONDS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for number in range(count)
     ]
     for writer in writers:
         assert writer.stdout is not None
@@ -275,7 +299,7 @@ def _processes(root: str, kind: str, count: int) -> None:
     times = sorted(each for one in told for each in one["times"])
     events = sum(one["events"] for one in told)
     _show(
-        f"{count} processes, {kind}",
+        f"{count} processes, {streams} streams, {kind}",
         events_s=events / SECONDS,
         MB_s=events * SIZE / SECONDS / 1e6,
         p50_ms=statistics.median(times) * 1000,
