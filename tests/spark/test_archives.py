@@ -118,7 +118,7 @@ def test_metadata_tables(place: Place) -> None:
         return place.frame(metadata=table, **more).collect()
 
     cuts = json.loads(place.one.expected["cuts.json"])
-    assert [row.stream for row in rows("Streams", stream="rides")] == STREAMS
+    assert [row[1] for row in rows("Streams", stream="rides")] == STREAMS
     [info] = rows("StreamInfo", stream="rides")
     assert {info[0], info[1]} == {cuts["rides/0"]["tail"], cuts["rides/2000"]["tail"]}
     due = sorted((row["pk"], row["sk"], row["value"]) for row in place.one.rows("kvt.jsonl"))
@@ -126,7 +126,7 @@ def test_metadata_tables(place: Place) -> None:
         there = rows("KeyValueTable", stream="kvt")
         assert due == sorted((row[0].decode(), row[1].decode(), row[2].decode()) for row in there)
     [transaction] = rows("Transactions")
-    assert transaction.stream == "txns" and transaction.bytes == 18124 + 34481
+    assert transaction.stream_name == "txns" and transaction.bytes == 18124 + 34481
     segments = rows("Segments", stream="scaled")
     assert [row.segment_id & 0xFFFFFFFF for row in segments] == list(range(6))
     chunks = rows("Chunks", stream="rides")
