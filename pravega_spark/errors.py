@@ -64,6 +64,13 @@ class StreamNotFound(AdvisedError):
         self.similar = tuple(similar)
 
 
+class StreamDeleted(StreamNotFound):
+    """The stream was deleted while somebody read it."""
+
+    problem = "Stream {stream} was deleted while it was read.{similar}"
+    remedy = "Read on from a stream that exists."
+
+
 class KeyValueTableNotFound(StreamError):
     """The key-value table does not exist. There are such in the long-term storage of a Pravega only."""
 

@@ -1,4 +1,4 @@
-"""The batch read: both stream cuts are resolved once, at planning."""
+"""The batch read: both cuts of each stream are resolved once, at planning."""
 
 from __future__ import annotations
 
@@ -8,16 +8,40 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.partitions import plan_partitions, read_partition
+from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.snapshot import Snapshot
+
+
+def batch_ranges(options: SourceOptions) -> list[StreamRange]:
+    """What a batch read covers of each of its streams. Raises ScopeNotFound, StreamNotFound, InvalidStreamCut."""
+    from pravega_spark.source.selection import Selection  # the tasks need not look at the log
+
+    return [_range(one, snapshot) for one, snapshot in Selection(options, "read").snapshots()]
+
+
+def _range(options: SourceOptions, snapshot: Snapshot) -> StreamRange:
+    from pravega_spark.source.opening import resolve_cut
+
+    start, end = options.batch_cuts()
+    head, tail = snapshot.head_cut(), snapshot.tail_cut()
+    if options.starting_timestamp is not None:
+        begin = snapshot.cut_at(options.starting_timestamp)
+    else:
+        begin = resolve_cut(snapshot, start, head)
+    if options.ending_timestamp is not None:
+        finish = snapshot.cut_at(options.ending_timestamp)
+    else:
+        finish = resolve_cut(snapshot, end, tail)
+    return StreamRange(options, snapshot, begin, finish)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two stream cuts.
+    """Reads what lies between two stream cuts, of one stream or of several.
 
     columns: those to read, and whether each may be null; None: all that the options say.
     """
@@ -29,20 +53,7 @@ class BatchReader(DataSourceReader):
 
     @for_users
     def partitions(self) -> list[InputPartition]:
-        from pravega_spark.source.opening import current_snapshot, resolve_cut  # the tasks need not look at the log
-
-        snapshot = current_snapshot(self._options, "read")
-        start, end = self._options.batch_cuts()
-        head, tail = snapshot.head_cut(), snapshot.tail_cut()
-        if self._options.starting_timestamp is not None:
-            begin = snapshot.cut_at(self._options.starting_timestamp)
-        else:
-            begin = resolve_cut(snapshot, start, head)
-        if self._options.ending_timestamp is not None:
-            finish = snapshot.cut_at(self._options.ending_timestamp)
-        else:
-            finish = resolve_cut(snapshot, end, tail)
-        return list(plan_partitions(self._options, snapshot, begin, finish, self._columns))
+        return list(plan_streams(batch_ranges(self._options), self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)

@@ -1,7 +1,7 @@
 """Where a streaming query is, by its checkpoint: what Spark has written below `checkpointLocation`.
 
 Spark writes the ends of each batch to `offsets/<batch>` before it runs, and `commits/<batch>` when it is done. The end
-of a batch is a stream cut's text (see `offset`). Nothing is written here.
+of a batch is a stream cut's text, or one for each stream (see `offset`). Nothing is written here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from chunkstore import Store, open_store
 from pravega_spark.errors import InvalidStreamCut, StreamError
-from pravega_spark.source.offset import cut_of
+from pravega_spark.source.offset import cuts_of
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 
 
@@ -55,8 +55,7 @@ def _cuts(content: bytes) -> Iterator[StreamCut]:
     """The cuts among the ends of a batch: those of other sources are no cuts."""
     for line in content.decode(errors="replace").splitlines():
         try:
-            cut = cut_of(json.loads(line))
+            cuts = cuts_of(json.loads(line))
         except (ValueError, RecursionError, InvalidStreamCut):
             continue
-        if cut != UNBOUNDED:
-            yield cut
+        yield from (cut for cut in cuts.values() if cut != UNBOUNDED)

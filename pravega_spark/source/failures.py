@@ -81,11 +81,13 @@ def _why(error: Exception) -> BaseException | None:
 def told(error: Exception) -> str:
     """The message of an error for a user of Spark."""
     from engine.errors import RootNotFound
-    from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
+    from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
 
     match error:
         case ScopeNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_scope' to true."
+        case StreamDeleted():
+            return f"{error.fact} Set option 'fail_on_data_loss' to false to go on without it."
         case StreamNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_stream' to true."
         case TruncatedData():

@@ -1,16 +1,17 @@
 """The micro-batch read: offsets are stream cuts (see `offset`), so that a checkpoint of the original's can be read on.
 
-A poll that finds nothing new reads one object. Limits by bytes or events are kept from the first trigger on; data that
-was truncated under the query is an error that names it. A batch ends where the stream was scaled: the segments that
-follow are left to the next batch, limit or not. So the events of a key come in their order from batch to batch, and
-those of one batch lie in one segment, in the order of their offsets.
+A poll that finds nothing new reads one object of each container. Limits by bytes or events are kept from the first
+trigger on; data that was truncated under the query, or a stream that was deleted, is an error that names it. Of several
+streams each is followed by itself (see `ahead`); they share the limits. One that comes later joins the offset at its
+head, and is read from the next batch on: so where a batch begins stands in the checkpoint, and no truncation goes
+unnoticed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,12 +22,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pravega_spark.errors import StreamDeleted, StreamNotFound
+from pravega_spark.source.ahead import Ahead, amount, fair_shares, look_ahead
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.offset import cut_of, progress_of
-from pravega_spark.source.opening import open_stream, resolve_cut
+from pravega_spark.source.offset import cut_of, cuts_of, progress_of
+from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.partitions import plan_partitions, read_partition
+from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
+from pravega_spark.source.selection import Selection
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.lag import AT_TAIL, lag
@@ -38,9 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a stream for a streaming query. Lives in one process of the driver for the whole query.
+    """Follows streams for a streaming query. Lives in one process of the driver for the whole query.
 
     columns: those to read, and whether each may be null; None: all that the options say.
     """
@@ -49,44 +55,63 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.streaming_cuts()
         self._options = options
         self._columns = columns
-        self._opened: Stream | None = None
-        self._initial: str | None = None
-        self._first: StreamCut | None = None
-        self._pinned: StreamCut | None = None
+        self._selection = Selection(options, "follow")
+        self._first: dict[str, StreamCut] | None = None
+        self._pinned: dict[str, StreamCut] | None = None
         self._newest: dict[str, Any] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}  # what is open stays in its process
-
-    def _stream(self) -> Stream:
-        if self._opened is None:
-            self._opened = open_stream(self._options, "follow")
-        return self._opened
+        self._told: set[str] = set()
+        self._turn = 0
 
     @for_users
-    def initialOffset(self) -> str:  # type: ignore[override]
+    def initialOffset(self) -> Any:
         if self._first is None:  # Spark asks twice, and has to get the same answer
-            self._first = self._stream().query(self._begin)
-        return self._first.as_text()
+            self._first = self._of_each(self._selection.look(), self._begin)
+        return self._offset({}, self._first)
 
-    def _begin(self, snapshot: Snapshot) -> StreamCut:
+    def _of_each(self, streams: Mapping[str, Stream], question: Callable[[str, Snapshot], T]) -> dict[str, T]:
+        """What `question` finds in each stream as it was when it was looked at, without those that were deleted."""
+        found: dict[str, T] = {}
+        for name, stream in streams.items():
+            try:
+                found[name] = stream.query(lambda snapshot, name=name: question(name, snapshot), refresh=False)  # type: ignore[misc]
+            except StreamNotFound:
+                self._deleted(name)
+        return found
+
+    def _deleted(self, name: str) -> None:
+        """A stream that the query read is not there any more."""
+        key = f"{self._options.scope}/{name}"
+        if self._options.fail_on_data_loss:
+            raise StreamDeleted(key)
+        self._tell(f"Stream {key} was deleted. The query goes on without it, as option 'fail_on_data_loss' is false.")
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning(text)
+
+    def _begin(self, name: str, snapshot: Snapshot) -> StreamCut:
         """Where a new query starts."""
-        if self._options.starting_timestamp is not None:
-            cut, place = snapshot.cut_at(self._options.starting_timestamp), "starting_timestamp"
+        options = self._selection.options_of(name)
+        if options.starting_timestamp is not None:
+            cut, place = snapshot.cut_at(options.starting_timestamp), "starting_timestamp"
         else:
-            place, _ = self._options.streaming_cuts()
+            place, _ = options.streaming_cuts()
             cut = resolve_cut(snapshot, place, snapshot.head_cut())
-        self._tell_start(snapshot, cut, place if place in (*CUT_KEYWORDS, "starting_timestamp") else "a given cut")
+        self._tell_start(
+            options, snapshot, cut, place if place in (*CUT_KEYWORDS, "starting_timestamp") else "a given cut"
+        )
         return cut
 
-    def _tell_start(self, snapshot: Snapshot, cut: StreamCut, place: str) -> None:
+    @staticmethod
+    def _tell_start(options: SourceOptions, snapshot: Snapshot, cut: StreamCut, place: str) -> None:
         """Log where a new query starts and what lies before that; as a warning where nobody asked to leave it out."""
         head = snapshot.head_cut()
         if snapshot.record.history.compare(cut.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
             return  # in front of the head: what is missing is told when it is to be read
         events, size = snapshot.events_between(head, cut), snapshot.size_between(head, cut)
         left_out = f"and does not read the {events} events ({size} bytes) before it" if events else "at the first event"
-        unasked = self._options.start_stream_cut is None and self._options.starting_timestamp is None and events > 0
+        unasked = options.start_stream_cut is None and options.starting_timestamp is None and events > 0
         how = " as by default: set option 'start_stream_cut' to 'earliest' to read them too" if unasked else ""
         level = logging.WARNING if unasked else logging.INFO
         told = "A new query on stream %s starts at %s (%s) %s%s."
@@ -104,41 +129,103 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @for_users
-    def latestOffset(self, start: Any, limit: ReadLimit) -> str:  # type: ignore[override]
+    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:
         """`start` itself where nothing is new: Spark compares offsets as text, and a cut has several."""
-        return self._stream().query(lambda snapshot: self._latest(snapshot, start, limit))
+        begin = self._cuts(start)
+        streams = self._selection.look()
+        joining = {name: stream for name, stream in streams.items() if name not in begin and self._is_due(name)}
+        for name in begin.keys() - (begin if self._pinned is None else self._pinned).keys():
+            self._deleted(name)
+        heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())
+        following = {name: self._selection.stream(name) for name in begin if self._is_due(name)}
+        ahead = self._of_each(following, lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
+        reached = self._limited({name: each for name, each in ahead.items() if each.is_new}, limit)
+        self._newest = self._progress(ahead, reached)
+        moved = {name: cut for name, cut in reached.items() if cut.positions != begin[name].positions}
+        return self._offset(start, moved | heads, begin.keys() - ahead.keys())
 
-    def _latest(self, snapshot: Snapshot, start: Any, limit: ReadLimit) -> str:
-        tail, begin = self._pinned or snapshot.tail_cut(), cut_of(start)
-        reached = begin
-        if tail.positions != begin.positions:
-            tail = self._end(snapshot, tail)
-            reached = self._reached(snapshot, begin, tail, limit)
-        at_tail = reached.positions == tail.positions
-        self._newest = progress_of(reached, tail, AT_TAIL if at_tail else lag(snapshot, reached, tail))
-        return str(start) if reached.positions == begin.positions else reached.as_text()
+    def _is_due(self, name: str) -> bool:
+        """Whether a stream is to be read now, and not left out for good or until the query is started again."""
+        return name in self._pinned if self._pinned is not None else self._selection.chooses(name)
 
-    def _reached(self, snapshot: Snapshot, begin: StreamCut, tail: StreamCut, limit: ReadLimit) -> StreamCut:
-        """Where the next batch ends."""
-        snapshot.available(snapshot.ranges(begin, tail), self._options.fail_on_data_loss)
-        reached = snapshot.up_to_scale(begin, tail)
+    def _look_ahead(self, name: str, snapshot: Snapshot, begin: StreamCut) -> Ahead:
+        pinned = self._pinned[name] if self._pinned is not None else None
+        return look_ahead(self._selection.options_of(name), snapshot, begin, pinned)
+
+    def _limited(self, ahead: dict[str, Ahead], limit: ReadLimit) -> dict[str, StreamCut]:
+        """Where the next batch ends in each stream that has something new."""
         if isinstance(limit, ReadMaxBytes):
-            reached = snapshot.next_cut(begin, reached, max_bytes=limit.max_bytes)
+            ahead = self._shared(ahead, limit.max_bytes, by_events=False)
             limit = self._second_limit()
         if isinstance(limit, ReadMaxRows):
-            reached = snapshot.next_cut(begin, reached, max_events=limit.max_rows)
-        return reached
+            ahead = self._shared(ahead, limit.max_rows, by_events=True)
+        return {name: each.reached for name, each in ahead.items()}
 
-    def _end(self, snapshot: Snapshot, tail: StreamCut) -> StreamCut:
-        """The tail, or where the query is to end."""
-        if self._options.ending_timestamp is not None:
-            return snapshot.earlier(tail, snapshot.cut_at(self._options.ending_timestamp))
-        _, end = self._options.streaming_cuts()
-        return tail if end in ("unbounded", "latest") else snapshot.earlier(tail, resolve_cut(snapshot, end, tail))
+    def _shared(self, ahead: dict[str, Ahead], limit: int, *, by_events: bool) -> dict[str, Ahead]:
+        """The same, each no further than its share of a limit lets it go."""
+        shares = dict.fromkeys(ahead, limit)
+        if len(ahead) > 1:
+            left = self._asked(ahead, lambda each, found: amount(found, each.begin, each.reached, by_events=by_events))
+            shares = fair_shares(left, limit, self._turn)
+            self._turn += 1
+            ahead = {name: each for name, each in ahead.items() if shares[name] or not left[name]}
+            shares = {name: share for name, share in shares.items() if share < left[name]}
+        which = "max_events" if by_events else "max_bytes"
+        ends = self._asked(
+            {name: ahead[name] for name in shares if name in ahead},
+            lambda each, found: each._replace(
+                reached=found.next_cut(each.begin, each.reached, **{which: shares[found.stream.name]})
+            ),
+        )
+        return ahead | ends
+
+    def _asked(self, ahead: Mapping[str, Ahead], question: Callable[[Ahead, Snapshot], T]) -> dict[str, T]:
+        streams = {name: self._selection.stream(name) for name in ahead}
+        return self._of_each(streams, lambda name, snapshot: question(ahead[name], snapshot))
+
+    def _progress(self, ahead: Mapping[str, Ahead], reached: Mapping[str, StreamCut]) -> dict[str, Any] | None:
+        """What the progress shows, of one stream or by stream."""
+
+        def one(each: Ahead, snapshot: Snapshot) -> dict[str, Any]:
+            end = reached.get(snapshot.stream.name, each.begin)
+            behind = AT_TAIL if end.positions == each.tail.positions else lag(snapshot, end, each.tail)
+            return progress_of(end, each.tail, behind)
+
+        found = self._asked(ahead, one)
+        return found if self._options.several else next(iter(found.values()), None)
+
+    # --- offsets ------------------------------------------------------------------------------------------------
+
+    def _cuts(self, offset: Any) -> dict[str, StreamCut]:
+        """The cuts of an offset, without those of streams that the query is not to read any more."""
+        if not self._options.several:
+            mine = offset.get(self._options.stream) if isinstance(offset, Mapping) else offset
+            return {self._options.stream: cut_of(mine)}
+        cuts = cuts_of(offset)
+        for name in cuts:
+            if not self._selection.chooses(name):
+                self._tell(
+                    f"The query's checkpoint has a position in stream {self._options.scope}/{name}, which its options "
+                    "do not choose: it is read no more."
+                )
+        return {name: cut for name, cut in cuts.items() if self._selection.chooses(name)}
+
+    def _offset(self, before: Any, moved: Mapping[str, StreamCut], gone: Set[str] = frozenset()) -> Any:
+        """The offset after another one, which it is itself where nothing has moved.
+
+        gone: streams that were deleted. They are forgotten, so that one that is made again joins at its head.
+        """
+        if not self._options.several:
+            return next((cut.as_text() for cut in moved.values()), before)
+        texts = dict(before) if isinstance(before, Mapping) else {cut_of(before).stream: before}
+        if not moved and not gone:
+            return before
+        kept = {name: text for name, text in texts.items() if self._selection.chooses(name) and name not in gone}
+        return dict(sorted({**kept, **{name: cut.as_text() for name, cut in moved.items()}}.items()))
 
     @for_users
     def prepareForTriggerAvailableNow(self) -> None:
-        self._pinned = self._stream().snapshot().tail_cut()
+        self._pinned = self._of_each(self._selection.look(), lambda _, snapshot: snapshot.tail_cut())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the latest offset: Spark has no other place for a lag of a Python source."""
@@ -146,12 +233,31 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @for_users
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        begin, finish = cut_of(start), cut_of(end)
-        stream = self._stream()
-        snapshot = stream.snapshot(refresh=False)
-        if not snapshot.has(finish):
-            snapshot = stream.snapshot()  # a restarted query plans its last batch again before it looks for news
-        return list(plan_partitions(self._options, snapshot, begin, finish, self._columns))
+        begin, finish = self._positions(start), self._positions(end)
+        moved = [name for name, cut in finish.items() if name in begin and cut.positions != begin[name].positions]
+        ranges = []
+        for name in moved:
+            try:
+                snapshot = self._snapshot_with(self._selection.stream(name), finish[name])
+            except StreamNotFound:
+                self._deleted(name)
+                continue
+            ranges.append(StreamRange(self._selection.options_of(name), snapshot, begin[name], finish[name]))
+        return list(plan_streams(ranges, self._columns))
+
+    def _positions(self, offset: Any) -> dict[str, StreamCut]:
+        """The cuts of an offset of a batch, whatever the options choose by now."""
+        return cuts_of(offset) if self._options.several else self._cuts(offset)
+
+    @staticmethod
+    def _snapshot_with(stream: Stream, end: StreamCut) -> Snapshot:
+        """The stream as it was when it was looked at, or as it is if it did not reach up to the end then."""
+        try:
+            snapshot = stream.snapshot(refresh=False)
+        except StreamNotFound:
+            return stream.snapshot()
+        # a restarted query plans its last batch again before it looks for news
+        return snapshot if snapshot.has(end) else stream.snapshot()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)

@@ -110,10 +110,17 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "stream",
         "string",
-        "Name of the stream. The metadata tables StreamCuts, Chunks, Transactions and Containers cover all streams of "
-        "the scope without it.",
+        "Name of the stream; a read may name several, with commas between them. The metadata tables StreamCuts, "
+        "Chunks, Transactions and Containers cover all streams of the scope without it.",
         EVERYWHERE,
         required=True,
+    ),
+    Option(
+        "stream_pattern",
+        "string",
+        "Read all streams of the scope whose whole name matches this regular expression (Python's), instead of option "
+        "stream. A streaming query takes in new ones as they come.",
+        READS,
     ),
     Option(
         "storage.<name>",
@@ -131,8 +138,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "start_stream_cut",
         "stream cut",
-        "Where the read starts: earliest, latest, unbounded or a stream cut. A restarted query continues from its "
-        "checkpoint instead.",
+        "Where the read starts: earliest, latest, unbounded or a stream cut. For several streams also a JSON object "
+        'that gives some of them one of these or a time, as {"a": "latest", "b": "5m"}; for the others the default '
+        "counts. A restarted query continues from its checkpoint instead.",
         READS,
         default={"batch read": "earliest", "stream read": "latest"},
         choices=CUT_KEYWORDS,
@@ -140,7 +148,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "end_stream_cut",
         "stream cut",
-        "Where the read ends: latest, unbounded or a stream cut.",
+        "Where the read ends: latest, unbounded or a stream cut; for several streams also a JSON object as in "
+        "start_stream_cut.",
         READS,
         default={"batch read": "latest", "stream read": "unbounded"},
         choices=CUT_KEYWORDS,
@@ -162,7 +171,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "approx_bytes_per_trigger",
         "size",
-        "Maximum bytes of a micro-batch, rounded to whole events; the first batch included.",
+        "Maximum bytes of a micro-batch, rounded to whole events; the first batch included. Several streams share it, "
+        "and what one does not need is the others'.",
         STREAM_READ,
         least=1,
         message="Max offset should be of type long more than or equal to one",
@@ -177,15 +187,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "max_events_per_trigger",
         "integer",
-        "Maximum events of a micro-batch; the first batch included.",
+        "Maximum events of a micro-batch; the first batch included. Several streams share it, and what one does not "
+        "need is the others'.",
         STREAM_READ,
         least=1,
     ),
     Option(
         "fail_on_data_loss",
         "boolean",
-        "Fail if events that should be read have been truncated. If false, log the lost range and continue at the "
-        "head of the stream.",
+        "Fail if events that should be read have been truncated, or a stream of a streaming query was deleted. If "
+        "false, log the lost range and continue at the head of the stream, or without the deleted one.",
         READS,
         default="true",
     ),
@@ -393,6 +404,7 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "bootstrap.servers": "controller",
     "subscribe": "stream",
     "topic": "stream",
+    "subscribePattern": "stream_pattern",
     "startingOffsets": "start_stream_cut",
     "endingOffsets": "end_stream_cut",
     "startingOffsetsByTimestamp": "starting_timestamp",

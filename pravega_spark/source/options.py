@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from chunkstore import StorageRefused
 from chunkstore.urls import check_url
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.source.by_stream import cuts_by_stream, is_by_stream, pattern_of, places_of, stream_names
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
 from pravega_spark.streams.cuts import BEGINNING, StreamCut
@@ -32,6 +33,9 @@ ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 OF_ROOTS = METADATA_TABLES[4:]
 """Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
 
+OF_SEVERAL = (None,)
+"""What may be read of several streams: events (None), and the metadata tables that are about a range of a read."""
+
 LargeEvents = Literal["error", "reference", "inline"]
 
 
@@ -40,7 +44,9 @@ class SourceOptions:
     """The options of one read or write, checked. None is "not given" wherever the type allows it.
 
     `storage` goes to fsspec; a value that parses as JSON is what it parses to (quote it, '"0123"', to keep a text).
-    `scope` and `stream` are empty where a metadata table is about all of them.
+    `scope` and `stream` are empty where a metadata table is about all of them. Of several streams `stream` has the
+    names with commas between them, or there is a `stream_pattern`; then a cut may be a JSON object with a place for
+    each stream. `of_stream` gives the options of a read of one of them.
     `asked_to_create_…`: the option was given as true; a batch read creates nothing otherwise.
     `on_changed_replay` is about a batch whose number is there already, with other data (X3).
     Times are milliseconds since the epoch, sizes bytes.
@@ -49,6 +55,7 @@ class SourceOptions:
     root: str
     scope: str
     stream: str
+    stream_pattern: str | None
     storage: dict[str, Any] = field(repr=False, hash=False)
     wal: str | None
     start_stream_cut: str | None
@@ -91,7 +98,7 @@ class SourceOptions:
         """
         given = GivenOptions(options)
         environment = os.environ if environment is None else environment
-        scope, stream = _names(given, environment)
+        scope, stream, pattern = _names(given, environment)
         scaling, retention = _policies(given, warn)
         max_bytes = _max_bytes_per_trigger(given)
         root = _root(given, environment)
@@ -100,13 +107,13 @@ class SourceOptions:
         starting, ending = given.time("starting_timestamp"), given.time("ending_timestamp")
         _refuse_both(given, "start_stream_cut", "starting_timestamp")
         _refuse_both(given, "end_stream_cut", "ending_timestamp")
-        if starting is not None and ending is not None and ending < starting:
-            raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
+        _check_times(starting, ending)
         txn_app_id, txn_version = _transaction_key(given)
         parsed = cls(
             root=root,
             scope=scope,
             stream=stream,
+            stream_pattern=pattern,
             storage=given.storage,
             wal=None if wal is None else _folder("wal", wal),
             start_stream_cut=start,
@@ -139,14 +146,38 @@ class SourceOptions:
             transaction_timeout_ms=given.number("transaction_timeout_ms"),
             transaction_status_poll_interval_ms=given.size("transaction_status_poll_interval_ms"),
         )
+        for name in ("start_stream_cut", "end_stream_cut"):
+            _check_streams(name, getattr(parsed, name), parsed)
         if warn:
             given.warn_of_unknown()
-        return parsed
+        return parsed if parsed.several else parsed.of_stream(stream)
+
+    @property
+    def several(self) -> bool:
+        """Whether the read may be one of several streams."""
+        return self.stream_pattern is not None or "," in self.stream
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that are named; none where there is a pattern."""
+        return tuple(self.stream.split(",")) if self.stream else ()
+
+    def of_stream(self, stream: str) -> SourceOptions:
+        """The options of a read of one of the streams alone. Raises ValueError for one that ends before it starts."""
+        places: dict[str, Any] = {}
+        for cut, time in (("start_stream_cut", "starting_timestamp"), ("end_stream_cut", "ending_timestamp")):
+            text = getattr(self, cut)
+            if is_by_stream(text):
+                place = places_of(text).get(stream)
+                places |= {cut: None, time: place} if isinstance(place, int) else {cut: place}
+        one = replace(self, stream=stream, stream_pattern=None, **places)
+        _check_times(one.starting_timestamp, one.ending_timestamp)
+        return one
 
     def batch_cuts(self) -> tuple[str, str]:
         """Start and end of a batch read: keywords or texts. ValueError for a pair that cannot hold anything."""
         start, end = self._cuts("batch read")
-        if start == "latest":
+        if "latest" in _places(start):
             raise ValueError("Option 'start_stream_cut' cannot be 'latest' in a batch read: nothing would be read.")
         return start, end
 
@@ -159,7 +190,7 @@ class SourceOptions:
         end = self.end_stream_cut or BY_NAME["end_stream_cut"].default_for(use)
         assert start is not None
         assert end is not None
-        if end == "earliest":
+        if "earliest" in _places(end):
             raise ValueError("Option 'end_stream_cut' cannot be 'earliest': nothing would be read.")
         return start, end
 
@@ -169,17 +200,27 @@ def table_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
-def _names(given: GivenOptions, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Scope and stream."""
+def _names(given: GivenOptions, environment: Mapping[str, str]) -> tuple[str, str, str | None]:
+    """Scope, stream, and the pattern of streams."""
     rooted = bool(given.text("path") or given.text("controller") or environment.get(ROOT_VARIABLE))
-    if given.text("metadata") not in OF_ROOTS:
+    metadata = given.text("metadata")
+    if given.has("stream_pattern") and metadata not in OF_SEVERAL:
+        raise ValueError(f"Option 'stream_pattern' is not for metadata table {metadata!r}: set option 'stream'.")
+    if given.has("stream_pattern"):
+        _refuse_both(given, "stream", "stream_pattern")
+        (scope,) = given.required("scope", rooted=rooted)
+        return scope, "", pattern_of(given.text("stream_pattern") or "")
+    if metadata not in OF_ROOTS:
         scope, stream = given.required("scope", "stream", rooted=rooted)
-        return scope, stream
+        stream = stream_names(stream)
+        if "," in stream and metadata not in OF_SEVERAL:
+            raise ValueError(f"Metadata table {metadata!r} is about one stream: option 'stream' names several.")
+        return scope, stream, None
     given.required(*(name for name in ("scope", "stream") if given.has(name)), rooted=rooted)
     scope, stream = given.text("scope") or "", given.text("stream") or ""
     if stream and not scope:
         raise ValueError("Option 'stream' requires option 'scope': give both.")
-    return scope, stream
+    return scope, stream, None
 
 
 def _policies(given: GivenOptions, warn: bool) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
@@ -272,19 +313,53 @@ def _stream_cut(given: GivenOptions, name: str) -> str | None:
     text = text.strip()
     if not text:
         raise ValueError(f"Option {name!r} is empty: give {', '.join(CUT_KEYWORDS)}, or a stream cut's text.")
+    if is_by_stream(text):
+        return cuts_by_stream(name, text, _one_cut)
+    return _one_cut(f"Option {name!r}", text)
+
+
+def _one_cut(what: str, text: str) -> str:
+    """A keyword or the text of a cut. what: where it stands, for errors."""
     if text.lower() in CUT_KEYWORDS:
         return text.lower()
     try:
         StreamCut.from_text(text)
     except InvalidStreamCut as error:
         if text.startswith(BEGINNING):
-            raise ValueError(f"Option {name!r}: {error}") from None
+            raise ValueError(f"{what}: {error}") from None
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         raise ValueError(
-            f"Option {name!r}: {shown!r} is not a stream cut; use {', '.join(CUT_KEYWORDS)}, or a cut's text (begins "
+            f"{what}: {shown!r} is not a stream cut; use {', '.join(CUT_KEYWORDS)}, or a cut's text (begins "
             f"with {BEGINNING}). Invalid base64 input."  # which are the original connector's words
         ) from None
     return text
+
+
+def _places(text: str) -> Collection[str | int]:
+    """The places that a cut option gives, of whatever streams."""
+    return places_of(text).values() if is_by_stream(text) else (text,)
+
+
+def _check_streams(name: str, text: str | None, options: SourceOptions) -> None:
+    """Raise ValueError for a cut that is of no stream of the read, or not of all."""
+    if text is None:
+        return
+    if is_by_stream(text):
+        for stream in places_of(text):
+            pattern = options.stream_pattern
+            if not (re.fullmatch(pattern, stream) if pattern is not None else stream in options.streams):
+                raise ValueError(f"Option {name!r}: stream {stream!r} is not read. Remove it, or read it too.")
+            options.of_stream(stream)
+    elif options.several and text not in CUT_KEYWORDS and text != "UNBOUNDED":
+        raise ValueError(
+            f"Option {name!r} is a cut of one stream, but several are read: give a JSON object with a place for each, "
+            'as {"stream": "cut"}, or earliest or latest for all.'
+        )
+
+
+def _check_times(starting: int | None, ending: int | None) -> None:
+    if starting is not None and ending is not None and ending < starting:
+        raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
 
 
 def _refuse_both(given: GivenOptions, one: str, other: str) -> None:

@@ -53,6 +53,8 @@ class PravegaDataSource(DataSource):
         options = self._options(kept, warn)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
+        if options.several:
+            raise ValueError("Several streams can be read, but a write goes to one: give its name as option 'stream'.")
         return options
 
     @for_users

@@ -81,11 +81,14 @@ class Catalog:
         """The names of all scopes, sorted."""
         return sorted(key for container in self._containers() for key in _keys(container, SCOPES))
 
-    def streams(self, scope: str) -> Iterator[str]:
-        """The names of a scope's streams, in order within each container."""
+    def streams(self, scope: str, *, refresh: bool = True) -> Iterator[str]:
+        """The names of a scope's streams, in order within each container.
+
+        `refresh=False`: as it was when this process last looked.
+        """
         prefix = f"{scope}/"
         for container in self._containers():
-            for key in sorted(_keys(container, STREAMS, prefix)):
+            for key in sorted(_keys(container, STREAMS, prefix, refresh=refresh)):
                 yield key.removeprefix(prefix)
 
     def query(self, scope: str, question: Callable[[Snapshot], T]) -> Iterator[T]:
@@ -152,7 +155,8 @@ class Catalog:
         return stream
 
 
-def _keys(container: Container, table: str, prefix: str = "") -> Iterator[str]:
-    """The keys of a table, up to date."""
-    container.refresh()
+def _keys(container: Container, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:
+    """The keys of a table, up to date unless it is not to be refreshed."""
+    if refresh:
+        container.refresh()
     return (key for key, _ in container.scan_entries(table, prefix))

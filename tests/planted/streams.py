@@ -174,7 +174,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="micro-batch-past-a-scale",
-        file="pravega_spark/source/micro_batch.py",
+        file="pravega_spark/source/ahead.py",
         old="        reached = snapshot.up_to_scale(begin, tail)",
         new="        reached = tail",
         tests=["tests/source/test_batches.py::test_a_batch_ends_where_the_stream_was_scaled"],

@@ -37,6 +37,14 @@ def test_the_last_batch_that_is_done_counts(tmp_path: Path) -> None:
     assert query_position(str(tmp_path), "sc", "st") == cut(40)
 
 
+def test_a_query_of_several_streams(tmp_path: Path) -> None:
+    batch(tmp_path, 0, cut(9))
+    ends = {"other": cut(3, "other").as_text(), "st": cut(20).as_text()}
+    (tmp_path / "offsets/0").write_text(f"v1\n{{}}\n{json.dumps(ends)}")
+    assert query_position(str(tmp_path), "sc", "st") == cut(20)
+    assert query_position(str(tmp_path), "sc", "other") == cut(3, "other")
+
+
 def test_what_has_no_finished_batch(tmp_path: Path) -> None:
     with pytest.raises(NoCheckpoint, match="no finished batch of a query that reads stream sc/st") as caught:
         query_position(str(tmp_path), "sc", "st")

@@ -40,6 +40,7 @@ def test_defaults() -> None:
         root="/data/streams",
         scope="examples",
         stream="rides",
+        stream_pattern=None,
         storage={},
         wal=None,
         start_stream_cut=None,
@@ -304,6 +305,78 @@ def test_a_path_that_ends_in_scope_and_stream() -> None:
     for path in ("/data", "/data/my scope/clicks", "s3://key:pass/examples/clicks@host", "/p?token=x/examples/clicks"):
         with pytest.raises(ValueError, match=r"'stream' as well$"):
             SourceOptions.parse({"path": path}, {})
+
+
+# Several streams
+
+
+def test_streams_by_name() -> None:
+    assert parse().streams == ("rides",) and not parse().several
+    several = parse(stream="rides, taxis,rides")
+    assert several.streams == ("rides", "taxis") and several.several
+    assert parse(stream="rides,rides").stream == "rides"
+    assert several.of_stream("taxis") == parse(stream="taxis")
+    assert message(stream="rides,,taxis") == (
+        "Option 'stream' has an empty name in its list: 'rides,,taxis'. Remove the comma too many."
+    )
+    assert message(stream="rides,my taxis").startswith("Option 'stream': The stream name 'my taxis'")
+    assert message(stream="rides,taxis", metadata="Segments") == (
+        "Metadata table 'Segments' is about one stream: option 'stream' names several."
+    )
+
+
+def by_pattern(pattern: str, **more: str) -> SourceOptions:
+    return SourceOptions.parse({**without("stream"), "streamPattern": pattern, **more}, {})
+
+
+def test_streams_by_pattern() -> None:
+    parsed = by_pattern("r.*")
+    assert (parsed.stream_pattern, parsed.streams, parsed.several) == ("r.*", (), True)
+    assert parsed.of_stream("rides") == parse()
+    assert message(stream_pattern="r.*") == (
+        "Options 'stream' and 'stream_pattern' exclude each other: give one of them."
+    )
+    told = "^Option 'stream_pattern' must be a regular expression for names of streams, not"
+    for bad, why in (("", "it is empty"), ("(r", "missing \\)")):
+        with pytest.raises(ValueError, match=f"{told} {re.escape(repr(bad))}: {why}"):
+            by_pattern(bad)
+    with pytest.raises(ValueError, match="'stream_pattern' is not for metadata table 'Segments': set option 'stream'"):
+        by_pattern("r.*", metadata="Segments")
+
+
+def test_a_place_for_each_stream() -> None:
+    given = json.dumps({"rides": CUT, "taxis": "2026-01-31", "trams": "Latest"})
+    parsed = parse(stream="rides,taxis,trams,ferries", start_stream_cut=given)
+    assert parsed.of_stream("rides") == parse(start_stream_cut=CUT)
+    assert parsed.of_stream("taxis") == parse(stream="taxis", starting_timestamp="2026-01-31")
+    assert parsed.of_stream("trams") == parse(stream="trams", start_stream_cut="latest")
+    assert parsed.of_stream("ferries") == parse(stream="ferries")
+    assert parse(end_stream_cut=json.dumps({"rides": 1769817600000})) == parse(ending_timestamp="2026-01-31")
+    assert by_pattern("r.*", end_stream_cut=json.dumps({"rides": CUT})).of_stream("rides") == parse(end_stream_cut=CUT)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ('{"rides": ', "Option 'start_stream_cut' begins as a JSON object, but is none: write it as"),
+        ('{"rides": {"0": 5}}', "Option 'start_stream_cut', stream 'rides': {'0': 5} is no place: give a keyword"),
+        ('{"rides": true}', "Option 'start_stream_cut', stream 'rides': True is no place"),
+        ('{"rides": "begin"}', "Option 'start_stream_cut', stream 'rides': 'begin' is not a stream cut; use earliest"),
+        ('{"trams": "5m"}', "Option 'start_stream_cut': stream 'trams' is not read. Remove it, or read it too."),
+    ],
+)
+def test_what_is_no_place_for_each_stream(place: str, told: str) -> None:
+    for streams in ("rides", "rides,taxis"):
+        assert message(stream=streams, start_stream_cut=place).startswith(told)
+
+
+def test_a_cut_is_of_one_stream() -> None:
+    assert "is a cut of one stream, but several are read" in message(stream="rides,taxis", end_stream_cut=CUT)
+    assert parse(stream="rides,taxis", start_stream_cut="earliest").of_stream("rides").start_stream_cut == "earliest"
+    with pytest.raises(ValueError, match="'start_stream_cut' cannot be 'latest' in a batch read"):
+        parse(stream="rides,taxis", start_stream_cut='{"taxis": "latest"}').batch_cuts()
+    given = '{"rides": "2026-01-31"}'
+    assert "'ending_timestamp' is before" in message(start_stream_cut=given, end_stream_cut='{"rides": "2026-01-30"}')
 
 
 # Cuts and times

@@ -294,6 +294,28 @@ def test_one_query_with_two_streams(folder: Folder) -> None:
     assert sorted(folder.events("sink")) == numbers(0, 20)
 
 
+def test_several_streams_of_one_source(folder: Folder) -> None:
+    """By a pattern: a stream that comes between two runs of the query is read, and nothing is read twice."""
+    pattern = {"controller": folder.url, "scope": "s", "stream_pattern": "in.*"}
+
+    def drain() -> list[int]:
+        follow = folder.spark.readStream.format("pravega").options(**pattern, start_stream_cut="earliest")
+        return folder.drain(follow.load())
+
+    folder.put(*numbers(0, 10), stream="in1")
+    folder.put(*numbers(10, 20), stream="in2")
+    assert drain() == [20]
+    assert sorted(offsets(folder)[-1]) == ["in1", "in2"]  # type: ignore[call-overload]
+    folder.put(*numbers(20, 30), stream="in3")
+    folder.put(*numbers(30, 33), stream="in1")
+    assert sum(drain()) == 13
+    assert sorted(folder.events("sink")) == numbers(0, 33)
+    assert drain() == []
+    rows = folder.spark.read.format("pravega").options(**pattern).load().groupBy("stream").count().collect()
+    assert {row.stream: row["count"] for row in rows} == {"in1": 13, "in2": 10, "in3": 10}
+    assert len(folder.events("in1,in3")) == 23
+
+
 def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -> None:
     folder.put("a", "a", "b")
     counts = folder.follow(start_stream_cut="earliest").groupBy("event").count()

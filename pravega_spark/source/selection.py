@@ -1,0 +1,100 @@
+"""The streams of a read: those that option `stream` names, or all of the scope that match `stream_pattern`.
+
+However many there are, a look at them requests each container's news once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pravega_spark.errors import StreamNotFound
+from pravega_spark.source.opening import Access, current_snapshot, open_root_of, open_stream
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+
+
+class Selection:
+    """The streams of a read, by name. May be pickled; what is open stays in its process."""
+
+    def __init__(self, options: SourceOptions, access: Access) -> None:
+        self._options = options
+        self._access = access
+        self._streams: dict[str, Stream] = {}
+        self._scanned: list[State] = []
+        self._parsed: dict[str, SourceOptions] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_streams": {}, "_scanned": []}
+
+    def options_of(self, name: str) -> SourceOptions:
+        """The options of a read of one of them alone."""
+        if name not in self._parsed:
+            self._parsed[name] = self._options.of_stream(name) if self._options.several else self._options
+        return self._parsed[name]
+
+    def chooses(self, name: str) -> bool:
+        """Whether the options choose a stream of this name."""
+        pattern = self._options.stream_pattern
+        return name in self._options.streams if pattern is None else re.fullmatch(pattern, name) is not None
+
+    def look(self) -> Mapping[str, Stream]:
+        """Those that there are now. The first look makes named ones, if that is allowed.
+
+        Raises RootNotFound, ScopeNotFound, and at the first look StreamNotFound for a name.
+        """
+        if self._options.stream_pattern is not None:
+            self._look_for_matches()
+            return self._streams
+        if not self._streams:
+            opened = {name: open_stream(self.options_of(name), self._access) for name in self._options.streams}
+            self._streams = opened
+        for container in {id(stream.container): stream.container for stream in self._streams.values()}.values():
+            container.refresh()
+        return self._streams
+
+    def _look_for_matches(self) -> None:
+        root = open_root_of(self._options, self._access)
+        catalog, scope = Catalog(root, suggesting=True), self._options.scope
+        if not self._scanned and not catalog.scope_exists(scope):
+            explicit = self._access == "read"
+            allowed = self._options.asked_to_create_scope if explicit else self._options.allow_create_scope
+            if not allowed:
+                raise catalog.scope_not_found(scope)
+            catalog.create_scope(scope)
+        found = [root.container(number).refresh() for number in range(root.config.containers)]
+        if len(found) == len(self._scanned) and all(map(_same, found, self._scanned)):
+            return  # nothing has happened: the tables need not be read
+        names = sorted(filter(self.chooses, catalog.streams(scope, refresh=False)))
+        self._streams = {name: self.stream(name) for name in names}
+        self._scanned = found
+
+    def stream(self, name: str) -> Stream:
+        """One of them, or one that was; nothing is looked up."""
+        known = self._streams.get(name)
+        return known or Catalog(open_root_of(self._options, self._access)).stream(self._options.scope, name)
+
+    def snapshots(self) -> Iterator[tuple[SourceOptions, Snapshot]]:
+        """Each as it is now, and the options of a read of it alone. Raises ValueError if no name matches."""
+        streams = self.look()
+        if not streams:
+            raise ValueError(
+                f"Option 'stream_pattern': no stream of scope {self._options.scope!r} matches "
+                f"{self._options.stream_pattern!r}. The whole name has to match, as with 'prefix.*'."
+            )
+        for name, stream in streams.items():
+            try:
+                yield self.options_of(name), stream.snapshot(refresh=False)
+            except StreamNotFound:  # deleted since this process last looked, which is known by now
+                if self._options.stream_pattern is None:
+                    yield self.options_of(name), current_snapshot(self.options_of(name), self._access)
+
+
+def _same(one: State, other: State) -> bool:
+    return one is other
