@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from chunkstore import open_store
 from engine.root import Root
 from tests.bench import chunks, client, engine, imports, jobs, large, large_reads, many_streams
-from tests.bench.noop import NoopSource
+from tests.bench.noop import FilesSink, NoopSource
 
 SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
 """Event size in bytes, and how many events are read and written."""
@@ -157,6 +157,7 @@ def _session(fresh: bool = False) -> SparkSession:
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
     spark.dataSource.register(NoopSource)
+    spark.dataSource.register(FilesSink)
     return spark
 
 

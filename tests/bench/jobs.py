@@ -1,7 +1,8 @@
 """Jobs of Spark by size: what they cost before the first row and after the last one, and what they move in between.
 
-One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, parquet,
-and Delta where Spark has it. Best and median of the rounds, taken in turns; results go to a JSON file as well.
+One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, a sink
+that only keeps the payloads in a synced file of each task, parquet, and Delta where Spark has it. Best and median of
+the rounds, taken in turns; results go to a JSON file as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ KEYS = 10_000
 EVENTS = (100, 1_000, 10_000)
 MEGABYTES = (10, 256)
 PARTITIONS = 4
+TOUCHED = 4 << 30
+"""How much memory is touched first. A virtual machine may get memory from its host only when it is first used: then a
+new file in the page cache costs ten times as much, and who writes new ones pays for who overwrites its own."""
 
 
 def measure(spark: SparkSession, folder: str, fresh: bool = False) -> list[dict[str, Any]]:
@@ -55,6 +59,7 @@ class _Jobs:
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
         self._folder = folder
+        _touch_memory(folder)
         self._delta = _has_delta(spark)
         if not self._delta:
             print("\nDelta is left out: this Spark has no format 'delta' (delta-spark and its jar)")
@@ -66,13 +71,16 @@ class _Jobs:
         frame.count()
         stream = {"controller": f"{self._folder}/root", "scope": "jobs", "stream": f"of-{size}-{megabytes}"}
         stream |= {"default_num_segments": "4"}
-        files = {name: f"{self._folder}/{name}" for name in ("parquet", "delta")[: 1 + self._delta]}
+        files = {name: f"{self._folder}/{name}-{size}-{megabytes}" for name in ("parquet", "delta")[: 1 + self._delta]}
         written = _in_turns(
             {
                 "no-op": lambda: frame.write.format("noop_python").mode("append").save(),
                 "pravega": lambda: frame.write.format("pravega").options(**stream).mode("append").save(),
+                "synced files": lambda: (
+                    frame.write.format("files_python").option("path", f"{self._folder}/bare").mode("append").save()
+                ),
                 **{
-                    name: lambda name=name, path=path: frame.write.format(name).mode("overwrite").save(path)
+                    name: lambda name=name, path=path: frame.write.format(name).mode("append").save(path)
                     for name, path in files.items()
                 },
             }
@@ -123,6 +131,15 @@ def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
 
 def _consume(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _touch_memory(folder: str) -> None:
+    """Use so much of the page cache for a moment."""
+    piece, file = bytes(512 << 10), f"{folder}/touched"
+    with open(file, "wb", buffering=0) as out:
+        for _ in range(0, TOUCHED, len(piece)):
+            out.write(piece)
+    os.remove(file)
 
 
 def _has_delta(spark: SparkSession) -> bool:
