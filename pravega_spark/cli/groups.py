@@ -33,9 +33,10 @@ def list_(session: Session, scope: str | None) -> None:
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Show up to which stream cuts a reader group has read, and how far it is behind the tails.
+    """Show where a reader group stands, and its lag.
 
-    In the long-term storage of a Pravega, as far as its state was flushed.
+    For each stream: the stream cut up to which it has read, and how far that is behind the tail. In the long-term
+    storage of a Pravega, as far as its state was flushed.
     """
     manager = session.manager
     rows = []

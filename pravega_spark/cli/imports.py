@@ -46,7 +46,7 @@ def import_(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Import streams of a Pravega cluster from its long-term storage.
+    """Import streams from the long-term storage of a Pravega.
 
     SOURCE is the folder or bucket that the segment stores wrote to; stop them first. All scopes are imported, or those
     scopes and streams that are named. Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The

@@ -14,7 +14,7 @@ from pravega_spark.streams.key_value_tables import entries, key_value_tables
 
 @click.group()
 def kvt() -> None:
-    """List and read the key-value tables in a Pravega's long-term storage."""
+    """List and read the key-value tables that a Pravega left."""
 
 
 @kvt.command("list")

@@ -179,6 +179,16 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     },
     "backup": {"backup": COPIED, "place": str},
     "restore": {"restored": COPIED, "place": str},
+    "group list": {"groups": [{"group": str}]},
+    "group describe": {
+        "group": str,
+        "streams": [{"stream": str, "lag": {"bytes": int, "events": int, "seconds": float, "truncated": bool}, **CUT}],
+    },
+    "kvt list": {"tables": [{"table": str}]},
+    "kvt read": {
+        "table": str,
+        "entries": [{"base64": list, "primary": str, "secondary": str, "value": str}],
+    },
     "import": {
         "import": {
             "source": str,
@@ -347,9 +357,14 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("header import", "legacy", "sc/copy")
     did("backup", str(tmp_path / "copy"))
     did("restore", str(tmp_path / "copy"), root=str(tmp_path / "restored"))
-    imported = did(
-        "import", case(CHUNKED).laid_out(tmp_path / "lts"), "demo/rides", "--yes", root=str(tmp_path / "moved")
-    )
+    with StreamManager(url) as manager:
+        manager.create_reader_group("readers", *S.split("/"))
+    assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
+    did("group describe", "sc/readers")
+    archive = case(CHUNKED).laid_out(tmp_path / "lts")
+    assert did("kvt list", root=archive)["tables"] == [{"table": "demo/kvt"}]
+    did("kvt read", "demo/kvt", root=archive)
+    imported = did("import", archive, "demo/rides", "--yes", root=str(tmp_path / "moved"))
     assert imported["import"]["streams"][0]["outcome"] == "imported"
     log = Path(url, "_system/containers", "0")
     for frame in [path for kind in ("wal", "checkpoints") for path in log.glob(f"{kind}/*")]:
@@ -712,6 +727,8 @@ def test_commands_without_a_root() -> None:
             "backup": ["x"],
             "restore": ["x"],
             "import": ["x"],
+            "group describe": ["sc/readers"],
+            "kvt read": ["sc/table"],
             "header export": ["x"],
             "header import": ["x", S],
         }.get(name, [S] if name.startswith("stream ") and name != "stream list" else [])
