@@ -6,6 +6,7 @@ for work that takes milliseconds; a second Ctrl-C is raised at once, for who wai
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -34,6 +35,16 @@ class _Later:
             frame = self._struck.pop()
             self._struck.clear()
             self._usual(signal.SIGINT, frame)
+
+
+def _after_fork() -> None:
+    """In a fork nobody is at work: it was another thread's."""
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _Later):
+        handler.end()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def uninterrupted(work: Callable[[], T]) -> T:

@@ -277,7 +277,7 @@ class LocalStore(Store):
         while time.monotonic() < end:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return functools.partial(os.close, fd)
+                return functools.partial(_give_back, fd)
             except BlockingIOError:
                 time.sleep(_TURN_PAUSE)
             except OSError:  # this filesystem has no locks on folders
@@ -538,6 +538,12 @@ class LocalStore(Store):
             f"no write permission for {folder} ({user}): give this user permission to write there, or name another "
             "place; to read a root, permission to read it is enough"
         )
+
+
+def _give_back(turn: int) -> None:
+    """In words: a fork meanwhile has the folder open too, and closing it would leave the turn there."""
+    fcntl.flock(turn, fcntl.LOCK_UN)
+    os.close(turn)
 
 
 def _user() -> str:

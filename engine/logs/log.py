@@ -325,7 +325,8 @@ class Log:
         taken, self._live = self._live, []
         return taken
 
-    def _read_on(self, window: int) -> None:
+    def _read_on(self, window: int, sending: bool = False) -> None:
+        """Read on to the log's end. sending: a frame follows at once, so that there is a turn to give."""
         begun, since = self.next, self._proof
         while True:
             sent = self._clock()
@@ -334,14 +335,14 @@ class Log:
             if found:
                 self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
             for frame in found:
-                self._pass(frame)
+                self._pass(frame, sending or self.losses > 0)
             if ended:
                 self._pace = (self.next - begun) / max(sent - since, self._round_trip)
                 self._proof = max(self._proof, sent)
                 return
             window = min(2 * window, MAX_WINDOW)
 
-    def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
+    def _pass(self, frame: Frame | FrameDamaged | UnknownFormat, sending: bool) -> None:
         """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""
         if isinstance(frame, FrameDamaged):
             if frame.address >= self.next:
@@ -357,7 +358,7 @@ class Log:
             if self.contended:
                 self._contended = self._clock()
             self._askers.pop(frame.position.writer, None)
-        elif frame.kind is Kind.ASK and frame.position.writer != self._writer and self.losses:
+        elif frame.kind is Kind.ASK and frame.position.writer != self._writer and sending:
             # Whoever only reads on has no turn to give.
             with understanding(frame_path(self.container, self.next), _REMEDY):
                 self._askers[frame.position.writer] = min(reader(float)(unpack(frame.meta)), LONGEST_TURN)
@@ -471,7 +472,12 @@ class Log:
             self._sleep(pause)
         self.end_turn()
         self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
-        return self.follow() if costly or self._turn_back is not None else self._taken()
+        if not costly and self._turn_back is None:
+            return self._taken()
+        self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
+        if self._askers:  # by one that has no turns, and would lose to all who take them
+            self.end_turn()
+        return self.give_way()
 
     def end_turn(self) -> None:
         """Give the turn back, if we have it."""

@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.errors import Unresolved
+from engine.interrupts import uninterrupted
 from engine.state.operations import (
     Append,
     BeginCycle,
@@ -161,7 +163,7 @@ class Pending:
     def receipt(self) -> Receipt:
         """Wait for what becomes of it; for one thread. Raises what it is told otherwise."""
         self.wait()
-        wake(self._together)
+        self._wake_next()
         assert self.told is not None
         if isinstance(self.told, BaseException):
             raise self.told
@@ -171,7 +173,11 @@ class Pending:
         """Whoever was to call `receipt` does not wait any more: it wakes no one."""
         self.left = True
         if self._released:
-            wake(self._together)
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._together:  # who was taken out of it and not woken would wait for ever
+            uninterrupted(partial(wake, self._together))
 
     def payload(self) -> int:
         """How many bytes could go to a chunk: those that do not depend on the state."""

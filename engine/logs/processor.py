@@ -173,6 +173,7 @@ class Processor:
         self._owner = owner
         self._settled: deque[Flight] = deque()  # and nobody told yet
         self._untold: set[Pending] = set()
+        self.readers: deque[None] = deque()  # callers that read the log to its end, or wait until they can
         self._behind = False  # the log has to be read to its end before the next frame
         self._proven = -1  # the newest transaction that was submitted before the log was last read to its end
 
@@ -240,19 +241,26 @@ class Processor:
     def refresh(self) -> State:
         """The state with everything that was acknowledged anywhere before this call."""
         self._owner.check()
-        with self._turn:
-            self._check_online()
-            try:
-                self._read_to_the_end()
-            except (EngineError, StorageError):
-                raise
-            except BaseException as error:
-                self.fail(error)
-                raise
-            finally:
-                self._tell()
-                self._notify(None)
-            return self.state
+        self.readers.append(None)
+        try:
+            with self._turn:
+                return self._refreshed()
+        finally:
+            self.readers.pop()
+
+    def _refreshed(self) -> State:
+        self._check_online()
+        try:
+            self._read_to_the_end()
+        except (EngineError, StorageError):
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            self._tell()
+            self._notify(None)
+        return self.state
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until this process learns of a new state, at most `timeout` seconds."""
@@ -312,8 +320,8 @@ class Processor:
 
         No other thread is woken: what others submit meanwhile leaves with it, or when it is done.
         """
-        if not self._turn.acquire(blocking=False):
-            return False
+        if self.readers or not self._turn.acquire(blocking=False):
+            return False  # who waits for the turn is not awake in time to take it between two of these
         try:
             if not self.idle:
                 return False

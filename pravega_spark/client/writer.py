@@ -246,7 +246,7 @@ class EventWriter:
         with self._lock:
             target = self._written
         while not self._is_durable(target):
-            if self._own_thread or not uninterrupted(self._append_here):
+            if not uninterrupted(self._append_here):
                 self._wait_for(target)
 
     def _is_durable(self, events: int) -> bool:
@@ -255,9 +255,9 @@ class EventWriter:
             return self._durable >= events
 
     def _wait_for(self, events: int) -> None:
-        """Wait until so many events are durable, or nobody is appending, or it failed."""
+        """Wait until so many events are durable, or it failed, or the next batch may be appended here."""
         with self._lock:
-            if self._durable < events and self._cause is None:
+            if self._durable < events and self._cause is None and not self._free():
                 self._done.wait()
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ class EventWriter:
     def _append_here(self) -> bool:
         """Append the next batch in the caller's thread: nobody has to be woken for it. False if others are at it."""
         with self._lock:
-            if self._appending or not self._batches or self._batches[0].size > ALONE_BYTES:
+            if not self._free():
                 return False
             self._appending, self._appended = True, True
             self._flushed = time.monotonic()
@@ -373,6 +373,11 @@ class EventWriter:
         finally:
             self._end_turn()
         return True
+
+    def _free(self) -> bool:
+        """Whether who flushes may append the next batch: the thread may be at other work than appending."""
+        waits = bool(self._batches) and self._batches[0].size <= ALONE_BYTES
+        return waits and not self._appending and not self._own_thread
 
     def _append(self, batch: Batch | Columns, doubtful: list[Attachment]) -> None:
         """Append a batch; of a large one this begins, and a later call ends it."""

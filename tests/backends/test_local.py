@@ -91,3 +91,28 @@ def test_turns_are_taken_by_one_at_a_time(tmp_path: Path) -> None:
     again = other.take_turn("a/b/", 1.0)
     assert again is not None
     again()
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_keeps_no_turn(tmp_path: Path) -> None:
+    """It has what its parent had open, for as long as it lives."""
+    store = open_store(str(tmp_path))
+    store.put("a/b/c", b"")
+    back = store.take_turn("a/b/", 1.0)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    try:
+        assert back is not None
+        back()
+        again = store.take_turn("a/b/", 0.1)
+        assert again is not None
+        again()
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)

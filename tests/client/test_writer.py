@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -411,3 +412,53 @@ writer.write_event("collected meanwhile")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "EventWriter('sc/one') was not flushed or closed: its last" in done.stderr
+
+
+def test_a_flush_does_not_wait_for_a_thread_that_is_not_appending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another caller's append has ended before this one comes to wait, and the thread looks after the stream."""
+    url, busy, over, begun, go = (
+        str(tmp_path),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
+    write, wait_for = Stream.write, EventWriter._wait_for
+
+    def upkeep(stream: Stream) -> None:
+        busy.set()
+        assert over.wait(60)
+
+    with StreamManager(url, create=True) as manager, ThreadPoolExecutor(2) as pool:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        monkeypatch.setattr(writer_module, "after_commit", upkeep)
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_event("first")
+            writer.flush()
+            assert busy.wait(60)
+
+            def slow(*arguments: object) -> bool:
+                begun.set()
+                assert go.wait(60)
+                return write(*arguments)  # type: ignore[arg-type]
+
+            def late(each: EventWriter, target: int) -> None:
+                go.set()
+                other.result(60)
+                wait_for(each, target)
+
+            monkeypatch.setattr(Stream, "write", slow)
+            monkeypatch.setattr(EventWriter, "_wait_for", late)
+            writer.write_event("of the other caller")
+            other = pool.submit(writer.flush)
+            assert begun.wait(60)
+            writer.write_event("mine")
+            mine = pool.submit(writer.flush)
+            try:
+                mine.result(10)
+            finally:
+                over.set()
+        assert [event.data for event in manager.read_events("sc", "one")] == [b"first", b"of the other caller", b"mine"]

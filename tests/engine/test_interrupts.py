@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from engine.interrupts import uninterrupted
+from tests.engine.forks import in_child
 
 
 def strike() -> None:
@@ -58,3 +59,18 @@ def test_other_threads_and_other_handlers_are_left_alone() -> None:
     with pytest.raises(ZeroDivisionError):
         uninterrupted(lambda: 1 // 0)
     assert signal.getsignal(signal.SIGINT) is usual
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_meanwhile_hears_the_first_one() -> None:
+    """It is another thread that forks, and its main thread in the fork: nobody is at work there."""
+    told: list[object] = []
+
+    def work() -> None:
+        thread = threading.Thread(target=lambda: told.append(in_child(strike)))
+        thread.start()
+        thread.join()
+
+    uninterrupted(work)
+    assert isinstance(told[0], KeyboardInterrupt)

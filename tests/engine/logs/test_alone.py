@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -113,7 +113,62 @@ def test_closing_waits_for_who_is_at_work(tmp_path: Path) -> None:
         assert fresh.info(S).length == 1
 
 
+def test_who_wants_to_read_is_not_kept_out_by_who_commits_one_after_the_other(tmp_path: Path) -> None:
+    """Between two commits the log is free for an instant only: nobody else would be awake in time to take it."""
+    store = Putting(tmp_path)
+    with opened(store) as container, ThreadPoolExecutor(1) as pool:
+        container.create_segment(S)
+        readers, refreshed = container.log.processor.readers, []
+
+        def read() -> None:
+            refreshed.append(pool.submit(container.refresh))
+            while not readers:
+                time.sleep(0.001)
+
+        store.meanwhile = read
+        container.append(S, b"x")
+        assert refreshed[0].result(30).segments[S].length == 1 and not readers
+        readers.append(None)  # another one, which the system does not wake in time
+        container.append(S, b"y")
+        readers.pop()
+        container.append(S, b"z")
+    mine = threading.current_thread().name
+    assert [name == mine for name in store.threads] == [True, True, False, True]
+
+
 # --- waking ------------------------------------------------------------------------------------------------------
+
+
+class Striking(deque[Pending]):
+    """Ctrl-C strikes as one is taken out, before anything is done with it."""
+
+    struck = False
+
+    def popleft(self) -> Pending:
+        pending = super().popleft()
+        if not self.struck:
+            self.struck = True
+            signal.raise_signal(signal.SIGINT)
+        return pending
+
+
+def test_ctrl_c_while_others_are_woken_leaves_nobody_asleep() -> None:
+    together = Striking()
+    mine, *others = [Pending([]) for _ in range(3)]
+    for pending in (mine, *others):
+        pending.tell(OutcomeUnknown("of all of them"), together)
+    deque.popleft(together).release()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(pending.receipt) for pending in others]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                mine.receipt()
+            mine.leave()  # as `commit` does then
+            wait(waiting, 5)
+            assert all(future.done() for future in waiting)
+        finally:
+            for pending in others:
+                pending.release()
 
 
 def test_those_who_left_do_not_break_the_chain() -> None:

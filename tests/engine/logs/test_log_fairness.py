@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore
+from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore, WrappingStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
 from engine.logs.frames import Frame
-from engine.logs.log import LONGEST_TURN, Log
+from engine.logs.log import LONGEST_TURN, TURN_GAP, Log
 from engine.logs.pending import Receipt
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
@@ -261,6 +261,41 @@ def test_who_only_reads_has_no_turn_to_give() -> None:
     race.fast_runs_into_it()
     race.reader.follow()
     assert race.reader.give_way() == [] and race.slept == []
+
+
+class Turns(WrappingStore):
+    """Knows turns, and gives one to whoever asks; `waits` meanwhile."""
+
+    waits: Callable[[], object] = staticmethod(lambda: None)
+
+    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
+        self.waits()
+        return lambda: None
+
+
+@pytest.mark.parametrize("costly", [False, True])
+def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> None:
+    """It need not lose a race to see that somebody asks: it has read on to the log's end."""
+    race = Race()
+    turns = Turns(race.store)
+    taker = open_log(turns, clock=lambda: race.now, sleep=race._sleep)
+    taker.follow()
+    append(race.fast, b"fast")
+    raised(Overtaken, append, taker, b"taker")
+    taker.drop()
+    taker.follow()
+    if costly:
+        append(taker, b"taker")  # and so it has lost no race since
+    turns.waits = race.fast_runs_into_it
+
+    def slow_sends() -> None:
+        race.on_sleep = lambda: None
+        race.slow.follow()
+        append(race.slow, b"slow")
+
+    race.now += TURN_GAP
+    race.on_sleep = slow_sends
+    assert metas(taker.begin_turn(costly))[-1] == b"slow"
 
 
 def test_giving_way_costs_nothing_while_nobody_asks() -> None:
