@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore, WrappingStore
+from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
 from engine.logs.frames import Frame
@@ -263,7 +263,7 @@ def test_who_only_reads_has_no_turn_to_give() -> None:
     assert race.reader.give_way() == [] and race.slept == []
 
 
-class Turns(WrappingStore):
+class Turns(FaultStore):
     """Knows turns, and gives one to whoever asks; `waits` meanwhile."""
 
     waits: Callable[[], object] = staticmethod(lambda: None)
@@ -286,6 +286,7 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> No
     taker.follow()
     if costly:
         append(taker, b"taker")  # and so it has lost no race since
+        race.fast.follow()
     turns.waits = race.fast_runs_into_it
 
     def slow_sends() -> None:
