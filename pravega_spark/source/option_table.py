@@ -23,6 +23,9 @@ milliseconds since 1970. duration: `7d`, or milliseconds. size: `10MiB`, or byte
 BATCH_READ: tuple[Use, ...] = ("batch read",)
 STREAM_READ: tuple[Use, ...] = ("stream read",)
 READS: tuple[Use, ...] = ("batch read", "stream read")
+RANGES: tuple[Use, ...] = (*READS, "metadata")
+"""Options that choose what is read apply to the metadata table Counts too."""
+
 BATCH_WRITE: tuple[Use, ...] = ("batch write",)
 STREAM_WRITE: tuple[Use, ...] = ("stream write",)
 WRITES: tuple[Use, ...] = ("batch write", "stream write")
@@ -35,6 +38,7 @@ METADATA_TABLES = (
     "Streams",
     "StreamInfo",
     "Segments",
+    "Counts",
     "KeyValueTable",
     "StreamCuts",
     "Chunks",
@@ -120,7 +124,7 @@ OPTIONS: tuple[Option, ...] = (
         "string",
         "Read all streams of the scope whose whole name matches this regular expression (Python's), instead of option "
         "stream. A streaming query takes in new ones as they come.",
-        READS,
+        RANGES,
     ),
     Option(
         "storage.<name>",
@@ -141,8 +145,8 @@ OPTIONS: tuple[Option, ...] = (
         "Where the read starts: earliest, latest, unbounded or a stream cut. For several streams also a JSON object "
         'that gives some of them one of these or a time, as {"a": "latest", "b": "5m"}; for the others the default '
         "counts. A restarted query continues from its checkpoint instead.",
-        READS,
-        default={"batch read": "earliest", "stream read": "latest"},
+        RANGES,
+        default={"batch read": "earliest", "stream read": "latest", "metadata": "earliest"},
         choices=CUT_KEYWORDS,
     ),
     Option(
@@ -150,8 +154,8 @@ OPTIONS: tuple[Option, ...] = (
         "stream cut",
         "Where the read ends: latest, unbounded or a stream cut; for several streams also a JSON object as in "
         "start_stream_cut.",
-        READS,
-        default={"batch read": "latest", "stream read": "unbounded"},
+        RANGES,
+        default={"batch read": "latest", "stream read": "unbounded", "metadata": "latest"},
         choices=CUT_KEYWORDS,
     ),
     Option(
@@ -159,14 +163,14 @@ OPTIONS: tuple[Option, ...] = (
         "time",
         "Start at the first event written at this time or later, instead of at start_stream_cut; 5m is five minutes "
         "before the query starts. A restarted query continues from its checkpoint instead.",
-        READS,
+        RANGES,
     ),
     Option(
         "ending_timestamp",
         "time",
         "End before the first event written at this time or later, instead of at end_stream_cut. A time ago, as 5m, "
         "counts from each start of the query.",
-        READS,
+        RANGES,
     ),
     Option(
         "approx_bytes_per_trigger",
@@ -197,7 +201,7 @@ OPTIONS: tuple[Option, ...] = (
         "boolean",
         "Fail if events that should be read have been truncated, or a stream of a streaming query was deleted. If "
         "false, log the lost range and continue at the head of the stream, or without the deleted one.",
-        READS,
+        RANGES,
         default="true",
     ),
     Option(
@@ -285,8 +289,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "metadata",
         "choice",
-        "Read a metadata table instead of events; the name of the table is case-sensitive. KeyValueTable: the entries "
-        "of a Pravega's key-value table, which option stream names.",
+        "Read a metadata table instead of events; the name of the table is case-sensitive. Counts: how many events and "
+        "bytes a read with the same options would find. KeyValueTable: the entries of a Pravega's key-value table, "
+        "which option stream names.",
         ("metadata",),
         choices=METADATA_TABLES,
     ),

@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 
-OF_ROOTS = METADATA_TABLES[4:]
+OF_ROOTS = METADATA_TABLES[5:]
 """Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
 
-OF_SEVERAL = (None,)
-"""What may be read of several streams: events (None), and the metadata tables that are about a range of a read."""
+OF_SEVERAL = (None, "Counts")
+"""What may be read of several streams: events (None), and the metadata table that is about what a read would find."""
 
 LargeEvents = Literal["error", "reference", "inline"]
 

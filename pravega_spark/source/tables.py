@@ -31,6 +31,7 @@ from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.segment_ids import segment_epoch, segment_label
+from pravega_spark.source.batch import batch_ranges
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, open_root_of
 from pravega_spark.source.options import SourceOptions
@@ -69,6 +70,15 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("length", LongType, "Offset of its tail"),
         _column("events", LongType, "Events ever written to it"),
         _column("sealed", BooleanType, "Whether it is sealed"),
+    ],
+    "Counts": [
+        _SCOPE,
+        _STREAM,
+        _column("segment_id", LongType, "Segment id (number and epoch), as in the rows of a read"),
+        _column("start_offset", LongType, "Offset at which the range begins in the segment"),
+        _column("end_offset", LongType, "Offset at which it ends"),
+        _column("events", LongType, "Events in the range, exactly"),
+        _column("bytes", LongType, "Bytes of the range, event headers included"),
     ],
     "KeyValueTable": [
         _column("primary_key", BinaryType, "Primary key; all of the key where the lengths of keys are not known"),
@@ -151,6 +161,8 @@ class TableReader(DataSourceReader):
     """Reads a metadata table, computed when it is read."""
 
     def __init__(self, options: SourceOptions) -> None:
+        if options.metadata == "Counts":
+            options.batch_cuts()
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -162,6 +174,7 @@ class TableReader(DataSourceReader):
             "Streams": self._streams,
             "StreamInfo": self._stream_info,
             "Segments": self._segments,
+            "Counts": self._counts,
             "KeyValueTable": self._key_value_table,
             "StreamCuts": self._stream_cuts,
             "Chunks": self._chunks,
@@ -189,6 +202,14 @@ class TableReader(DataSourceReader):
             events = snapshot.segments.count_before(number, segment.length)
             names = number, segment_label(number), segment_epoch(number)
             yield *names, low, high, segment.start_offset, segment.length, events, segment.sealed
+
+    def _counts(self) -> Iterator[Row]:
+        """What a batch read with the same options would find, from the index alone."""
+        for options, snapshot, start, end in batch_ranges(self._options):
+            ranges, _ = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
+            for number, (low, high) in ranges.items():
+                events = snapshot.segments.events_in(number, low, high)
+                yield options.scope, options.stream, number, low, high, events, high - low
 
     def _key_value_table(self) -> Iterator[Row]:
         for entry in entries(self._root(), self._options.scope, self._options.stream):

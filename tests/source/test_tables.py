@@ -23,17 +23,19 @@ from engine.state import tables as engine_tables
 from engine.state.operations import Payload
 from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource
-from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.roots import open_root
 from pravega_spark.source import opening, tables
 from pravega_spark.source.options import METADATA_TABLES, SourceOptions
 from pravega_spark.streams import recorded_cuts, retention, transactions
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
 from pravega_spark.streams.stream import SegmentAppend, Stream
+from tests.large_events import put_small
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
 
@@ -258,6 +260,40 @@ def test_a_container_that_cannot_be_opened(tmp_path: Path) -> None:
         open_root(url, {}).close()
     assert good[:3] == (0, True, None)
     assert bad[:2] == (1, False) and frame.name in bad[2] and set(bad[3:]) == {None} and len(bad) == len(good)
+
+
+# --- counts -------------------------------------------------------------------------------------------------------
+
+
+def test_counts_are_those_of_a_read_and_no_event_is_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, events in (("one", 3), ("two", 5)):
+        put_small(place.stream("s", name), *[b"12"] * events)
+    two = {"scope_name": "s", "stream_name": "two", "segment_id": 0, "start_offset": 0, "end_offset": 50}
+    middle = StreamCut("s", "one", {0: 10}).as_text()
+    rows = place.rows("Counts", scope="s", stream="one,two", start_stream_cut=f'{{"one": "{middle}"}}')
+    one = {"scope_name": "s", "stream_name": "one", "segment_id": 0, "start_offset": 10, "end_offset": 30}
+    assert rows == [{**one, "events": 2, "bytes": 20}, {**two, "events": 5, "bytes": 50}]
+    pattern = place.rows("Counts", scope="s", stream_pattern="t.*")
+    assert pattern == [{**two, "events": 5, "bytes": 50}]
+    assert place.rows("Counts", scope="s", stream="two", starting_timestamp="2100-01-01") == [
+        {**two, "start_offset": 50, "events": 0, "bytes": 0}
+    ]
+    place.store.reset()
+    place.rows("Counts", scope="s", stream="two")
+    assert sum(place.store.counts.values()) <= 2, "the container's news, and nothing of the stream"
+
+
+def test_counts_of_what_is_gone_and_of_impossible_ranges(place: Place) -> None:
+    stream = place.stream("s", "t")
+    put_small(stream, *[b"12"] * 4)
+    head = stream.snapshot().head_cut().as_text()
+    stream.truncate(StreamCut("s", "t", {0: 20}))
+    with pytest.raises(TruncatedData):
+        place.rows("Counts", scope="s", stream="t", start_stream_cut=head)
+    (row,) = place.rows("Counts", scope="s", stream="t", start_stream_cut=head, fail_on_data_loss="false")
+    assert (row["start_offset"], row["events"]) == (20, 2)
+    with pytest.raises(ValueError, match="'start_stream_cut' cannot be 'latest'"):
+        place.rows("Counts", scope="s", stream="t", start_stream_cut="latest")
 
 
 # --- options ------------------------------------------------------------------------------------------------------
