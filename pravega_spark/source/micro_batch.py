@@ -10,6 +10,7 @@ unnoticed.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -61,6 +63,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: dict[str, Any] | None = None
         self._told: set[str] = set()
         self._turn = 0
+        self._waiting_since: float | None = None
 
     @for_users
     def initialOffset(self) -> Any:
@@ -126,6 +129,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limit by events; Spark knows of one limit only, so it is kept here when there is one by bytes too."""
         if self._options.max_events_per_trigger is not None:
             return ReadMaxRows(self._options.max_events_per_trigger)
+        if self._options.min_events_per_trigger is not None or self._options.min_bytes_per_trigger is not None:
+            return ReadMinRows(self._options.min_events_per_trigger or 1)
         return ReadAllAvailable()
 
     @for_users
@@ -139,7 +144,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())
         following = {name: self._selection.stream(name) for name in begin if self._is_due(name)}
         ahead = self._of_each(following, lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
-        reached = self._limited({name: each for name, each in ahead.items() if each.is_new}, limit)
+        new = {name: each for name, each in ahead.items() if each.is_new}
+        reached = {} if self._waits(new, limit) else self._limited(new, limit)
         self._newest = self._progress(ahead, reached)
         moved = {name: cut for name, cut in reached.items() if cut.positions != begin[name].positions}
         return self._offset(start, moved | heads, begin.keys() - ahead.keys())
@@ -151,6 +157,30 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look_ahead(self, name: str, snapshot: Snapshot, begin: StreamCut) -> Ahead:
         pinned = self._pinned[name] if self._pinned is not None else None
         return look_ahead(self._selection.options_of(name), snapshot, begin, pinned)
+
+    def _waits(self, ahead: Mapping[str, Ahead], limit: ReadLimit) -> bool:
+        """Whether less is there than a batch is to have at least, and not for too long.
+
+        Never where Spark wants all that is available, whatever the options say, as for a trigger that comes once.
+        """
+        least = {True: self._options.min_events_per_trigger, False: self._options.min_bytes_per_trigger}
+        if not ahead or self._pinned is not None or isinstance(limit, ReadAllAvailable):
+            self._waiting_since = None
+            return False
+        now = time.monotonic()
+        self._waiting_since = since = now if self._waiting_since is None else self._waiting_since
+        waits = (now - since) * 1000 < self._options.max_trigger_delay and any(
+            wanted is not None and self._there(ahead, by_events=by_events) < wanted
+            for by_events, wanted in least.items()
+        )
+        if not waits:
+            self._waiting_since = None
+        return waits
+
+    def _there(self, ahead: Mapping[str, Ahead], *, by_events: bool) -> int:
+        """How much there is to read in all streams, in this batch or later ones."""
+        found = self._asked(ahead, lambda each, found: amount(found, each.begin, each.tail, by_events=by_events))
+        return sum(found.values())
 
     def _limited(self, ahead: dict[str, Ahead], limit: ReadLimit) -> dict[str, StreamCut]:
         """Where the next batch ends in each stream that has something new."""

@@ -197,6 +197,30 @@ OPTIONS: tuple[Option, ...] = (
         least=1,
     ),
     Option(
+        "min_events_per_trigger",
+        "integer",
+        "Begin a micro-batch only when so many events are there, of all streams of the read, or max_trigger_delay has "
+        "passed. Not with the trigger availableNow.",
+        STREAM_READ,
+        least=1,
+    ),
+    Option(
+        "min_bytes_per_trigger",
+        "size",
+        "The same by bytes, event headers included. With both, both have to be reached.",
+        STREAM_READ,
+        least=1,
+    ),
+    Option(
+        "max_trigger_delay",
+        "duration",
+        "How long events wait at most for min_events_per_trigger or min_bytes_per_trigger, from when the query first "
+        "found some of them. Without effect where neither is given.",
+        STREAM_READ,
+        default="15m",
+        least=1,
+    ),
+    Option(
         "fail_on_data_loss",
         "boolean",
         "Fail if events that should be read have been truncated, or a stream of a streaming query was deleted. If "
@@ -415,6 +439,7 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "startingOffsetsByTimestamp": "starting_timestamp",
     "endingOffsetsByTimestamp": "ending_timestamp",
     "maxOffsetsPerTrigger": "max_events_per_trigger",
+    "minOffsetsPerTrigger": "min_events_per_trigger",
     "maxRecordsPerPartition": "max_bytes_per_partition",
     "includeHeaders": "include_metadata",
     # Delta's

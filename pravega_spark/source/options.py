@@ -64,6 +64,9 @@ class SourceOptions:
     ending_timestamp: int | None
     max_bytes_per_trigger: int | None
     max_events_per_trigger: int | None
+    min_bytes_per_trigger: int | None
+    min_events_per_trigger: int | None
+    max_trigger_delay: int
     fail_on_data_loss: bool
     min_partitions: int | None
     max_bytes_per_partition: int
@@ -122,6 +125,9 @@ class SourceOptions:
             ending_timestamp=ending,
             max_bytes_per_trigger=max_bytes,
             max_events_per_trigger=given.number("max_events_per_trigger"),
+            min_bytes_per_trigger=given.number("min_bytes_per_trigger"),
+            min_events_per_trigger=given.number("min_events_per_trigger"),
+            max_trigger_delay=given.size("max_trigger_delay"),
             fail_on_data_loss=given.flag("fail_on_data_loss"),
             min_partitions=given.number("min_partitions"),
             max_bytes_per_partition=given.size("max_bytes_per_partition"),
@@ -146,6 +152,7 @@ class SourceOptions:
             transaction_timeout_ms=given.number("transaction_timeout_ms"),
             transaction_status_poll_interval_ms=given.size("transaction_status_poll_interval_ms"),
         )
+        _check_least(parsed)
         for name in ("start_stream_cut", "end_stream_cut"):
             _check_streams(name, getattr(parsed, name), parsed)
         if warn:
@@ -268,6 +275,16 @@ def _max_bytes_per_trigger(given: GivenOptions) -> int | None:
             "Options 'approx_bytes_per_trigger' and 'max_bytes_per_trigger' are two names of one option: give one."
         )
     return ours if original is None else original
+
+
+def _check_least(options: SourceOptions) -> None:
+    """Raise ValueError where the least that a trigger is to have is more than the most."""
+    for kind in ("bytes", "events"):
+        least, most = getattr(options, f"min_{kind}_per_trigger"), getattr(options, f"max_{kind}_per_trigger")
+        if least is not None and most is not None and least > most:
+            raise ValueError(
+                f"Option 'min_{kind}_per_trigger' ({least}) is more than 'max_{kind}_per_trigger' ({most}): lower it."
+            )
 
 
 def _root(given: GivenOptions, environment: Mapping[str, str]) -> str:

@@ -49,6 +49,9 @@ def test_defaults() -> None:
         ending_timestamp=None,
         max_bytes_per_trigger=None,
         max_events_per_trigger=None,
+        min_bytes_per_trigger=None,
+        min_events_per_trigger=None,
+        max_trigger_delay=900_000,
         fail_on_data_loss=True,
         min_partitions=None,
         max_bytes_per_partition=134217728,
@@ -377,6 +380,25 @@ def test_a_cut_is_of_one_stream() -> None:
         parse(stream="rides,taxis", start_stream_cut='{"taxis": "latest"}').batch_cuts()
     given = '{"rides": "2026-01-31"}'
     assert "'ending_timestamp' is before" in message(start_stream_cut=given, end_stream_cut='{"rides": "2026-01-30"}')
+
+
+# The least of a trigger
+
+
+def test_the_least_of_a_trigger() -> None:
+    parsed = parse(minEventsPerTrigger="5", minBytesPerTrigger="1KiB", maxTriggerDelay="30s", maxEventsPerTrigger="5")
+    assert (parsed.min_events_per_trigger, parsed.min_bytes_per_trigger) == (5, 1024)
+    assert parsed.max_trigger_delay == 30_000
+    for name in ("min_events_per_trigger", "min_bytes_per_trigger"):
+        for bad in ("0", "-1", "many"):
+            assert message(**{name: bad}).startswith(f"Option {name!r} must be a number from 1 to")
+    for bad in ("0", "soon"):
+        told = message(min_events_per_trigger="1", max_trigger_delay=bad)
+        assert told.startswith("Option 'max_trigger_delay' must be a number from 1 to")
+    assert message(min_events_per_trigger="6", max_events_per_trigger="5") == (
+        "Option 'min_events_per_trigger' (6) is more than 'max_events_per_trigger' (5): lower it."
+    )
+    assert "'min_bytes_per_trigger' (6) is more" in message(min_bytes_per_trigger="6", approx_bytes_per_trigger="5")
 
 
 # Cuts and times

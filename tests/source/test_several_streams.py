@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from pravega_spark import InvalidStreamCut, StreamManager
 from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
@@ -246,6 +247,47 @@ def test_the_smallest_limit_goes_round(place: Place) -> None:
         ((name, _),) = read.items()
         order.append(name)
     assert sorted(order[:2]) == ["a1", "a2"] and order[2:] == ["a1", "a1"]
+
+
+def test_a_batch_waits_for_the_least_that_it_is_to_have(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    for least in ({"min_events_per_trigger": "6"}, {"min_bytes_per_trigger": "54"}):
+        place.put("a1", "1")
+        reader = place.reader(**least, start_stream_cut="latest", max_trigger_delay="1m")
+        limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+        assert isinstance(limit, ReadMinRows)
+        place.put("a1", "1", "2", "3")
+        place.put("a2", "4")
+        assert step(reader, start) == (start, {}), "four of all streams"
+        latest = reader.reportLatestOffset()
+        assert latest is not None and latest["a1"]["lag"]["events"] == 3
+        place.put("a2", "5", "6")
+        end, read = step(reader, start)
+        assert read == {"a1": ["1", "2", "3"], "a2": ["4", "5", "6"]}
+        place.put("a1", "7")
+        assert step(reader, end) == (end, {})
+        clock[0] += 59
+        assert step(reader, end) == (end, {})
+        clock[0] += 1
+        end, read = step(reader, end)
+        assert read == {"a1": ["7"]}, "waited long enough"
+        place.put("a1", "8")
+        assert step(reader, end) == (end, {}), "the next wait is as long"
+        assert step(reader, end, ReadAllAvailable())[1] == {"a1": ["8"]}, "a trigger that comes once"
+        reader.prepareForTriggerAvailableNow()
+        assert step(reader, end)[1] == {"a1": ["8"]}
+
+
+def test_the_least_and_the_most_of_a_batch(place: Place) -> None:
+    reader = place.reader(min_events_per_trigger="2", max_events_per_trigger="2")
+    offset, sizes = reader.initialOffset(), []
+    for _ in range(4):
+        offset, read = step(reader, offset)
+        sizes.append(sum(map(len, read.values())))
+    assert sizes == [2, 2, 0, 0]
+    place.put("a2", "8")
+    assert step(reader, offset) == (offset, {})
 
 
 def test_fair_shares() -> None:
