@@ -225,7 +225,7 @@ def test_streams_share_a_limit_and_none_starves(place: Place, limit: ReadLimit) 
         place.put("a1", str(number))
     reader = place.reader()
     offset, read = step(reader, reader.initialOffset(), limit)
-    assert read["a2"] == ["4"] and 1 <= len(read["a1"]) <= 2
+    assert read["a2"] == ["4"] and 1 <= len(read["a1"]) <= 3, "by bytes up to an index record"
     place.put("a3", *"abcdef")
     seen: Events = {}
     last = None
@@ -236,7 +236,7 @@ def test_streams_share_a_limit_and_none_starves(place: Place, limit: ReadLimit) 
             seen.setdefault(name, []).extend(some)
         if read.get("a3") and seen["a3"][-1] == "f":
             assert len(seen["a1"]) < 12, "they go on side by side"
-    assert seen["a3"] == list("abcdef") and len(seen["a1"]) >= 31
+    assert seen["a3"] == list("abcdef") and len(seen["a1"]) >= 30
 
 
 def test_the_smallest_limit_goes_round(place: Place) -> None:
