@@ -24,7 +24,7 @@ REACHED = {
     "chunkstore/pravega": 7,
     "chunkstore/segments": 26,
     "cli": 15,
-    "client": 31,
+    "client": 29,
     "client/groups": 9,
     "client/large_events": 42,
     "data/pravega-lts": 1,

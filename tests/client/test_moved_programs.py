@@ -20,6 +20,7 @@ from chunkstore import StorageRefused
 from pravega_spark import ScopeNotEmpty, WriteFailed
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import StreamSealed
+from pravega_spark.streams.stream_record import StreamRecord
 
 API = {
     "StreamManager": (
@@ -107,6 +108,10 @@ def test_the_manager_is_made_as_the_original_is(
     assert ("have no effect" in caplog.text) == any((*positional, *named.values()))
 
 
+def record_of(manager: pravega_client.StreamManager, stream: str) -> StreamRecord:
+    return manager._catalog.stream("sc", stream).snapshot().record
+
+
 def test_an_update_replaces_everything_if_asked_to(manager: pravega_client.StreamManager) -> None:
     """As the original always does; by default what is left out is kept."""
     scaling = pravega_client.StreamScalingPolicy.auto_scaling_policy_by_event_rate(10, 2, 3)
@@ -114,7 +119,7 @@ def test_an_update_replaces_everything_if_asked_to(manager: pravega_client.Strea
     assert manager.create_stream_with_policy("sc", "policed", scaling, retention, ["a"])
 
     def now() -> tuple[object, object, list[str]]:
-        record = manager._catalog.stream("sc", "policed").snapshot().record
+        record = record_of(manager, "policed")
         return record.scaling, record.retention, manager.get_stream_tags("sc", "policed")
 
     other = pravega_client.StreamRetentionPolicy.by_time(5)
@@ -136,12 +141,12 @@ def test_policies_and_tags_are_set_one_by_one(manager: pravega_client.StreamMana
     manager.set_scaling("sc", "one", scaling)
     manager.set_retention("sc", "one", retention)
     manager.set_tags("sc", "one", ["a", "b"])
-    record = manager._catalog.stream("sc", "one").snapshot().record
+    record = record_of(manager, "one")
     assert (record.scaling, record.retention, record.tags) == (scaling, retention, ("a", "b"))
     manager.set_retention("sc", "one", None)
     manager.set_tags("sc", "one", [])
     manager.set_scaling("sc", "one", None)
-    record = manager._catalog.stream("sc", "one").snapshot().record
+    record = record_of(manager, "one")
     fixed = pravega_client.StreamScalingPolicy.fixed_scaling_policy(1)
     assert (record.scaling, record.retention, record.tags) == (fixed, None, ())
     manager.seal_stream("sc", "one")

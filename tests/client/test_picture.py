@@ -32,6 +32,7 @@ from pravega_spark import (
 from pravega_spark.picture_layout import apart, free, ticks
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.timeline import timeline
 
 
@@ -40,6 +41,10 @@ def closed() -> Iterator[None]:
     matplotlib.use("Agg")
     yield
     plt.close("all")
+
+
+def stream_of(manager: StreamManager) -> Stream:
+    return manager._catalog.stream("sc", "one")
 
 
 def write(manager: StreamManager, stream: str, count: int = 40) -> StreamCut:
@@ -124,7 +129,7 @@ def test_timeline_of_a_stream_that_is_scaled(manager: StreamManager) -> None:
 def test_a_cut_lies_where_the_first_event_behind_it_was_written(manager: StreamManager) -> None:
     first = write(manager, "one")
     second = write(manager, "one")
-    stream = manager._catalog.stream("sc", "one")
+    stream = stream_of(manager)
     snapshot = stream.snapshot()
     found = timeline(snapshot, {"first": first, "second": second}, now=2 * 10**12)
     written = [
@@ -168,7 +173,7 @@ def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None
     write(manager, "one")
     manager.seal_stream("sc", "one")
     later = 2 * 10**12
-    found = timeline(manager._catalog.stream("sc", "one").snapshot(), {}, now=later)
+    found = timeline(stream_of(manager).snapshot(), {}, now=later)
     assert found.ended is not None and found.epochs[0][1] <= found.ended < found.now == later
     assert [(span.state, span.ended) for span in found.spans] == [("sealed", found.ended)]
     assert found.tail[0].time == found.ended
@@ -178,7 +183,7 @@ def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None
 
 def test_a_cut_at_the_beginning_of_a_segment_lies_at_its_first_event(manager: StreamManager) -> None:
     """Not where the segment was made, which may be long before."""
-    stream = manager._catalog.stream("sc", "one")
+    stream = stream_of(manager)
     begin = manager.stream_info("sc", "one").head
     empty = timeline(stream.snapshot(), {"begin": begin}, now=2 * 10**12)
     assert empty.cuts["begin"][0].time == empty.now and empty.head[0].time == empty.epochs[0][1]

@@ -8,6 +8,7 @@ leaves no chunk that nothing names.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -81,8 +82,10 @@ class Run:
             self.failed = True
         finally:
             self.acknowledged = max(self.acknowledged, writer.durable_events)
-            writer._thread.join(60)
-        assert not writer._thread.is_alive()
+            threads = [each for each in threading.enumerate() if each.name.startswith("event-writer ")]
+            for thread in threads:
+                thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
 
     def _meanwhile(self, number: int, request: Request) -> Fault | None:
         if request.verb == "put" and not request.paths[0].startswith("_system/"):

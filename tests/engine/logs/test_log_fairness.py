@@ -198,7 +198,7 @@ class Race:
         self.slept: list[float] = []
         self.on_sleep: Callable[[], object] = lambda: None
         self.fast, self.slow, self.reader = (
-            open_log(self.store, clock=lambda: self.now, sleep=self._sleep) for _ in range(3)
+            open_log(self.store, clock=lambda: self.now, sleep=self.sleep) for _ in range(3)
         )
         for number in range(2):
             append(self.fast, b"fast %d" % number)
@@ -221,7 +221,7 @@ class Race:
                 return number
         raise AssertionError("there is no void frame")
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
         self.slept.append(seconds)
         self.on_sleep()
@@ -278,7 +278,7 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> No
     """It need not lose a race to see that somebody asks: it has read on to the log's end."""
     race = Race()
     turns = Turns(race.store)
-    taker = open_log(turns, clock=lambda: race.now, sleep=race._sleep)
+    taker = open_log(turns, clock=lambda: race.now, sleep=race.sleep)
     taker.follow()
     append(race.fast, b"fast")
     raised(Overtaken, append, taker, b"taker")
