@@ -459,21 +459,20 @@ class Log:
         """Whether a race was lost lately, or other writers' frames have come since."""
         return self._clock() - self._contended < COMPANY
 
-    def begin_turn(self, costly: bool) -> list[Frame]:
-        """Where others write too and the store knows turns, take one for the next frame: if the last race was lost, or
-        the frame was `costly` to come by, and others went on meanwhile. Returns live frames.
+    def begin_turn(self) -> list[Frame]:
+        """Where others write too and the store knows turns, take one for the next frame, which was costly to come by,
+        and read on. Returns live frames. A hint only: who gets none in time goes on. Who had the last one leaves room
+        for others first.
 
-        A hint only: who gets none in time goes on. Who had the last one leaves room for others first.
+        Not for a frame that costs little: who races puts its frame's bytes while the other one's reach the disk.
         """
-        if not self.contended or not (costly or self.losses):
+        if not self.contended:
             return self._taken()
         pause = self._turn_ended + TURN_GAP - self._clock()
         if pause > 0:
             self._sleep(pause)
         self.end_turn()
         self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
-        if not costly and self._turn_back is None:
-            return self._taken()
         self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
         if self._askers:  # by one that has no turns, and would lose to all who take them
             self.end_turn()

@@ -454,9 +454,8 @@ class Processor:
         if not self._spilled(batch):
             return
         try:
-            if not self.log.flights:
-                costly = any(pending.chunk is not None for pending in batch)
-                self._read_on(partial(self.log.begin_turn, costly))
+            if not self.log.flights and any(pending.chunk is not None for pending in batch):
+                self._read_on(self.log.begin_turn)
             self._send_laid_out(batch, self._new_layout(batch))
         except (Overtaken, LogMoved) as error:  # while the pieces of a spanning operation were on their way
             self._again(batch)

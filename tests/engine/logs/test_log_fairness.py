@@ -273,8 +273,7 @@ class Turns(FaultStore):
         return lambda: None
 
 
-@pytest.mark.parametrize("costly", [False, True])
-def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> None:
+def test_who_takes_turns_leaves_one_to_who_asks_without_them() -> None:
     """It need not lose a race to see that somebody asks: it has read on to the log's end."""
     race = Race()
     turns = Turns(race.store)
@@ -284,9 +283,8 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> No
     raised(Overtaken, append, taker, b"taker")
     taker.drop()
     taker.follow()
-    if costly:
-        append(taker, b"taker")  # and so it has lost no race since
-        race.fast.follow()
+    append(taker, b"taker")  # and so it has lost no race since
+    race.fast.follow()
     turns.waits = race.fast_runs_into_it
 
     def slow_sends() -> None:
@@ -296,7 +294,7 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them(costly: bool) -> No
 
     race.now += TURN_GAP
     race.on_sleep = slow_sends
-    assert metas(taker.begin_turn(costly))[-1] == b"slow"
+    assert metas(taker.begin_turn())[-1] == b"slow"
 
 
 def test_giving_way_costs_nothing_while_nobody_asks() -> None:
