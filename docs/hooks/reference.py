@@ -121,7 +121,8 @@ def walk_commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, c
 
 
 def _command(words: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=words)
+    # With the settings of its own: click keeps the help option that is made first, and its names with it.
+    context = click.Context(command, info_name=words, **command.context_settings)
     usage = " ".join([words, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "")
     rows = [
