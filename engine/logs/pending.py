@@ -184,6 +184,12 @@ class Pending:
         contents = [op.content for op in self.operations if isinstance(op, Append)]
         return sum(len(content) for content in contents if isinstance(content, Payload))
 
+    def appended(self) -> Payload:
+        """What a plain append brings."""
+        append = self.operations[0]
+        assert isinstance(append, Append) and isinstance(append.content, Payload)
+        return append.content
+
     def plain(self) -> Append | None:
         """The operation, if it is all and appends bytes to a segment wherever that ends."""
         operation = self.operations[0] if len(self.operations) == 1 else None

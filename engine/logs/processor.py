@@ -1,11 +1,10 @@
-"""The operation processor of a container: queue, validation, group commit, frames in flight.
+"""The operation processor of a container: queue, group commit, frames in flight.
 
 Owns the way of an operation from `submit` to its future. All threads' transactions queue up and leave together in one
-frame; several frames may be in flight. Keeps W2 (validate again after a lost race), W3 (acknowledge in order), W4
-(spanning operations), W5 (an operation is validated against exactly the state it is applied to) and W11: each
-transaction is told once, by one method, success if and only if its frame is live; a refusal is final only when it was
-judged by a state that is the log's and no older than the call; what was looked up is judged like everything else, and
-forgotten when its transaction is queued again.
+frame; several frames may be in flight. Keeps W2 (validate again after a lost race), W4 (spanning operations), and of
+W11: a refusal is final only when it was judged by a state that is the log's and no older than the call; what was looked
+up is judged like everything else, and forgotten when its transaction is queued again. `judging` holds transactions
+against the state (W5), `acknowledgements` tells their callers (W3, W11).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from chunkstore import ObjectNotFound, StorageError
 from engine.errors import (
@@ -31,34 +30,32 @@ from engine.errors import (
     Overtaken,
     Rejected,
     Unresolved,
-    understanding,
 )
 from engine.interrupts import uninterrupted
-from engine.logs.frames import HEADER, Frame, Kind, Position
-from engine.logs.log import Flight, Log, frame_path, repair_of
+from engine.logs.acknowledgements import Acknowledgements, Body, guarded
+from engine.logs.frames import HEADER, Frame, Position
+from engine.logs.judging import judge, spans
+from engine.logs.log import Flight, Log, frame_path
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.payload import MAX_PAYLOAD, Layout
-from engine.logs.pending import Loads, Pending, Queue, Receipt, more_loads, payload_size, runs, wake
+from engine.logs.pending import Pending, Queue, Receipt, payload_size
+from engine.logs.replay import apply_frame
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
-from engine.state.changes.change import StateChange, apply, replay
+from engine.state.changes.change import apply
 from engine.state.operations import (
     Append,
     Checkpoint,
     LoggedTransaction,
     Operation,
     Payload,
-    decode_transactions,
     encode_transactions,
 )
-from engine.state.segments import FrameRef
 from engine.state.state import State
 
 logger = logging.getLogger(__name__)
 
 _CLAIMS = 3
-
-_REMEDY = "Restore the object from a copy"
 
 SPILL_BYTES = 64 << 10
 """A transaction with more payload than this goes to a chunk once it has lost a race, or before its first one where
@@ -66,48 +63,6 @@ others write too (design 3, group commit): a lost race costs a small frame, neve
 
 ALONE_BYTES = 1 << 20
 """A transaction with no more payload than this is carried out by its caller where nobody else is at work."""
-
-
-class Body(NamedTuple):
-    """What the processor keeps with a frame in flight: the state after it, and what it decides."""
-
-    after: State
-    accepted: list[tuple[Pending, list[Any]]]
-    rejected: list[tuple[Pending, Rejected]]
-    checkpoint: bool
-
-
-class _Judged:
-    """What becomes of the transactions of a frame: the state after those that are accepted, and the others."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.accepted: list[tuple[Pending, list[Any]]] = []
-        self.transactions: list[LoggedTransaction] = []
-        self.rejected: list[tuple[Pending, Rejected]] = []
-        self.unresolved: list[tuple[Pending, Unresolved]] = []
-
-    def accept(self, pending: Pending, layout: Layout, change: StateChange, loads: Loads | None = None) -> None:
-        """Lay a transaction out and apply it, `loads` first. Raises Rejected or Unresolved."""
-        bound, results = list((loads or {}).values()), []
-        for operation in bound:
-            change.apply(operation)
-        for operation in pending.operations:
-            operation = layout.bind(operation, change.segment)
-            bound.append(operation)
-            results.append(change.apply(operation))
-        self.transactions.append(LoggedTransaction(change.time, tuple(bound)))
-        self.accepted.append((pending, results))
-
-    def accept_appends(self, segment: str, run: Sequence[Pending], layout: Layout, change: StateChange) -> None:
-        """The same for plain appends to one segment, as one operation: that costs less here and in every reader."""
-        payloads: list[Payload] = [pending.operations[0].content for pending in run]  # type: ignore[union-attr, misc]
-        operation = Append(segment, layout.together(payloads))
-        offset: int = change.apply(operation)
-        self.transactions.append(LoggedTransaction(change.time, (operation,)))
-        for pending, payload in zip(run, payloads, strict=True):
-            self.accepted.append((pending, [offset]))
-            offset += len(payload)
 
 
 class Processor:
@@ -152,7 +107,6 @@ class Processor:
         self._ahead = state
         self._reopen = reopen
         self._storage = storage
-        self._throttle = throttle
         self._committed = committed
         self._checkpoint_due = checkpoint_due
         self._max_flights = flights
@@ -171,8 +125,7 @@ class Processor:
         self._news = threading.Condition()
         self._waiting = 0
         self._owner = owner
-        self._settled: deque[Flight] = deque()  # and nobody told yet
-        self._untold: set[Pending] = set()
+        self._callers = Acknowledgements(throttle, storage.forget)
         self.readers: deque[None] = deque()  # callers that read the log to its end, or wait until they can
         self._behind = False  # the log has to be read to its end before the next frame
         self._proven = -1  # the newest transaction that was submitted before the log was last read to its end
@@ -181,7 +134,7 @@ class Processor:
 
     def submit(self, pending: Pending) -> Future[Receipt]:
         """Queue a transaction, as soon as there is room for its payload. Its future gets a Receipt, or an error: see
-        `_tell_one`. Raises Throttled, ContainerOffline, MadeBeforeFork."""
+        `Acknowledgements.tell_one`. Raises Throttled, ContainerOffline, MadeBeforeFork."""
         future = pending.promised()
         self._admit(pending)
         self._submit(pending)
@@ -200,15 +153,13 @@ class Processor:
 
     def _admit(self, pending: Pending) -> None:
         self._owner.check()  # before any lock is taken; whoever calls this need not ask again
-        if pending.size:
-            self._throttle.admit(pending.size, self._backlog)
-            pending.admitted = pending.size
+        self._callers.admit(pending, self._backlog)
 
     def _submit(self, pending: Pending) -> None:
         try:
             self._enqueue(pending)
         except BaseException:
-            self._release(pending)
+            self._callers.release(pending)
             raise
         if not self._threaded:
             try:
@@ -229,7 +180,7 @@ class Processor:
                 thread.start()  # it may fail, so nothing is queued yet
                 self._thread = thread
             leaves = not self._queue or self._queue.size + pending.size >= MAX_PAYLOAD
-            self._untold.add(pending)
+            self._callers.owe(pending)
             self._queue.put(pending)
             if leaves:
                 self._wake.notify()  # otherwise it changes nothing: they leave when the first one does
@@ -258,7 +209,7 @@ class Processor:
             self.fail(error)
             raise
         finally:
-            self._tell()
+            self._callers.tell()
             self._notify(None)
         return self.state
 
@@ -277,7 +228,7 @@ class Processor:
 
     def untold(self) -> list[Pending]:
         """What was submitted so far, and nobody was told of yet."""
-        return list(self._untold)
+        return self._callers.untold()
 
     @property
     def idle(self) -> bool:
@@ -328,10 +279,10 @@ class Processor:
             try:
                 with self._wake:
                     self._check_open()
-                    self._untold.add(pending)
+                    self._callers.owe(pending)
                     self._queue.put(pending)
             except BaseException:
-                self._release(pending)
+                self._callers.release(pending)
                 raise
             self._here = True
             try:
@@ -359,7 +310,7 @@ class Processor:
         except StorageError as error:
             self._give_up(error)
         finally:
-            self._tell()
+            self._callers.tell()
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
@@ -390,7 +341,7 @@ class Processor:
         except StorageError as error:
             self._give_up(error)
         finally:
-            self._tell()
+            self._callers.tell()
 
     def _wait(self) -> bool:
         """Wait until something can be done. False when all is done and the processor is closing."""
@@ -436,7 +387,7 @@ class Processor:
         elif self._may_send():
             self._send()
         else:
-            return self._tell()
+            return self._callers.tell()
         return True
 
     def _notify(self, _: Any) -> None:
@@ -461,7 +412,7 @@ class Processor:
             self._again(batch)
             self._come_down(error)
         except (OutcomeUnknown, StorageError) as error:  # likewise; the operation itself was not sent
-            self._tell_all(batch, error)
+            self._callers.tell_all(batch, error)
             self._come_down(error)
         finally:
             if not self.log.flights:
@@ -472,12 +423,12 @@ class Processor:
             return self._queue.take(MAX_PAYLOAD, self._frame_transactions)
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
-        spans = batch[0].chunk is None and batch[0].size > MAX_PAYLOAD
-        return Layout(self.log.upcoming().address, self._send_piece if spans else None)
+        return Layout(self.log.upcoming().address, self._send_piece if spans(batch[0]) else None)
 
     def _send_laid_out(self, batch: list[Pending], layout: Layout) -> None:
         time_ms = int(self._now() * 1000)
-        judged = self._judged_together(batch, layout, time_ms) or self._judged(batch, layout, time_ms)
+        judged = judge(self._ahead, batch, layout, time_ms)
+        self._callers.tell_each(judged.damaged)
         state, accepted, transactions = judged.state, judged.accepted, judged.transactions
         if transactions:
             address = layout.frame.address
@@ -496,61 +447,6 @@ class Processor:
         if judged.unresolved:
             self._resolve(judged.unresolved)
 
-    def _judged_together(self, batch: list[Pending], layout: Layout, time_ms: int) -> _Judged | None:
-        """What becomes of transactions none of which is refused; None when one is: then each has to be tried alone."""
-        if batch[0].size > MAX_PAYLOAD or any(pending.known for pending in batch):
-            return None
-        judged, mark = _Judged(self._ahead), layout.mark()
-        change = StateChange(self._ahead, time_ms, layout.frame.address, {})
-        try:
-            for segment, run in runs(batch):
-                if segment is not None and len(run) > 1:
-                    judged.accept_appends(segment, run, layout, change)
-                else:
-                    judged.accept(run[0], layout, change)
-        except (Rejected, Unresolved):
-            layout.rewind(mark)
-            return None
-        judged.state = change.state()
-        return judged
-
-    def _judged(self, batch: list[Pending], layout: Layout, time_ms: int) -> _Judged:
-        judged = _Judged(self._ahead)
-        for pending in batch:
-            mark = layout.mark()
-            try:
-                self._judge(pending, judged, layout, time_ms)
-            except Unresolved as error:
-                layout.rewind(mark)
-                judged.unresolved.append((pending, error))
-            except Rejected as error:
-                layout.rewind(mark)
-                judged.rejected.append((pending, error))
-            except DataCorruption as error:  # of what was looked up for this one, which is no other's concern
-                layout.rewind(mark)
-                self._tell_one(pending, error)
-        return judged
-
-    def _judge(self, pending: Pending, judged: _Judged, layout: Layout, time_ms: int) -> None:
-        """Accept one transaction. Raises Rejected or Unresolved.
-
-        What brings into memory what was looked up for it is made here, from the state at hand; nobody keeps it.
-        """
-        state, mark = judged.state, layout.mark()
-        loads: Loads = {}
-        if pending.size > MAX_PAYLOAD and pending.chunk is None:
-            loads = self._dry_run(pending, state, time_ms)
-        while True:
-            change = StateChange(state, time_ms, layout.frame.address, pending.known)
-            try:
-                judged.accept(pending, layout, change, loads)
-            except Unresolved as error:
-                layout.rewind(mark)
-                loads = more_loads(error, state, pending.known, loads)
-                continue
-            judged.state = change.state()
-            return
-
     def _resolve(self, unresolved: Sequence[tuple[Pending, Unresolved]]) -> None:
         """Look up in LTS what operations depend on, and queue them again with that."""
         resolved = []
@@ -561,11 +457,11 @@ class Processor:
                 layout = self._ahead.tables[error.table].layout
                 if pending.missed == layout:  # though the log has been read to its end since
                     damage = f"{gone}, though the container's state names it; restore the object from a copy"
-                    self._tell_one(pending, DataCorruption(damage))
+                    self._callers.tell_one(pending, DataCorruption(damage))
                     continue
                 pending.missed, self._behind = layout, True
             except (StorageError, DataCorruption) as failure:
-                self._tell_one(pending, failure)
+                self._callers.tell_one(pending, failure)
                 continue
             resolved.append(pending)
         self._put_back(resolved)
@@ -583,19 +479,6 @@ class Processor:
         self._launch(b"", layout, Body(self._ahead, [], [], False))
         return self.log.upcoming().address
 
-    @staticmethod
-    def _dry_run(pending: Pending, state: State, time_ms: int) -> Loads:
-        """See whether a spanning transaction is acceptable before its pieces are sent. Raises Rejected if not."""
-        loads: Loads = {}
-        while True:
-            layout, change = Layout(0), StateChange(state, time_ms, 0, pending.known)
-            try:
-                for operation in (*loads.values(), *pending.operations):
-                    change.apply(layout.bind(operation, change.segment))
-                return loads
-            except Unresolved as error:
-                loads = more_loads(error, state, pending.known, loads)
-
     def _spilled(self, batch: Sequence[Pending]) -> bool:
         """Write what has to go to chunks first. False when the storage refused, and the batch has been told."""
         try:
@@ -605,7 +488,7 @@ class Processor:
                 ) and pending.chunk is None:
                     self._to_chunk(pending)
         except StorageError as error:
-            self._tell_all(batch, error)
+            self._callers.tell_all(batch, error)
             return False
         return True
 
@@ -631,7 +514,7 @@ class Processor:
         if self.log.flights:
             self.log.flights[-1].body.rejected.extend(proven)
         else:
-            self._tell_refusals(proven)
+            self._callers.tell_each(proven)
         doubtful = [pending for pending, _ in rejected if pending.number > self._proven]
         if doubtful:
             self._behind = True
@@ -648,19 +531,11 @@ class Processor:
 
     def _settle_or_raise(self) -> None:
         flight = self.log.settle()
-        self._settled.append(flight)
+        self._callers.settled(flight)
         body: Body = flight.body
         self._know(body.after)
         # Before they are told: who waits may wait for upkeep next.
-        self._guarded(self._committed, flight.position, body.after, body.checkpoint)
-
-    @staticmethod
-    def _guarded(call: Callable[..., None], *args: Any) -> None:
-        """Do what hangs on an operation whose outcome stands, whatever becomes of this."""
-        try:
-            call(*args)
-        except Exception:
-            logger.exception("%s failed; the operations before it are not touched by that", call)
+        guarded(self._committed, flight.position, body.after, body.checkpoint)
 
     def _come_down(self, error: Exception) -> None:
         """Act on why no frame in flight will be acknowledged any more."""
@@ -674,13 +549,13 @@ class Processor:
             self._ahead = self.state
         else:  # the storage refused the first one, so that those behind it are void; another writer goes on (W1)
             for flight in self.log.renew():
-                self._tell_all(self._of(flight), error)
+                self._callers.tell_all(flight.body.transactions(), error)
             self._ahead = self.state
 
     def _catch_up(self) -> None:
         """Another writer was there first: read on, apply, and queue our operations again to be validated anew (W2)."""
         flights = self.log.drop()
-        self._again([pending for flight in flights for pending in self._of(flight)])
+        self._again([pending for flight in flights for pending in flight.body.transactions()])
         self._ahead = self.state
         self._follow()
         if self.log.losses and self.log.losses % 2 == 0:  # who asked tries twice before it asks again
@@ -691,40 +566,17 @@ class Processor:
         while self.log.flights:
             with contextlib.suppress(StorageError):  # the same again, when a race was lost: its operations are queued
                 self._settle()
-        self._tell()
+        self._callers.tell()
         with self._wake:
             queued = self._queue.clear()
-        self._tell_all(queued, error)
+        self._callers.tell_all(queued, error)
 
     # --- telling (W11) -----------------------------------------------------------------------------------------
-
-    def _tell(self) -> bool:
-        """Tell who waits for what was settled. True if there was any."""
-        told = bool(self._settled)
-        while self._settled:
-            flight = self._settled[0]
-            body: Body = flight.body
-            together: deque[Pending] = deque()
-            for pending, results in body.accepted:
-                self._tell_one(pending, Receipt(flight.position.address, results, pending.tries, body.after), together)
-            wake(together)
-            self._tell_refusals(body.rejected)
-            if self._settled and self._settled[0] is flight:  # who was told may have come back here
-                self._settled.popleft()
-        return told
-
-    def _tell_refusals(self, rejected: Iterable[tuple[Pending, Rejected]]) -> None:
-        for pending, error in rejected:
-            self._tell_one(pending, error)
-
-    def _tell_all(self, batch: Iterable[Pending], error: BaseException) -> None:
-        for pending in batch:
-            self._tell_one(pending, error)
 
     def _tell_unknown(self, flights: Iterable[Flight], cause: Exception) -> None:
         error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))
         for flight in flights:
-            self._tell_all([pending for pending, _ in flight.body.accepted], error)
+            self._callers.tell_all([pending for pending, _ in flight.body.accepted], error)
             self._requeue([pending for pending, _ in flight.body.rejected])
 
     def _tell_one(
@@ -738,28 +590,17 @@ class Processor:
         if pending.told is not None:
             pending.release()  # if something went wrong as it was told
             return
-        self._release(pending)
+        self._callers.release(pending)
         pending.tell(outcome, together)
         self._untold.discard(pending)
         if pending.chunk is not None and isinstance(outcome, Rejected):
             self._guarded(self._storage.forget, pending.chunk)
-
-    def _release(self, pending: Pending) -> None:
-        """Make room for the next ones, once."""
-        size, pending.admitted = pending.admitted, 0
-        if size:
-            self._throttle.release(size)
 
     def _again(self, batch: Sequence[Pending]) -> None:
         """Queue what lost a race again; large payload goes to a chunk first."""
         for pending in batch:
             pending.spill = pending.spill or pending.payload() >= SPILL_BYTES
         self._requeue(batch)
-
-    @staticmethod
-    def _of(flight: Flight) -> list[Pending]:
-        body: Body = flight.body
-        return [pending for pending, _ in body.accepted] + [pending for pending, _ in body.rejected]
 
     def _requeue(self, batch: Iterable[Pending]) -> None:
         """Queue again what is in no live frame. What was looked up for it is forgotten: it is older than the reason."""
@@ -780,7 +621,7 @@ class Processor:
         self._behind = False
         while self.log.flights:
             self._settle()
-        self._tell()
+        self._callers.tell()
         self._follow()
 
     def _follow(self) -> None:
@@ -838,11 +679,11 @@ class Processor:
                 self._queue.clear()
             void = self._land()
             self.log.end_turn()
-            self._tell()
+            self._callers.tell()
             told = self._told(self.failure)
             unknown = OutcomeUnknown(str(told))
-            for pending in list(self._untold):
-                self._tell_one(pending, unknown if pending.sent and pending not in void else told)
+            for pending in self._callers.untold():
+                self._callers.tell_one(pending, unknown if pending.sent and pending not in void else told)
 
     def _land(self) -> set[Pending]:
         """Settle what flies; the transactions that are in none of the frames that are live."""
@@ -850,7 +691,7 @@ class Processor:
             while self.log.flights:
                 self._settle_or_raise()
         except Overtaken:
-            return {pending for flight in self.log.drop() for pending in self._of(flight)}
+            return {pending for flight in self.log.drop() for pending in flight.body.transactions()}
         except BaseException as error:
             logger.warning("%d frames in flight are given up: %r", len(self.log.flights), error)
             self.log.flights.clear()
@@ -871,18 +712,3 @@ class Processor:
             raise self.failure
         if self.failure is not None:
             raise self._offline(self.failure)
-
-
-def apply_frame(state: State, frame: Frame, path: str) -> State:
-    """The state after a live frame, the object `path`.
-
-    Raises DataCorruption for one that cannot be applied: then the log is not what was written.
-    """
-    own = FrameRef(frame.position.address, frame.payload_start)
-    if frame.kind is Kind.REPAIR:
-        return state._replace(orphan_horizon=max(state.orphan_horizon, repair_of(frame, path).orphan_horizon))
-    try:
-        with understanding(path, _REMEDY):
-            return replay(state, decode_transactions(frame.meta, own), frame.position.address)
-    except Rejected as error:
-        raise DataCorruption(f"{path}: it cannot be applied: {error}. {_REMEDY}") from error

@@ -17,7 +17,7 @@ from engine.errors import DataCorruption
 from engine.logs import checkpoints, frames
 from engine.logs.frames import HEADER, START, Frame, Kind, Position
 from engine.logs.log import checkpoints_folder, frame_path, frames_folder, repair_of
-from engine.logs.processor import apply_frame
+from engine.logs.replay import apply_frame
 from engine.logs.witness import Seen, Witness, decode as decode_witness, encode as encode_witness
 from engine.root import RootConfig, checksum, marker, read_marker
 from engine.state.operations import (

@@ -31,8 +31,8 @@ BREAKAGES = [
         name="refusal-told-while-frames-fly",
         file="engine/logs/processor.py",
         old="        if self.log.flights:\n            self.log.flights[-1].body.rejected.extend(proven)\n        else:\n"
-        "            self._tell_refusals(proven)\n",
-        new="        self._tell_refusals(proven)\n",
+        "            self._callers.tell_each(proven)\n",
+        new="        self._callers.tell_each(proven)\n",
         tests=[_OUTCOMES + "test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against"],
     ),
     Breakage(
@@ -62,7 +62,7 @@ BREAKAGES = [
     Breakage(
         name="call-back-failure-taken-for-the-operations",
         file="engine/logs/processor.py",
-        old="self._guarded(self._committed, flight.position, body.after, body.checkpoint)",
+        old="guarded(self._committed, flight.position, body.after, body.checkpoint)",
         new="self._committed(flight.position, body.after, body.checkpoint)",
         tests=[_OUTCOMES + "test_a_call_back_that_fails_is_not_taken_for_the_operations_failure"],
     ),
@@ -84,7 +84,7 @@ BREAKAGES = [
         name="frames-in-flight-fail-with-a-read",
         file="engine/logs/processor.py",
         old="        while self.log.flights:\n            with contextlib.suppress(StorageError):",
-        new="        for flight in self.log.renew():\n            self._tell_all(self._of(flight), error)\n"
+        new="        for flight in self.log.renew():\n            self._callers.tell_all(flight.body.transactions(), error)\n"
         "        while self.log.flights:\n            with contextlib.suppress(StorageError):",
         tests=[_OUTCOMES + "test_what_is_live_is_told_although_reading_on_fails"],
     ),
@@ -97,7 +97,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="settled-and-forgotten-before-it-is-told",
-        file="engine/logs/processor.py",
+        file="engine/logs/acknowledgements.py",
         old="            flight = self._settled[0]\n",
         new="            flight = self._settled.popleft()\n",
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
@@ -202,7 +202,7 @@ BREAKAGES = [
         name="unknown-outcome-taken-for-success",
         file="engine/logs/processor.py",
         old="            self._tell_unknown(self.log.renew(), error)\n",
-        new="            self._settled.extend(self.log.renew())\n",
+        new="            for flight in self.log.renew():\n                self._callers.settled(flight)\n",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
     ),
     Breakage(

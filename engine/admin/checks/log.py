@@ -23,7 +23,7 @@ from engine.logs.log import (
     frames_folder,
     repair_of,
 )
-from engine.logs.processor import apply_frame
+from engine.logs.replay import apply_frame
 from engine.state.state import EMPTY, State
 
 WINDOW = 64

@@ -9,7 +9,7 @@ from engine.errors import BadOffset, Rejected, SegmentTruncated
 from engine.logs import checkpoints
 from engine.logs.frames import START
 from engine.logs.log import frame_path
-from engine.logs.processor import apply_frame
+from engine.logs.replay import apply_frame
 from engine.state.operations import Append, Payload
 from engine.state.state import EMPTY, State
 from engine.testing.model import Model, contents_of

@@ -35,6 +35,7 @@ from engine.errors import (
     SegmentExists,
     SegmentNotFound,
 )
+from engine.logs.acknowledgements import Acknowledgements
 from engine.logs.log import InlineExecutor, Log
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
@@ -443,8 +444,8 @@ CRUCIAL = {
         Processor.commit,
         Processor._enqueue,
         Processor._settle_or_raise,
-        Processor._tell,
-        Processor._tell_one,
+        Acknowledgements.tell,
+        Acknowledgements.tell_one,
         Log.send,
     )
 }
