@@ -39,12 +39,15 @@ class Acknowledgements:
     Args:
         throttle: holds callers back that bring more payload than can be worked off.
         forget: deletes a chunk that nothing names.
+
+    settled: frames that are live, and nobody was told yet. The processor puts them there itself: a call of ours could
+    fail between a frame's way out of the log and its place here.
     """
 
     def __init__(self, throttle: Throttle, forget: Callable[[str], None]) -> None:
         self._throttle = throttle
         self._forget = forget
-        self._settled: deque[Flight] = deque()  # and nobody told yet
+        self.settled: deque[Flight] = deque()
         self._untold: set[Pending] = set()
 
     def admit(self, pending: Pending, backlog: Callable[[], int]) -> None:
@@ -67,23 +70,19 @@ class Acknowledgements:
         """What was submitted so far, and nobody was told of yet."""
         return list(self._untold)
 
-    def settled(self, flight: Flight) -> None:
-        """A frame is live: those who wait for it are told by the next `tell`."""
-        self._settled.append(flight)
-
     def tell(self) -> bool:
         """Tell who waits for what was settled. True if there was any."""
-        told = bool(self._settled)
-        while self._settled:
-            flight = self._settled[0]
+        told = bool(self.settled)
+        while self.settled:
+            flight = self.settled[0]
             body: Body = flight.body
             together: deque[Pending] = deque()
             for pending, results in body.accepted:
                 self.tell_one(pending, Receipt(flight.position.address, results, pending.tries, body.after), together)
             wake(together)
             self.tell_each(body.rejected)
-            if self._settled and self._settled[0] is flight:  # who was told may have come back here
-                self._settled.popleft()
+            if self.settled and self.settled[0] is flight:  # who was told may have come back here
+                self.settled.popleft()
         return told
 
     def tell_each(self, failed: Iterable[tuple[Pending, BaseException]]) -> None:

@@ -531,7 +531,7 @@ class Processor:
 
     def _settle_or_raise(self) -> None:
         flight = self.log.settle()
-        self._callers.settled(flight)
+        self._callers.settled.append(flight)
         body: Body = flight.body
         self._know(body.after)
         # Before they are told: who waits may wait for upkeep next.
@@ -578,23 +578,6 @@ class Processor:
         for flight in flights:
             self._callers.tell_all([pending for pending, _ in flight.body.accepted], error)
             self._requeue([pending for pending, _ in flight.body.rejected])
-
-    def _tell_one(
-        self, pending: Pending, outcome: Receipt | BaseException, together: deque[Pending] | None = None
-    ) -> None:
-        """Tell what became of a transaction, once: nothing else does.
-
-        A Receipt says that its frame is live, OutcomeUnknown that it may be; all other errors that it is not: Rejected
-        by what the log says, StorageError and DataCorruption by what keeps it from being sent, ContainerOffline.
-        """
-        if pending.told is not None:
-            pending.release()  # if something went wrong as it was told
-            return
-        self._callers.release(pending)
-        pending.tell(outcome, together)
-        self._untold.discard(pending)
-        if pending.chunk is not None and isinstance(outcome, Rejected):
-            self._guarded(self._storage.forget, pending.chunk)
 
     def _again(self, batch: Sequence[Pending]) -> None:
         """Queue what lost a race again; large payload goes to a chunk first."""

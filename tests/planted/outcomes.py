@@ -98,8 +98,8 @@ BREAKAGES = [
     Breakage(
         name="settled-and-forgotten-before-it-is-told",
         file="engine/logs/acknowledgements.py",
-        old="            flight = self._settled[0]\n",
-        new="            flight = self._settled.popleft()\n",
+        old="            flight = self.settled[0]\n",
+        new="            flight = self.settled.popleft()\n",
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
     ),
     Breakage(
@@ -202,7 +202,7 @@ BREAKAGES = [
         name="unknown-outcome-taken-for-success",
         file="engine/logs/processor.py",
         old="            self._tell_unknown(self.log.renew(), error)\n",
-        new="            for flight in self.log.renew():\n                self._callers.settled(flight)\n",
+        new="            self._callers.settled.extend(self.log.renew())\n",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
     ),
     Breakage(
