@@ -31,6 +31,7 @@ import re
 import stat
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -121,6 +122,7 @@ class LocalStore(Store):
         self._temporary = f"{self._folder}/{TEMPORARY}"
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
+        self._stamped: int | None = None  # the file that shows the filesystem's time
         self._known: set[str] = set()  # folders that exist and are synced into their parents
         self._used = False  # whether something of ours was read here
         self._real: set[str] = {self._folder}  # folders that are no links, nor those on the way to them
@@ -286,15 +288,21 @@ class LocalStore(Store):
         return None
 
     def clock(self) -> float:
+        """The filesystem stamps one file again and again, which has no name: a new one each time costs as much as an
+        object."""
         try:
-            fd, probe = self._open_temporary()
-            try:
-                return os.fstat(fd).st_ctime
-            finally:
-                os.close(fd)
-                _remove(probe)
+            probe = self._probe()
+            os.utime(probe)
+            return os.fstat(probe).st_ctime
         except OSError as error:
             raise self._error(error, TEMPORARY) from error
+
+    def _probe(self) -> int:
+        if self._stamped is None:  # two threads may make two of them: all are closed with the store
+            self._stamped, name = self._open_temporary()
+            weakref.finalize(self, os.close, self._stamped)
+            _remove(name)
+        return self._stamped
 
     def _file(self, path: str) -> str:
         check_path(path)

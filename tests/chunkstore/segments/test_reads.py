@@ -279,9 +279,9 @@ def test_a_sequential_read_is_nearly_as_fast_as_the_files(tmp_path: Path) -> Non
         total = 0
         under_way: deque[Any] = deque()
         with ThreadPoolExecutor(config.parallel) as executor:
-            for name, _ in chunks:
+            for chunk in chunks:
                 for at in range(0, size, config.part):
-                    under_way.append(executor.submit(read_file, str(tmp_path / name), at, config.part))
+                    under_way.append(executor.submit(read_file, str(tmp_path / chunk.name), at, config.part))
                     if len(under_way) == config.ahead:
                         total += len(under_way.popleft().result())
             return total + sum(len(future.result()) for future in under_way)
