@@ -95,6 +95,14 @@ class StreamNotSealed(StreamError):
         super().__init__(f"Stream is not sealed: {stream}. Seal it first, then delete it.")
 
 
+class Closed(StreamError, ValueError):
+    """Something was used after it was closed. what: what it is, for people."""
+
+    def __init__(self, what: str, instead: str = "create a new one") -> None:
+        super().__init__(f"{what} is closed, by close() or by the end of its with block: {instead}")
+        self.what = what
+
+
 class ReplayChanged(StreamError):
     """A named writer wrote this number before, with other data. Nothing was written.
 
@@ -133,8 +141,13 @@ class TransactionClosed(StreamError):
     """The transaction has ended. status: "committed" or "aborted"."""
 
     def __init__(self, stream: str, transaction: uuid.UUID, status: str) -> None:
-        why = "" if status == "committed" else ", by its writer or because its lease expired"
-        super().__init__(f"Transaction {transaction} of stream {stream} was {status}{why}. Begin a new one.")
+        what = (
+            "is committed: nothing is left to do. Begin a new one for other events."
+            if status == "committed"
+            else "was aborted, by its writer or because its lease expired: none of its events is in the stream. Begin "
+            "a new one, and write them again."
+        )
+        super().__init__(f"Transaction {transaction} of stream {stream} {what}")
         self.stream = stream
         self.transaction = transaction
         self.status = status

@@ -11,6 +11,8 @@ from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from pravega_spark.client.manager import StreamManager
+from pravega_spark.parameters import checks
 from pravega_spark.picture_layout import (
     CUTS,
     END,
@@ -32,15 +34,13 @@ from pravega_spark.picture_layout import (
 )
 from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.places import PlaceLike
 from pravega_spark.streams.timeline import CutPoint, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from pravega_spark.client.manager import StreamManager
 
 _STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 
@@ -62,12 +62,13 @@ Corners: TypeAlias = list[tuple[float, float]]
 """Of a rectangle on the axes."""
 
 
+@checks
 def draw_segments(
     manager: StreamManager,
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, StreamCut] | None = None,
+    cuts: Mapping[str, PlaceLike] | None = None,
     even: bool = False,
     axes: Axes | None = None,
 ) -> Axes:
@@ -79,14 +80,17 @@ def draw_segments(
     the segment's end if there is none; it is omitted where it is before the head. Hatched parts were truncated; the
     picture starts with the first epoch of which anything is left.
 
-    cuts: additional cuts, at most MOST_CUTS, by their names in the legend. even: make all epochs equally wide, for
-    streams that were scaled often in a short time. axes: where to draw, by default in a new figure; returned.
+    cuts: additional cuts or other places, at most MOST_CUTS, by their names in the legend. even: make all epochs
+    equally wide, for streams that were scaled often in a short time. axes: where to draw, by default in a new figure;
+    returned.
 
     Raises StreamNotFound, InvalidStreamCut, ImportError without matplotlib.
     """
     chosen = dict(cuts or {})
     check_cuts(len(chosen))
     _check_matplotlib()
+    if axes is not None and not hasattr(axes, "get_figure"):
+        raise TypeError(f"draw_segments: axes must be Axes of matplotlib or None, not {axes!r} ({type(axes).__name__})")
     found = manager.stream_timeline(scope_name, stream_name, chosen)
     if axes is None:
         import matplotlib.pyplot as plt
@@ -99,13 +103,14 @@ def draw_segments(
     return axes
 
 
+@checks
 def save_segments(
     path: str,
     manager: StreamManager,
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, StreamCut] | None = None,
+    cuts: Mapping[str, PlaceLike] | None = None,
     even: bool = False,
 ) -> None:
     """Write a picture to a file whose name's end says which: .svg and .html are those of `stream_picture`, which tell

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pravega_spark.client.manager import StreamManager
+from pravega_spark.parameters import checks
 from pravega_spark.picture_layout import (
     CUTS,
     END,
@@ -29,11 +31,8 @@ from pravega_spark.picture_layout import (
     title,
 )
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.places import PlaceLike
 from pravega_spark.streams.timeline import CutPoint, SegmentSpan, Timeline
-
-if TYPE_CHECKING:
-    from pravega_spark.client.manager import StreamManager
 
 _WIDTH, _LEFT, _RIGHT = 960, 62, 20
 _TOP, _HEIGHT = 62, 320
@@ -68,12 +67,13 @@ class StreamPicture:
         Path(path).write_text(page if str(path).lower().endswith(".html") else self.svg, "utf-8")
 
 
+@checks
 def stream_picture(
     manager: StreamManager,
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, StreamCut] | None = None,
+    cuts: Mapping[str, PlaceLike] | None = None,
     even: bool = False,
 ) -> StreamPicture:
     """A picture of a stream as it is now, as SVG, without matplotlib.

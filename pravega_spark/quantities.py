@@ -9,17 +9,8 @@ import re
 import time
 from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 from zoneinfo import ZoneInfo
-
-TimeLike: TypeAlias = "str | int | datetime"
-"""A time: its text, milliseconds since the epoch, or a datetime with a zone."""
-
-DurationLike: TypeAlias = "str | int | float | timedelta"
-"""A duration: its text, a number in the unit that its name says, or a timedelta."""
-
-SizeLike: TypeAlias = "str | int"
-"""A size: its text, or bytes."""
 
 TIMES = (
     "ISO 8601, as 2026-01-31T12:00:00Z (UTC unless it names another zone), a time ago, as 5m or '5 minutes ago', now, "
@@ -60,7 +51,7 @@ _ISO_8601 = re.compile(
 # --- what people write ---------------------------------------------------------------------------------------------
 
 
-def parse_time(value: TimeLike, now: float | None = None) -> int:
+def parse_time(value: str | int | datetime, now: float | None = None) -> int:
     """Milliseconds since the epoch; finer fractions are cut off. ValueError for what is no time.
 
     Texts: a date or a time as ISO 8601, in UTC unless a zone follows it (`Z`, `+02:00`, `Europe/Berlin`, or `local`,
@@ -80,17 +71,17 @@ def parse_time(value: TimeLike, now: float | None = None) -> int:
     return found
 
 
-def parse_milliseconds(value: DurationLike) -> int:
+def parse_milliseconds(value: str | int | float | timedelta) -> int:
     """A duration in whole milliseconds; a plain number is milliseconds. ValueError for anything else."""
     return int(_duration(value, 1))
 
 
-def parse_seconds(value: DurationLike) -> float:
+def parse_seconds(value: str | int | float | timedelta) -> float:
     """A duration in seconds; a plain number is seconds. ValueError for anything else."""
     return float(_duration(value, 1000)) / 1000
 
 
-def parse_size(value: SizeLike) -> int:
+def parse_size(value: str | int) -> int:
     """A number of bytes. ValueError for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -102,7 +93,7 @@ def parse_size(value: SizeLike) -> int:
     return int(Decimal(match[1]) * _BYTES[match[2]])
 
 
-def _duration(value: DurationLike, plain: int) -> Decimal:
+def _duration(value: str | int | float | timedelta, plain: int) -> Decimal:
     """Milliseconds. plain: those of a unit without a name."""
     if isinstance(value, timedelta):
         return Decimal(value // timedelta(microseconds=1)) / 1000
@@ -159,6 +150,16 @@ def _zone(sign: str, hours: str, minutes: str, name: str) -> tzinfo | None:
 def _quoted(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+TimeLike: TypeAlias = Annotated["str | int | datetime", parse_time]
+"""A time: its text, milliseconds since the epoch, or a datetime with a zone."""
+
+DurationLike: TypeAlias = Annotated["str | int | float | timedelta", parse_seconds]
+"""A duration: its text, a number in the unit that its name says, or a timedelta."""
+
+SizeLike: TypeAlias = Annotated["str | int", parse_size]
+"""A size: its text, or bytes."""
 
 
 # --- what people read ----------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ WINGS = {
         "testing",
     ),
     "pravega_spark": (
-        "errors segment_ids quantities",
+        "errors segment_ids quantities parameters",
         "streams",
         "roots",
         "client",

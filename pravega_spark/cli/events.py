@@ -14,10 +14,11 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.streams import stream
-from pravega_spark.console.arguments import SecondsType, StreamName, StreamPosition, StreamPositionType, stream_argument
+from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import count_text, size_text
+from pravega_spark.streams.places import Place
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
@@ -100,17 +101,17 @@ def _before(number: int) -> str:
 
 @stream.command()
 @stream_argument
-@click.option("--from", "begin", type=StreamPositionType(), default="head", show_default=True, help="Where to start.")
-@click.option("--to", "end", type=StreamPositionType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to start.")
+@click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
 @click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
 @pass_session
-def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
+def read(session: Session, name: StreamName, begin: Place, end: Place, count: int | None) -> None:
     """Print the events between two positions, one per line.
 
     They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut.
     """
     manager = session.manager
-    events = manager.read_events(*name, begin.cut(manager, name), end.cut(manager, name))
+    events = manager.read_events(*name, begin, end)
     chosen = islice(events, count)
     if session.output.as_json:
         _print_document(name, chosen)
@@ -120,7 +121,7 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
 
 @stream.command()
 @stream_argument
-@click.option("--from", "begin", type=StreamPositionType(), default="tail", show_default=True, help="Where to start.")
+@click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to start.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")
 @click.option(
     "--poll",
@@ -130,14 +131,14 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
     help="Time between polls of a stream that has no new events.",
 )
 @pass_session
-def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
+def tail(session: Session, name: StreamName, begin: Place, count: int | None, poll: float) -> None:
     """Print events as they arrive, until Ctrl-C.
 
     It ends too when the stream is sealed. With --json each line is one document.
     """
     manager = session.manager
     with until_interrupted() as stop:
-        events = manager.tail(*name, begin.cut(manager, name), poll, stop)
+        events = manager.tail(*name, begin, poll, stop)
         chosen = takewhile(lambda event: not stop.is_set(), islice(events, count))
         if session.output.as_json:
             for event in chosen:

@@ -10,13 +10,12 @@ from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import (
     MillisecondsType,
     MomentType,
+    PlaceType,
     ScopeType,
     SecondsType,
     SegmentIdType,
     SizeType,
     StreamName,
-    StreamPosition,
-    StreamPositionType,
     storage_option,
     stream_argument,
     yes_option,
@@ -27,6 +26,7 @@ from pravega_spark.errors import StreamNotSealed, StreamSealed
 from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut, positions_text
+from pravega_spark.streams.places import Place, cut_at
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
@@ -280,19 +280,19 @@ def _number_of(what: str, count: int) -> str:
 @click.option(
     "--at",
     "place",
-    type=StreamPositionType(),
+    type=PlaceType(),
     required=True,
     help="The new head: head, tail, a time, or a stream cut; see `stream cuts`.",
 )
 @yes_option
 @pass_session
-def truncate(session: Session, name: StreamName, place: StreamPosition, yes: bool) -> None:
+def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> None:
     """Delete the events before a position.
 
     A position is a time, a stream cut, head, or tail.
     """
     manager = session.manager
-    cut = place.cut(manager, name)
+    cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
     session.confirm(yes, f"This would delete from stream {name}: {_counted(gone)}.")
     manager.truncate_stream(*name, cut)
@@ -424,7 +424,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
 @stream_argument
 @click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
 @click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
-@click.option("--from", "place", type=StreamPositionType(), help="A position: head, tail, a time, or a stream cut.")
+@click.option("--from", "place", type=PlaceType(), help="A position: head, tail, a time, or a stream cut.")
 @storage_option("--elsewhere", "the checkpoint's")
 @pass_session
 def lag(
@@ -432,7 +432,7 @@ def lag(
     name: StreamName,
     checkpoint: str | None,
     group: str | None,
-    place: StreamPosition | None,
+    place: Place | None,
     options: dict[str, object],
 ) -> None:
     """Show how far a reader is behind the tail.
@@ -448,7 +448,7 @@ def lag(
     if checkpoint is not None:
         cut = query_position(checkpoint, *name, options)
     elif place is not None:
-        cut = place.cut(manager, name)
+        cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     else:
         cuts = group_cuts(session.root, name.scope, str(group))
         found = [cut for cut in cuts if (cut.scope, cut.stream) == name]

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from pravega_spark.client.checked_events import check_key
 from pravega_spark.streams.events import Framed
 from pravega_spark.streams.routing import hash_key, hash_keys
 from pravega_spark.streams.stream import SegmentAppend, parts_of
@@ -150,13 +151,12 @@ def routes_of(routing: Routing) -> Routes:
 
 def routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | None]:
     """The index of the segment that an event goes to, and by what its place can be told later."""
-    if len(bounds) == 1:
-        if key is not None and not isinstance(key, str):
-            raise TypeError(f"a routing key must be a str, not {type(key).__name__}")
-        return 0, key
     if key is None:
-        place = random.random()
-        return bisect_left(bounds, place), place
+        place = None if len(bounds) == 1 else random.random()
+        return (0 if place is None else bisect_left(bounds, place)), place
+    check_key(key)
+    if len(bounds) == 1:
+        return 0, key
     return bisect_left(bounds, _place_of(key)), key
 
 

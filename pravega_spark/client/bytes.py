@@ -19,7 +19,8 @@ from engine.logs.pending import Receipt
 from engine.ownership import Owner
 from engine.state.operations import Append, Payload
 from engine.state.segments import EVENT_COUNT, Segment
-from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.errors import Closed, InvalidStreamCut, StreamError
+from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.made_index import CountedSegment
 from pravega_spark.streams.stream import Snapshot, Stream
@@ -43,6 +44,7 @@ class ByteStreamError(StreamError, OSError):
     """An operation on a byte stream failed. It is also an OSError, as in `pravega_client`."""
 
 
+@checks_parameters(but=("__init__", "write", "readinto"))
 class ByteStream(io.RawIOBase):
     """The bytes of a stream. Made by `StreamManager.create_byte_stream`; use it in a with statement, or close it.
 
@@ -86,7 +88,7 @@ class ByteStream(io.RawIOBase):
         self._check_open()
         self._owner.check()
         self._check()
-        data = bytes(memoryview(byte_array).cast("B")[:MAX_WRITE])
+        data = bytes(buffer_of("byte_array", byte_array)[:MAX_WRITE])
         if not data:
             return 0
         while len(self._waiting) >= MAX_WAITING:
@@ -168,7 +170,7 @@ class ByteStream(io.RawIOBase):
         Raises ByteStreamError if the reading position was truncated: seek to `current_head_offset()` then.
         """
         self._check_open()
-        room = memoryview(buffer).cast("B")[:MAX_READ]
+        room = buffer_of("buffer", buffer)[:MAX_READ]
         if len(room) > self._known - self._position:
             self._known = self._now().length
         size = min(len(room), self._known - self._position)
@@ -253,7 +255,7 @@ class ByteStream(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"byte stream {self._stream.key}: this object is closed; create a new one")
+            raise Closed(f"this object of byte stream {self._stream.key}")
 
 
 def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -23,44 +24,83 @@ IN_TRANSACTION = "split it; transactions take no large events, but begin_event w
 OF_A_WRITER = "split it, or write it with begin_event"
 
 
+def encoded_text(event: str) -> bytes:
+    """A text as it is written. TypeError for anything else, which names the way to make one of it."""
+    if isinstance(event, str):
+        return event.encode()
+    if isinstance(event, bytes | bytearray | memoryview):
+        raise TypeError(
+            f"write_event: event must be a str, not {type(event).__name__}: use write_event_bytes for bytes"
+        )
+    how = "json.dumps(event)" if isinstance(event, dict | list | tuple) else "str(event)"
+    raise TypeError(f"write_event: event must be a str, not {reprlib.repr(event)} ({type(event).__name__}): give {how}")
+
+
+def check_key(routing_key: str) -> None:
+    """Raise TypeError for what is no routing key."""
+    if not isinstance(routing_key, str):
+        raise TypeError(
+            f"routing_key must be a str or None, not {reprlib.repr(routing_key)} ({type(routing_key).__name__}): give "
+            "str(routing_key)"
+        )
+
+
 def framed_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
     """One event with its header. ValueError, with the advice, if it is too large, TypeError if it is not bytes."""
     if not isinstance(event, bytes | bytearray | memoryview):
-        raise TypeError(f"write_event_bytes takes bytes, not {type(event).__name__}; use write_event for a str")
+        raise TypeError(
+            f"write_event_bytes: event must be bytes, not {reprlib.repr(event)} ({type(event).__name__}): use "
+            "write_event for a str"
+        )
     if len(event) > MAX_EVENT_SIZE:
         raise ValueError(
-            f"Write size too large: {len(event) + HEADER_SIZE}. The event exceeds the limit of {MAX_EVENT_SIZE} bytes: "
-            f"{advice}"
+            f"The event has {len(event)} bytes, more than the limit of {MAX_EVENT_SIZE}: {advice}. "
+            f"(Write size too large: {len(event) + HEADER_SIZE})"
         )
     return _HEADER.pack(0, len(event)) + event
 
 
 def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
     """The events as one column whose rows can all be framed. ValueError, with the advice, for one that is too large."""
-    if not isinstance(events, pa.Array | pa.ChunkedArray):
-        events = pa.array(events)
+    events = _column("events", events)
     frame_column(pa.nulls(0, events.type), None, 1)  # refuses other types
     events = events.cast(pa.large_binary())
     column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
     if column.null_count:
         frame_column(column, None, 1)  # tells which row it is
     lengths = pc.binary_length(column)
-    if (longest := pc.max(lengths).as_py()) > MAX_EVENT_SIZE:
+    if (longest := pc.max(lengths).as_py() or 0) > MAX_EVENT_SIZE:
         row = pc.index(lengths, longest).as_py()
         raise ValueError(
-            f"Write size too large: {longest + HEADER_SIZE}. The event in row {row} exceeds the limit of "
-            f"{MAX_EVENT_SIZE} bytes: {advice}"
+            f"The event in row {row} has {longest} bytes, more than the limit of {MAX_EVENT_SIZE}: {advice}. "
+            f"(Write size too large: {longest + HEADER_SIZE})"
         )
     return column
+
+
+def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
+    """What was given for a parameter, as a column. TypeError, which names it, for what is none."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    try:
+        if isinstance(values, str | bytes):  # a list of them was meant
+            raise TypeError("it is one value")
+        return pa.array(values, kind or (pa.binary() if not len(values) else None))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"write_events: {name} must be a list, or an Arrow column, of texts or bytes, not {reprlib.repr(values)}: "
+            f"{error}"
+        ) from None
 
 
 def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
     """The keys as a column. ValueError if there is not one, or null, for each event."""
     if keys is None:
         return None
-    if len(keys) != count:
-        raise ValueError(f"{len(keys)} routing keys were given for {count} events: give one, or null, for each")
-    return keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys, pa.string())
+    column = _column("routing_keys", keys, pa.string())
+    if len(column) != count:
+        raise ValueError(f"{len(column)} routing_keys were given for {count} events: give one, or null, for each")
+    return column
 
 
 def cut(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ A root is opened once in each process, and stays open. Errors name pointers, nev
 from __future__ import annotations
 
 import os
+import reprlib
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from engine.root import Root
 from pravega_spark.client.large_events.event_file import EventFile, EventPayload
+from pravega_spark.parameters import checks
 from pravega_spark.roots import open_root
 from pravega_spark.streams.pointers import EventPointer
 
@@ -29,6 +31,7 @@ THREADS = 8
 _COPIED = 1 << 20
 
 
+@checks
 def fetch_event(
     pointer: EventPointer | str,
     root: str | os.PathLike[str],
@@ -47,6 +50,7 @@ def fetch_event(
     return _read(_open(root, wal, storage_options), pointer, start, end)
 
 
+@checks
 def fetch_event_to_file(
     pointer: EventPointer | str,
     root: str | os.PathLike[str],
@@ -74,6 +78,7 @@ def fetch_event_to_file(
         return source.size
 
 
+@checks
 def fetch_events(
     pointers: pa.Array | pa.ChunkedArray | pd.Series,
     root: str | os.PathLike[str],
@@ -89,8 +94,13 @@ def fetch_events(
     values are in memory: use it for few rows at a time, or for a range.
     """
     _check(start, end)
-    opened = _open(root, wal, storage_options)
     arrow = isinstance(pointers, pa.Array | pa.ChunkedArray)
+    if not arrow and type(pointers).__name__ != "Series":
+        raise TypeError(
+            f"fetch_events: pointers must be an Arrow array or a pandas Series, not {reprlib.repr(pointers)} "
+            f"({type(pointers).__name__}): pyarrow.array(pointers) makes one of a list"
+        )
+    opened = _open(root, wal, storage_options)
     texts = pointers if arrow else pa.array(pointers, pa.string(), from_pandas=True)
     values = list(_each(opened, texts.to_pylist(), start, end))
     if arrow:

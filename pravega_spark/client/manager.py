@@ -28,20 +28,22 @@ from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.reader import Event, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
-from pravega_spark.errors import ScopeNotEmpty
+from pravega_spark.errors import Closed, InvalidStreamCut, ScopeNotEmpty
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut, positions_text
+from pravega_spark.streams.cuts import UNBOUNDED, StreamCut, positions_text
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.key_value_tables import entries, key_value_tables
 from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.names import validate_scope_name
+from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
@@ -91,6 +93,13 @@ class StreamInfo(NamedTuple):
         )
 
 
+@checks_parameters(
+    but=("over",),
+    hints={
+        "root": "give a folder, or a URL such as s3://bucket/streams",
+        "rg_config": "give StreamReaderGroupConfig(read_from_tail, scope_name, stream_name)",
+    },
+)
 class StreamManager:
     """Scopes and streams below a root. Close it, or use it in a with statement: it flushes writers and takes readers
     offline.
@@ -105,7 +114,10 @@ class StreamManager:
             there is no broker: access and encryption are up to the storage.
 
     Every method with a stream name raises StreamNotFound if the stream does not exist, and ValueError for invalid
-    names. All methods raise StorageError if the storage fails.
+    names; TypeError, which names the parameter, for a value of another type; Closed after `close`. All methods raise
+    StorageError if the storage fails.
+
+    Where a method takes a place in a stream, that is a cut or its text, "earliest" or "latest", a time, or a time ago.
     """
 
     def __init__(
@@ -122,6 +134,7 @@ class StreamManager:
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
+        self._closed = True  # until it is made
         if not place or (root and controller_uri):
             raise TypeError(
                 "StreamManager needs one root of the streams: a folder, or a URL such as s3://bucket/streams"
@@ -147,18 +160,23 @@ class StreamManager:
 
     def _begin(self, root: Root | None, opener: Callable[..., Root]) -> None:
         self._lock = threading.Lock()
-        self._open_root, self._opener = root, opener
+        self._open_root, self._opener, self._closed = root, opener, False
         self._missing = ""
         self._writers: weakref.WeakSet[EventWriter | LargeEvent | ByteStream | StreamReaderGroup | EventFile]
         self._writers = weakref.WeakSet()
 
     def _opened(self, *, create: bool, empty: bool = False) -> Root:
-        """The root, opened if it was not there before. Raises RootNotFound, StorageRefused."""
+        """The root, opened if it was not there before. Raises RootNotFound, StorageRefused, Closed."""
+        self._check_open()
         if self._open_root is None:
             with self._lock:
                 if self._open_root is None:
                     self._open_root = self._opener(create=create, empty=empty)
         return self._open_root
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"this manager of {self.to_str()}")
 
     @property
     def _root(self) -> Root:
@@ -170,6 +188,7 @@ class StreamManager:
 
     def close(self) -> None:
         """Close the writers and readers that this manager created, then the root. Raises the first of their errors."""
+        self._closed = True
         failures = []
         for writer in list(self._writers):
             try:
@@ -187,6 +206,7 @@ class StreamManager:
         return self._root.losses
 
     def __enter__(self) -> StreamManager:
+        self._check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -411,16 +431,20 @@ class StreamManager:
         return self._catalog.query(scope_name, _described)
 
     def stream_timeline(
-        self, scope_name: str, stream_name: str, cuts: Mapping[str, StreamCut] | None = None
+        self, scope_name: str, stream_name: str, cuts: Mapping[str, PlaceLike] | None = None
     ) -> Timeline:
-        """When the segments of a stream were created and sealed, and where head, tail and `cuts` (by any names) lie
-        among them; `draw_segments` draws it. Raises InvalidStreamCut.
+        """When the segments of a stream were created and sealed, and where head, tail and `cuts` (places, by any names)
+        lie among them; `draw_segments` draws it. Raises InvalidStreamCut.
         """
-        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: timeline(snapshot, cuts or {}))
+        places = {name: parse_place(place) for name, place in (cuts or {}).items()}
+        return self._catalog.stream(scope_name, stream_name).query(
+            lambda snapshot: timeline(snapshot, {name: cut_at(place, snapshot) for name, place in places.items()})
+        )
 
-    def truncate_stream(self, scope_name: str, stream_name: str, cut: StreamCut) -> None:
-        """Delete the events before `cut`, which becomes the head. Raises InvalidStreamCut, StreamSealed."""
-        self._catalog.stream(scope_name, stream_name).truncate(cut)
+    def truncate_stream(self, scope_name: str, stream_name: str, cut: PlaceLike) -> None:
+        """Delete the events before the place `cut`, which becomes the head. Raises InvalidStreamCut, StreamSealed."""
+        stream, place = self._catalog.stream(scope_name, stream_name), parse_place(cut)
+        stream.truncate(stream.query(lambda snapshot: cut_at(place, snapshot)))
 
     def retain(
         self, scope_name: str, stream_name: str, period: DurationLike | None = None, dry_run: bool = False
@@ -434,16 +458,16 @@ class StreamManager:
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 
-    def next_stream_cut(self, scope_name: str, stream_name: str, cut: StreamCut, approx_bytes: SizeLike) -> StreamCut:
-        """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
+    def next_stream_cut(self, scope_name: str, stream_name: str, cut: PlaceLike, approx_bytes: SizeLike) -> StreamCut:
+        """A cut about `approx_bytes` after the place `cut`, or the tail. It may be some 16 KiB further in each segment.
 
         approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
         `cut`.
         """
-        size = parse_size(approx_bytes)
+        size, place = parse_size(approx_bytes), parse_place(cut)
         if size <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
-        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _next_cut(snapshot, cut, size))
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _next_cut(snapshot, place, size))
 
     def stream_cut_at(self, scope_name: str, stream_name: str, timestamp: TimeLike) -> StreamCut:
         """The cut before the first event written at `timestamp` or later.
@@ -454,13 +478,17 @@ class StreamManager:
         moment = parse_time(timestamp)
         return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(moment))
 
-    def lag(self, cut: StreamCut) -> Lag:
-        """How far a cut lies behind the tail of its stream: in bytes, in events and in time, across scales.
+    def lag(self, cut: CutLike) -> Lag:
+        """How far a cut, or its text, lies behind the tail of its stream: in bytes, in events and in time, across
+        scales.
 
         The cut may be that of a reader, a reader group, or one of `head`, `stream_cut_at` and so on. Raises
         InvalidStreamCut.
         """
-        return self._catalog.stream(cut.scope, cut.stream).query(lambda snapshot: lag(snapshot, cut))
+        found = parse_cut(cut)
+        if found == UNBOUNDED:
+            raise InvalidStreamCut("cut: UNBOUNDED does not say of which stream: give a stream cut, or its text")
+        return self._catalog.stream(found.scope, found.stream).query(lambda snapshot: lag(snapshot, found))
 
     def list_reader_group(self, scope_name: str) -> list[str]:
         """The names of a scope's reader groups, sorted."""
@@ -507,7 +535,7 @@ class StreamManager:
         self, scope_name: str, stream_name: str, writer_id: int = 0
     ) -> StreamTransactionWriter:
         """A writer that begins transactions on a stream. `writer_id` is accepted and ignored."""
-        return StreamTransactionWriter(self._catalog.stream(scope_name, stream_name))
+        return StreamTransactionWriter(self._catalog.stream(scope_name, stream_name), self._check_open)
 
     def create_byte_stream(self, scope_name: str, stream_name: str) -> ByteStream:
         """A stream with one segment and no events, as bytes. Raises ByteStreamError for other streams."""
@@ -523,15 +551,14 @@ class StreamManager:
         scope_name: str,
         stream_name: str,
         read_from_tail: bool = False,
-        stream_cut: StreamCut | StreamCuts | None = None,
+        stream_cut: PlaceLike | StreamCuts | None = None,
     ) -> StreamReaderGroup:
-        """A reader group for a stream, from its head, its tail or a cut. An existing group keeps its positions.
+        """A reader group for a stream, from its head, its tail or a place. An existing group keeps its positions.
 
         Raises ScopeNotFound, InvalidStreamCut; StreamError if the group exists with another configuration.
         """
         cut = stream_cut.stream_cut if isinstance(stream_cut, StreamCuts) else stream_cut
-        start = [cut] if cut is not None else []
-        config = StreamReaderGroupConfig(read_from_tail, scope_name, stream_name, start=start)
+        config = StreamReaderGroupConfig(read_from_tail, scope_name, stream_name, start=() if cut is None else cut)
         return self.create_reader_group_with_config(reader_group_name, scope_name, config)
 
     def create_reader_group_with_config(
@@ -551,31 +578,33 @@ class StreamManager:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
-        self, scope_name: str, stream_name: str, start: StreamCut | None = None, end: StreamCut | None = None
+        self, scope_name: str, stream_name: str, start: PlaceLike | None = None, end: PlaceLike | None = None
     ) -> Iterator[Event]:
-        """The events between two cuts, by default all that exist now: segment by segment, in order within each.
+        """The events between two places, by default all that exist now: segment by segment, in order within each.
 
         A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
         the call, not by the iteration. Raises InvalidStreamCut, TruncatedData (also while iterating).
         """
-        return read_events(self._catalog.stream(scope_name, stream_name), start, end)
+        return read_events(self._catalog.stream(scope_name, stream_name), *_range(start, end), self._check_open)
 
     def tail(
         self,
         scope_name: str,
         stream_name: str,
-        start: StreamCut | None = None,
+        start: PlaceLike | None = None,
         poll_interval: DurationLike = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
-        """Follow a stream from `start`, by default from its current tail.
+        """Follow a stream from the place `start`, by default from its current tail.
 
         poll_interval: seconds, or a text such as "1m", between polls of a stream without new events; a poll reads one
         object. stop: ends the
         iteration at the next poll once it is set or returns true. Without it, the iteration ends when the stream is
         sealed and everything was read. Raises the errors of `read_events`.
         """
-        return tail_events(self._catalog.stream(scope_name, stream_name), start, parse_seconds(poll_interval), stop)
+        begin = "tail" if start is None else parse_place(start)
+        stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)
+        return tail_events(stream, begin, interval, stop, self._check_open)
 
     def open_event(self, pointer: EventPointer | str) -> EventFile:
         """Open the payload of an event of any size as a binary file; see EventFile.
@@ -603,7 +632,11 @@ def _described(snapshot: Snapshot) -> StreamInfo:
     )
 
 
-def _next_cut(snapshot: Snapshot, cut: StreamCut, approx_bytes: int) -> StreamCut:
-    tail = snapshot.tail_cut()
+def _range(start: PlaceLike | None, end: PlaceLike | None) -> tuple[Place, Place]:
+    return "head" if start is None else parse_place(start), "tail" if end is None else parse_place(end)
+
+
+def _next_cut(snapshot: Snapshot, place: Place, approx_bytes: int) -> StreamCut:
+    cut, tail = cut_at(place, snapshot), snapshot.tail_cut()
     snapshot.available(snapshot.ranges(cut, tail))
     return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)

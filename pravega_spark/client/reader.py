@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
-from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.parameters import checks_parameters
+from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
+from pravega_spark.streams.places import Place, cut_at
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
@@ -36,6 +38,7 @@ class _Fields(NamedTuple):
     stream: str
 
 
+@checks_parameters()
 class Event(_Fields):
     """An event: its payload, its segment, and the offset of its header in the segment."""
 
@@ -78,42 +81,53 @@ class UnreadEvent(Event):
         return unread.open()
 
 
-def read_events(stream: Stream, start: StreamCut | None = None, end: StreamCut | None = None) -> Iterator[Event]:
-    """The events between two cuts, by default all there are now: segment after segment, in order within each.
+def read_events(
+    stream: Stream, start: Place = "head", end: Place = "tail", check_open: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """The events between two places, by default all there are now: segment after segment, in order within each.
 
-    The range is looked up at once. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
+    The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
     """
-    return _events(stream, stream.query(lambda snapshot: _planned(snapshot, start, end)))
+    return _events(stream, stream.query(lambda snapshot: _planned(snapshot, start, end)), check_open)
 
 
 def tail_events(
     stream: Stream,
-    start: StreamCut | None = None,
+    start: Place = "tail",
     poll_interval: float = 0.2,
     stop: threading.Event | Callable[[], bool] | None = None,
+    check_open: Callable[[], None] = lambda: None,
 ) -> Iterator[Event]:
-    """Follow a stream from `start`, by default from its tail at this moment.
+    """Follow a stream from a place, by default from its tail at this moment.
 
     poll_interval: seconds between two looks at a stream that has nothing new; such a look reads one object once.
     stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when the
     stream is sealed and everything was read. Raises as `read_events`.
     """
-    snapshot = stream.snapshot()
-    if start is None or start == UNBOUNDED:
-        return _follow(stream, snapshot.tail_cut(), poll_interval, stop)
-    snapshot.check(start)
-    return _follow(stream, start, poll_interval, stop)
+    return _follow(stream, stream.query(partial(_begin, start)), poll_interval, stop, check_open)
+
+
+def _begin(start: Place, snapshot: Snapshot) -> StreamCut:
+    """The cut of a place that is to be followed from. Raises InvalidStreamCut."""
+    cut = cut_at(start, snapshot, "tail")
+    snapshot.check(cut)
+    return cut
 
 
 def _follow(
-    stream: Stream, position: StreamCut, poll_interval: float, stop: threading.Event | Callable[[], bool] | None
+    stream: Stream,
+    position: StreamCut,
+    poll_interval: float,
+    stop: threading.Event | Callable[[], bool] | None,
+    check_open: Callable[[], None],
 ) -> Iterator[Event]:
     stopped = stop.is_set if isinstance(stop, threading.Event) else stop
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
+        check_open()
         tail, sealed, slices = stream.query(partial(_news, position))
         if slices:
-            yield from _events(stream, slices)
+            yield from _events(stream, slices, check_open)
             position = tail
         elif sealed:
             return
@@ -127,15 +141,16 @@ def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, lis
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
 
-def _planned(snapshot: Snapshot, start: StreamCut | None, end: StreamCut | None) -> list[ScanSlice]:
-    begin = snapshot.head_cut() if start is None or start == UNBOUNDED else start
-    finish = snapshot.tail_cut() if end is None or end == UNBOUNDED else end
+def _planned(snapshot: Snapshot, start: Place, end: Place) -> list[ScanSlice]:
+    begin, finish = cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail")
     ranges, _ = snapshot.available(snapshot.ranges(begin, finish))
     return plan_slices(snapshot, ranges, SLICE_BYTES)
 
 
-def _events(stream: Stream, slices: Sequence[ScanSlice]) -> Iterator[Event]:
+def _events(stream: Stream, slices: Sequence[ScanSlice], check_open: Callable[[], None]) -> Iterator[Event]:
+    check_open()
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
+        check_open()
         data = events.data
         if events.large:
             unread = Unread.found(stream, events)

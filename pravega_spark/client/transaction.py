@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from random import random
 
@@ -22,12 +22,15 @@ from pravega_spark.client.checked_events import (
     IN_TRANSACTION,
     Column,
     Keys,
+    check_key,
     checked_events,
     checked_keys,
     cut,
+    encoded_text,
     framed_event,
 )
 from pravega_spark.errors import TransactionClosed, TransactionNotFound
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams import transactions
 from pravega_spark.streams.events import frame_column
@@ -42,6 +45,7 @@ MAX_WAITING = 64
 """Writes that wait to be durable, at most."""
 
 
+@checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
 class StreamTransaction:
     """Events that are committed to a stream together. Made by `StreamTransactionWriter`. For one thread.
 
@@ -50,8 +54,15 @@ class StreamTransaction:
     for a second commit or abort through this object, as `pravega_client` does; StreamSealed; StorageError.
     """
 
-    def __init__(self, transaction: Transaction, record: transactions.TransactionRecord) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        record: transactions.TransactionRecord,
+        check_open: Callable[[], None] = lambda: None,
+    ) -> None:
+        """check_open: raises Closed once the manager is closed."""
         self._transaction = transaction
+        self._check_manager = check_open
         self._owner = Owner(f"this object of transaction {transaction.key}", "get the transaction by its id there")
         self._segments = record.routing.segments
         self._bounds = [segment.high for segment in self._segments]
@@ -74,6 +85,7 @@ class StreamTransaction:
 
     def is_open(self) -> bool:
         """Whether it can still be written and committed."""
+        self._check_manager()
         try:
             return self._transaction.record().status == OPEN
         except TransactionNotFound:
@@ -81,14 +93,14 @@ class StreamTransaction:
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8."""
-        if not isinstance(event, str):
-            raise TypeError(f"write_event takes a str, not {type(event).__name__}; use write_event_bytes for bytes")
-        self.write_event_bytes(event.encode(), routing_key)
+        self.write_event_bytes(encoded_text(event), routing_key)
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
         self._owner.check()
         content = framed_event(event, IN_TRANSACTION)
+        if routing_key is not None:
+            check_key(routing_key)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
         self._submit(parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0))
 
@@ -99,9 +111,10 @@ class StreamTransaction:
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
         self._owner.check()
-        if len(events) == 0:
+        column = checked_events(events, IN_TRANSACTION)
+        keys = checked_keys(routing_keys, len(column))
+        if len(column) == 0:
             return
-        column, keys = checked_events(events, IN_TRANSACTION), checked_keys(routing_keys, len(events))
         places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
         segments = segment_for(places, self._bounds, self._random)
         for start, end in cut(column, BATCH_BYTES):
@@ -129,6 +142,7 @@ class StreamTransaction:
 
     def _check_open(self) -> None:
         self._owner.check()
+        self._check_manager()
         if self._ended:
             raise TransactionClosed(self._transaction.stream.key, self._transaction.id, self._ended)
 
@@ -141,6 +155,7 @@ class StreamTransaction:
     def ping(self, lease: DurationLike | None = None) -> None:
         """Keep it open for another `lease` (seconds, or "5m"), by default for as long as the last time."""
         self._owner.check()
+        self._check_manager()
         self._transaction.ping(None if lease is None else parse_seconds(lease))
 
     def commit(self) -> None:
@@ -172,12 +187,15 @@ class StreamTransaction:
             self.abort()
 
 
+@checks_parameters(but=("__init__",), hints={"txn_id": "give what get_txn_id() of the transaction returned"})
 class StreamTransactionWriter:
     """Begins transactions on a stream. Made by `StreamManager.create_transaction_writer`."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, check_open: Callable[[], None] = lambda: None) -> None:
+        """check_open: raises Closed once the manager is closed."""
         stream.snapshot()
         self._stream = stream
+        self._check_open = check_open
 
     def __repr__(self) -> str:
         return f"StreamTransactionWriter({self._stream.key!r})"
@@ -189,9 +207,13 @@ class StreamTransactionWriter:
     def begin_txn(self, lease: DurationLike = LEASE) -> StreamTransaction:
         """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"). Raises
         StreamSealed."""
-        return StreamTransaction(*transactions.begin(self._stream, parse_seconds(lease)))
+        self._check_open()
+        return StreamTransaction(*transactions.begin(self._stream, parse_seconds(lease)), self._check_open)
 
     def get_txn(self, txn_id: int) -> StreamTransaction:
         """A transaction by its id. Raises TransactionNotFound."""
+        if not 0 <= txn_id < 1 << 128:
+            raise ValueError(f"get_txn: txn_id must be from 0 to 2**128 - 1, as get_txn_id() returns it, not {txn_id}")
+        self._check_open()
         transaction = Transaction(self._stream, uuid.UUID(int=txn_id))
-        return StreamTransaction(transaction, transaction.record())
+        return StreamTransaction(transaction, transaction.record(), self._check_open)

@@ -39,9 +39,19 @@ from pravega_spark.client.batches import (
     routed,
     routes_of,
 )
-from pravega_spark.client.checked_events import Column, Keys, checked_events, checked_keys, cut, framed_event
+from pravega_spark.client.checked_events import (
+    Column,
+    Keys,
+    check_key,
+    checked_events,
+    checked_keys,
+    cut,
+    encoded_text,
+    framed_event,
+)
 from pravega_spark.client.large_events.large_event import LargeEvent
-from pravega_spark.errors import StreamError, StreamNotFound, StreamSealed
+from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams import uploads
 from pravega_spark.streams.events import Framed, frame_column
 from pravega_spark.streams.routing import KeyPlaces, segment_for
@@ -83,6 +93,7 @@ class WriteFailed(StreamError):
         self.cause = cause
 
 
+@checks_parameters(but=("__init__", "write_event", "write_event_async", "write_event_bytes", "write_events"))
 class EventWriter:
     """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
 
@@ -130,9 +141,7 @@ class EventWriter:
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8. See `write_event_bytes`."""
-        if not isinstance(event, str):
-            raise TypeError(f"write_event takes a str, not {type(event).__name__}; use write_event_bytes for bytes")
-        self.write_event_bytes(event.encode(), routing_key)
+        self.write_event_bytes(encoded_text(event), routing_key)
 
     def write_event_async(self, event: str, routing_key: str | None = None) -> asyncio.Future[None]:
         """Write a str as UTF-8; the returned future is done when the event is durable, or has failed.
@@ -140,8 +149,11 @@ class EventWriter:
         For asyncio event loops. The event is written whether the future is awaited or not, in the order of the calls;
         like the other methods, the call waits while too much is queued. Raises the errors of `write_event_bytes`.
         """
+        content = encoded_text(event)
+        if routing_key is not None:
+            check_key(routing_key)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.write_event(event, routing_key)
+        self.write_event_bytes(content, routing_key)
         with self._lock:
             self._awaited.append((self._written, done))
             self._tell_awaited()
@@ -181,9 +193,10 @@ class EventWriter:
         `write_event_bytes`.
         """
         self._owner.check()
-        if len(events) == 0:
+        column = checked_events(events)
+        keys, routes = checked_keys(routing_keys, len(column)), self._routes
+        if len(column) == 0:
             return
-        column, keys, routes = checked_events(events), checked_keys(routing_keys, len(events)), self._routes
         segments = fractions = None
         if len(routes.bounds) > 1:
             fractions = drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
@@ -236,7 +249,7 @@ class EventWriter:
             self._done.wait()
         self._check()
         if self._closed:
-            raise ValueError(f"this writer of stream {self._stream.key} is closed: create a new one")
+            raise Closed(f"this writer of stream {self._stream.key}")
 
     # --- waiting -----------------------------------------------------------------------------------------------
 

@@ -6,23 +6,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from engine.root import MAX_SECONDS
-from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import duration_text, parse_milliseconds, parse_seconds, parse_size, parse_time
 from pravega_spark.segment_ids import parse_segment_id
-from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.cuts import UNBOUNDED
 from pravega_spark.streams.names import segment_name, validate_scope_name, validate_stream_name
-
-if TYPE_CHECKING:
-    from pravega_spark.client.manager import StreamManager
+from pravega_spark.streams.places import Place, parse_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_ENDS = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
 
 
 class StreamName(NamedTuple):
@@ -167,42 +162,20 @@ class SegmentNameType(click.ParamType):
         return str(value)
 
 
-class StreamPosition(NamedTuple):
-    """A position in a stream, not resolved yet: "head", "tail", a time (ms since the epoch), or a cut."""
-
-    value: str | int | StreamCut
-
-    def cut(self, manager: StreamManager, name: StreamName) -> StreamCut:
-        """The stream cut of the position now. Raises StreamNotFound, InvalidStreamCut."""
-        if isinstance(self.value, StreamCut):
-            return self.value
-        if isinstance(self.value, int):
-            return manager.stream_cut_at(*name, self.value)
-        info = manager.stream_info(*name)
-        return info.head if self.value == "head" else info.tail
-
-
-class StreamPositionType(click.ParamType):
-    """`head`, `tail`, a time, or a stream cut's text."""
+class PlaceType(click.ParamType):
+    """A place in a stream: an end, a time, or a stream cut's text (see `places`)."""
 
     name = "place"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamPosition:
-        """The position; a usage error for anything else."""
-        if isinstance(value, StreamPosition):
-            return value
-        text = str(value).strip()
-        if text.lower() in _ENDS:
-            return StreamPosition(_ENDS[text.lower()])
-        with suppress(ValueError):
-            return StreamPosition(parse_time(text))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        """The place, not resolved yet; a usage error for anything else."""
         try:
-            cut = StreamCut.from_text(text)
-        except InvalidStreamCut:
-            self.fail(f"{text[:80]!r} is neither head, nor tail, nor a time, nor a stream cut's text", param, ctx)
-        if cut == UNBOUNDED:
-            self.fail("an unbounded cut is not a position; give head or tail", param, ctx)
-        return StreamPosition(cut)
+            place = parse_place(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if place == UNBOUNDED:
+            self.fail("an unbounded cut is no position: give head or tail", param, ctx)
+        return place
 
 
 def stream_argument(command: Command) -> Command:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import count_text
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 from pravega_spark.streams.html_table import html_table
@@ -42,6 +43,7 @@ BEGINNING = base64.b64encode(_GZIP_HEADER[:3]).decode()
 _NUMBERS = re.compile(r"-?[0-9]{1,19}(?:,-?[0-9]{1,19})*")
 
 
+@checks_parameters(but=("__init__", "as_text", "to_bytes"))
 @dataclass(frozen=True)
 class StreamCut:
     """A position in each segment of a stream. The tail cut of a sealed stream has no positions.
@@ -60,6 +62,10 @@ class StreamCut:
             validate_stored_name(self.stream)
         except ValueError as error:
             raise InvalidStreamCut(str(error)) from None
+        if not isinstance(self.positions, Mapping):
+            raise TypeError(
+                f"positions must map segment ids to offsets, as {{0: 1024}}, not {reprlib.repr(self.positions)}"
+            )
         for segment, offset in self.positions.items():
             if not 0 <= segment < 1 << 62 or segment_number(segment) >= 1 << 31:
                 raise InvalidStreamCut(f"a stream cut of {self.scope}/{self.stream} cannot have segment id {segment}")
@@ -194,7 +200,9 @@ UNBOUNDED: StreamCut = _Unbounded()
 def _made_of(scope: str, stream: str, pairs: list[tuple[int, int]]) -> StreamCut:
     positions = dict(pairs)
     if len(positions) != len(pairs):
-        raise InvalidStreamCut(f"Invalid string representation of StreamCut: {scope}/{stream} has a segment twice.")
+        raise InvalidStreamCut(
+            f"The cut of {scope}/{stream} has a segment twice. (Invalid string representation of StreamCut.)"
+        )
     return StreamCut(scope, stream, positions)
 
 
@@ -213,7 +221,8 @@ def _check_count(segments: int) -> None:
 
 def _not_a_cut() -> InvalidStreamCut:
     return InvalidStreamCut(
-        "Invalid string representation of StreamCut. Pass a text that StreamCut.as_text() returned."
+        "This is not a stream cut: pass a text that StreamCut.as_text() returned. (Invalid string representation of "
+        "StreamCut.)"
     )
 
 

@@ -86,6 +86,8 @@ def validate_stored_name(name: str) -> str:
 
 
 def _validated(what: str, name: str, pattern: re.Pattern[str], longest: int) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"The {what} name must be a str, not {name!r}")
     if not pattern.fullmatch(name) or name in (".", ".."):
         raise ValueError(f"The {what} name {name!r} {_problem(name)}: use letters a to z, digits, '.' and '-' only.")
     if len(name) > longest:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import parse_segment_name, segment_name, validate_stored_name
 
@@ -13,6 +14,7 @@ _TEXT = re.compile(r"(?P<segment>.+):(?P<offset>[0-9]{1,19})-(?P<length>[0-9]{1,
 _VERSION = 0
 
 
+@checks_parameters(but=("as_text", "to_bytes"))
 @dataclass(frozen=True)
 class EventPointer:
     """The position of an event: its segment, the offset of its header there, and its length with the header, in bytes.

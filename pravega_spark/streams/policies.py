@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
 
 _MAX_INT32 = 2**31 - 1
@@ -43,6 +44,7 @@ class ScalingPolicy:
     @classmethod
     def fixed_scaling_policy(cls, initial_segments: int) -> ScalingPolicy:
         """A fixed number of segments."""
+        _check_number("initial_segments", initial_segments, 1, _MAX_INT32)
         return cls(min_segments=initial_segments)
 
     @classmethod
@@ -50,16 +52,25 @@ class ScalingPolicy:
         cls, target_rate_kbytes_per_sec: int, scale_factor: int, initial_segments: int
     ) -> ScalingPolicy:
         """Split a segment above this rate in KiB per second into `scale_factor` ones; merge segments far below it."""
-        return cls("bytes", initial_segments, target_rate_kbytes_per_sec, scale_factor)
+        _check_number("target_rate_kbytes_per_sec", target_rate_kbytes_per_sec, 1, _MAX_INT32)
+        return cls._scaled("bytes", target_rate_kbytes_per_sec, scale_factor, initial_segments)
 
     @classmethod
     def auto_scaling_policy_by_event_rate(
         cls, target_events_per_sec: int, scale_factor: int, initial_segments: int
     ) -> ScalingPolicy:
         """The same by events per second."""
-        return cls("events", initial_segments, target_events_per_sec, scale_factor)
+        _check_number("target_events_per_sec", target_events_per_sec, 1, _MAX_INT32)
+        return cls._scaled("events", target_events_per_sec, scale_factor, initial_segments)
+
+    @classmethod
+    def _scaled(cls, kind: Literal["bytes", "events"], rate: int, scale_factor: int, segments: int) -> ScalingPolicy:
+        _check_number("scale_factor", scale_factor, 1, _MAX_INT32)
+        _check_number("initial_segments", segments, 1, _MAX_INT32)
+        return cls(kind, segments, rate, scale_factor)
 
 
+@checks_parameters(but=("__init__",))
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
     """What a stream keeps (Pravega: RetentionPolicy): milliseconds (kind `time`) or bytes (kind `size`).
@@ -87,12 +98,21 @@ class RetentionPolicy:
     @classmethod
     def by_size(cls, size_in_bytes: SizeLike, maximum: SizeLike | None = None) -> RetentionPolicy:
         """Keep at least this many bytes; a text such as "10GiB" does too."""
-        return cls("size", parse_size(size_in_bytes), None if maximum is None else parse_size(maximum))
+        least = parse_size(size_in_bytes)
+        return cls._limited("size", "size_in_bytes", least, None if maximum is None else parse_size(maximum))
 
     @classmethod
     def by_time(cls, time_in_millis: DurationLike, maximum: DurationLike | None = None) -> RetentionPolicy:
         """Keep events for at least this many milliseconds; a text such as "7d", or a timedelta, does too."""
-        return cls("time", parse_milliseconds(time_in_millis), None if maximum is None else parse_milliseconds(maximum))
+        least = parse_milliseconds(time_in_millis)
+        return cls._limited("time", "time_in_millis", least, None if maximum is None else parse_milliseconds(maximum))
+
+    @classmethod
+    def _limited(cls, kind: Literal["time", "size"], name: str, least: int, maximum: int | None) -> RetentionPolicy:
+        _check_number(name, least, 0, _MAX_INT64)
+        if maximum is not None:
+            _check_number(f"maximum, with {name} {least},", maximum, least, _MAX_INT64)
+        return cls(kind, least, maximum)
 
 
 def _check_number(what: str, value: object, least: int, most: int) -> None:

@@ -72,13 +72,13 @@ def test_columns(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_wrong_events_are_refused(manager: StreamManager) -> None:
     txn = manager.create_transaction_writer("sc", "st").begin_txn()
-    with pytest.raises(TypeError, match="takes a str"):
+    with pytest.raises(TypeError, match="event must be a str, not bytes: use write_event_bytes"):
         txn.write_event(b"bytes")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="use write_event for a str"):
         txn.write_event_bytes("text")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Write size too large"):
         txn.write_event_bytes(bytes((8 << 20) + 1))
-    with pytest.raises(ValueError, match="2 routing keys were given for 1"):
+    with pytest.raises(ValueError, match="2 routing_keys were given for 1"):
         txn.write_events(["a"], ["b", "c"])
     txn.commit()
     assert texts(manager) == []

@@ -164,7 +164,7 @@ def test_wrong_arguments_write_nothing(manager: StreamManager) -> None:
             writer.write_events(pa.array(["a", "b", None]))
         with pytest.raises(TypeError, match="int64"):
             writer.write_events(pa.array([1, 2]))
-        with pytest.raises(ValueError, match="1 routing keys were given for 2 events"):
+        with pytest.raises(ValueError, match="1 routing_keys were given for 2 events"):
             writer.write_events(["a", "b"], ["k"])
         with pytest.raises(TypeError, match="routing_key must hold strings"):
             writer.write_events(["a", "b"], pa.array([1, 2]))

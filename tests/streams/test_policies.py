@@ -70,6 +70,9 @@ def test_scaling_policies_that_make_no_sense(fields: tuple[Any, ...], told: str)
         "events": ScalingPolicy.auto_scaling_policy_by_event_rate,
     }
     if kind in makers:
+        parameter = {"target_rate": "target_.*_per_sec", "min_segments": "initial_segments"}
+        for field, name in parameter.items():
+            told = told.replace(f"{field} of a scaling policy of kind 'bytes'", name).replace(field, name)
         with pytest.raises(ValueError, match=told):
             makers[kind](*rest, segments)
 
@@ -115,10 +118,10 @@ def test_tags(manager: StreamManager) -> None:
     manager.update_stream_with_policy("sc", "tagged", tags=[*many[1:], long])
     assert manager.get_stream_tags("sc", "tagged") == [*many[1:], long]
     too_many, too_long = ([*many, long], "127 tags at most, not 128"), (["x" * 256], "at most 255 characters")
-    for tags, told in (too_many, too_long, ([7], "must be text")):
-        with pytest.raises(ValueError, match=told):
+    for tags, told in (too_many, too_long, ([7], "tags must be a Sequence of str")):
+        with pytest.raises((TypeError, ValueError), match=told):
             manager.create_stream_with_policy("sc", "another", tags=tags)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises((TypeError, ValueError), match=told):
             manager.update_stream_with_policy("sc", "tagged", tags=tags)  # type: ignore[arg-type]
     assert manager.get_stream_tags("sc", "tagged") == [*many[1:], long]
     assert "another" not in manager.list_stream("sc")

@@ -158,7 +158,7 @@ class Case:
         self.stream.container.flush()
 
     def all(self, start: StreamCut | None = None, end: StreamCut | None = None) -> list[Event]:
-        return list(read_events(self.stream, start, end))
+        return list(read_events(self.stream, start or "head", end or "tail"))
 
     def cut(self) -> StreamCut:
         """Any cut at event boundaries: as far as some number of events leads, and a little back in some segments."""

@@ -6,21 +6,26 @@ A configuration has a stream and one scope, and begins in streams of its own: ot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from pravega_spark.client.groups.state import RetentionType
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.places import CutLike, Place, PlaceLike, parse_place
 
 
+@checks_parameters()
 class StreamReaderGroupConfig:
     """What a new reader group reads, and from where.
 
     read_from_tail: start at the tails of the streams instead of their heads. start: cuts to start at, for some or all
-    of the streams. retention: whether the group holds back retention of the streams: `none`; `manual`, by the cuts
-    given to `update_retention_stream_cut`; `automatic`, by its positions. lease: seconds (or "2m") without a sign of
-    life after which a reader loses its segments, by default 60. Raises ValueError without a stream.
+    of the streams, or one place ("earliest", "5 minutes ago", …) for all. retention: whether the group holds back
+    retention of the streams: `none`; `manual`, by the cuts given to `update_retention_stream_cut`; `automatic`, by its
+    positions. lease: seconds (or "2m") without a sign of life after which a reader loses its segments, by default 60.
+    Raises ValueError without a stream.
     """
 
     def __init__(
@@ -30,23 +35,28 @@ class StreamReaderGroupConfig:
         *stream_names: str,
         retention: RetentionType = "none",
         lease: DurationLike | None = None,
-        start: Sequence[StreamCut] = (),
+        start: PlaceLike | Sequence[CutLike] = (),
     ) -> None:
         if not stream_names:
-            raise ValueError(
-                "No Pravega Streams present in the ReaderGroupConfiguration"
-            )  # the words of `pravega_client`
+            raise ValueError(  # at its end the words of `pravega_client`
+                "stream_names: give the name of a stream, or of several. (No Pravega Streams present in the "
+                "ReaderGroupConfiguration)"
+            )
         seconds = None if lease is None else parse_seconds(lease)
         if seconds is not None and seconds <= 0:
             raise ValueError(f"lease must be a number of seconds above 0, not {lease!r}")
-        if retention not in ("none", "manual", "automatic"):
-            raise ValueError(f"retention must be 'none', 'manual' or 'automatic', not {retention!r}")
         scope = validate_scope_name(scope_name)
         self.read_from_tail = read_from_tail
         self.streams = tuple(dict.fromkeys(f"{scope}/{validate_stream_name(name)}" for name in stream_names))
         self.retention = retention
         self.lease = seconds
-        self.start = {f"{cut.scope}/{cut.stream}": cut for cut in start if cut != UNBOUNDED}
+        several = isinstance(start, Sequence) and not isinstance(start, str)
+        given = cast("Sequence[CutLike]", start if several else [start])
+        places = [parse_place(each) for each in given]
+        cuts = [place for place in places if isinstance(place, StreamCut) and place != UNBOUNDED]
+        everywhere = [place for place in places if not isinstance(place, StreamCut)]
+        self.start: dict[str, Place] = dict.fromkeys(self.streams, everywhere[0]) if everywhere else {}
+        self.start |= {f"{cut.scope}/{cut.stream}": cut for cut in cuts}
         foreign = sorted(set(self.start) - set(self.streams))
         if foreign:
             raise InvalidStreamCut(f"the stream cut belongs to {foreign[0]}, but the group reads {self.streams}")
@@ -60,6 +70,7 @@ class StreamReaderGroupConfig:
         return f"StreamReaderGroupConfig({self.to_str()!r})"
 
 
+@checks_parameters()
 class StreamCuts:
     """The cut that `get_streamcut` returns; `create_reader_group` takes it. `stream_cut`: the same as a StreamCut."""
 

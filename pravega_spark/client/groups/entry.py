@@ -5,11 +5,13 @@ It is changed only with its version as condition, so every step is carried out o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from chunkstore import StorageError
 from engine.containers.container import Container
-from engine.errors import BadKeyVersion, OutcomeUnknown
+from engine.errors import BadKeyVersion, EngineError, OutcomeUnknown, did_you_mean
 from engine.root import Root
 from engine.state.operations import PutEntry
 from engine.state.state import NOT_EXISTS
@@ -17,20 +19,29 @@ from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import StreamError
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.names import container_of
+from pravega_spark.streams.similar import similar_keys
 
 GROUPS = "_system/groups"
 """The table: `<scope>/<group>` -> the group's state."""
+
+_MOST_TOLD = 10  # groups of a scope
 
 Step = Callable[[GroupState], GroupState]
 """What makes a state of one; it may be called again, on a newer one."""
 
 
 class GroupNotFound(StreamError, ValueError):
-    """The reader group does not exist."""
+    """The reader group does not exist. similar: groups whose names are like its name, as "scope/group"; there: those of
+    its scope."""
 
-    def __init__(self, group: str) -> None:
-        super().__init__(f"Reader group does not exist: {group}. Create it first.")
+    def __init__(self, group: str, similar: Sequence[str] = (), there: Sequence[str] = ()) -> None:
+        scope = group.partition("/")[0]
+        more = f" and {len(there) - _MOST_TOLD} more" if len(there) > _MOST_TOLD else ""
+        told = f" Scope {scope} has {', '.join(there[:_MOST_TOLD])}{more}." if there else ""
+        super().__init__(f"Reader group does not exist: {group}.{did_you_mean(similar)}{told} Create it first.")
         self.group = group
+        self.similar = tuple(similar)
+        self.there = tuple(there)
 
 
 class GroupEntry:
@@ -57,8 +68,19 @@ class GroupEntry:
         """The state as it is now. Raises GroupNotFound."""
         state = self.read()[0]
         if state is None:
-            raise GroupNotFound(self.key)
+            raise self._not_found()
         return state
+
+    def _not_found(self) -> GroupNotFound:
+        """The error for a group that does not exist: which there are, the most similar first."""
+        scope = self.key.partition("/")[0]
+        similar = similar_keys(self._root, GROUPS, self.key)
+        there: list[str] = []
+        with suppress(EngineError, StorageError):  # what keeps us from looking is no error of its own
+            there = self.names(self._root, scope)
+        name = self.key.partition("/")[2]
+        there.sort(key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
+        return GroupNotFound(self.key, similar, there)
 
     def create(self, state: GroupState) -> GroupState:
         """Store a first state, unless there is one. Returns the one that is there then."""
@@ -78,7 +100,7 @@ class GroupEntry:
         while True:
             known, version = self.read()
             if known is None:
-                raise GroupNotFound(self.key)
+                raise self._not_found()
             state = step(known)
             if state == known or self._put(PutEntry(GROUPS, self.key, state.encode(), version), doubt):
                 return state
@@ -106,7 +128,7 @@ class GroupEntry:
         while True:
             known, version = self.read()
             if known is None:
-                raise GroupNotFound(self.key)
+                raise self._not_found()
             with suppress(BadKeyVersion):
                 self._container.commit([PutEntry(GROUPS, self.key, None, version)])
                 return known

@@ -21,12 +21,15 @@ from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, places
 from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
 from pravega_spark.streams.snapshot import Snapshot
 
 
+@checks_parameters(but=("create", "delete", "names", "__init__"))
 class StreamReaderGroup(OpenGroup):
     """A reader group. Made by `StreamManager.create_reader_group`, which also closes it. Thread-safe.
 
@@ -70,7 +73,7 @@ class StreamReaderGroup(OpenGroup):
             state = replace(state, lease=float(config.lease))
         for key in config.streams:
             snapshot = self.stream(key).snapshot()
-            cut = config.start.get(key) or (snapshot.tail_cut() if config.read_from_tail else snapshot.head_cut())
+            cut = cut_at(config.start.get(key, "tail" if config.read_from_tail else "head"), snapshot)
             state = state.reset(key, _start(snapshot, cut))
         return state
 
@@ -151,17 +154,19 @@ class StreamReaderGroup(OpenGroup):
         """The stored checkpoints, oldest first."""
         return {name: _by_stream(cuts) for name, cuts in self.entry.state().checkpoints.items()}
 
-    def reset(self, cuts: Mapping[str, StreamCut] | StreamCut) -> None:
-        """Continue reading at other cuts: one, or several by "scope/stream" as `checkpoint` returns them.
+    def reset(self, cuts: Mapping[str, PlaceLike] | PlaceLike) -> None:
+        """Continue reading elsewhere: at a cut, at several by "scope/stream" as `checkpoint` returns them, or at
+        another place, such as "earliest" or "1 h ago", in all streams.
 
         Slices of these streams end within seconds. Raises InvalidStreamCut.
         """
-        given = [cuts] if isinstance(cuts, StreamCut) else list(cuts.values())
-        foreign = sorted({f"{cut.scope}/{cut.stream}" for cut in given} - set(self.entry.state().streams))
+        streams = self.entry.state().streams
+        starts = _starts(cuts, streams)
+        foreign = sorted(set(starts) - set(streams))
         if foreign:
             raise InvalidStreamCut(f"reader group {self.entry.key} does not read {foreign[0]}")
-        starts = {f"{cut.scope}/{cut.stream}": cut for cut in given}
-        found = {key: _start(self.stream(key).snapshot(), cut) for key, cut in starts.items()}
+        snapshots = {key: self.stream(key).snapshot() for key in starts}
+        found = {key: _start(snapshots[key], cut_at(place, snapshots[key])) for key, place in starts.items()}
 
         def step(state: GroupState) -> GroupState:
             for key, positions in found.items():
@@ -173,12 +178,12 @@ class StreamReaderGroup(OpenGroup):
             self.subscriptions.begin(state, anew=True)  # first, so that nothing is truncated that is to be read again
         self.entry.change(step)
 
-    def update_retention_stream_cut(self, cut: StreamCut) -> None:
+    def update_retention_stream_cut(self, cut: CutLike) -> None:
         """Let retention truncate a stream up to this cut, for a group with manual retention.
 
         Raises ValueError if the group's retention is not manual, InvalidStreamCut for a cut before the last one.
         """
-        state = self.entry.state()
+        state, cut = self.entry.state(), parse_cut(cut)
         key = f"{cut.scope}/{cut.stream}"
         if state.retention != "manual":
             raise ValueError(f"reader group {self.entry.key} has retention {state.retention!r}, not 'manual'")
@@ -213,6 +218,15 @@ def _checked_name(name: str) -> str:
         return validate_stream_name(name)
     except ValueError as error:
         raise ValueError(f"{name!r} cannot be the name of a reader group: {error}") from None
+
+
+def _starts(cuts: Mapping[str, PlaceLike] | PlaceLike, streams: Sequence[str]) -> dict[str, Place]:
+    """The places by stream: those of a mapping, that of a cut's stream, or one for all streams."""
+    if isinstance(cuts, Mapping):
+        return {key: parse_place(place) for key, place in cuts.items()}
+    place = parse_place(cuts)
+    keys = [f"{place.scope}/{place.stream}"] if isinstance(place, StreamCut) else streams
+    return dict.fromkeys(keys, place)
 
 
 def _by_stream(cuts: Sequence[StreamCut]) -> dict[str, StreamCut]:

@@ -14,6 +14,7 @@ from engine.ownership import Owner
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.subscriptions import Subscriptions
+from pravega_spark.errors import Closed
 from pravega_spark.streams.stream import Stream
 
 THREADS = 8
@@ -34,6 +35,7 @@ class OpenGroup:
         self._owner = Owner(f"reader group {scope}/{name}", "open it again, with other readers")
         self._pool_lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
 
     def stream(self, key: str) -> Stream:
         """A stream by its "scope/stream"."""
@@ -49,7 +51,8 @@ class OpenGroup:
             return self._pool
 
     def end_threads(self) -> None:
-        """Wait for what they do, and end them."""
+        """Wait for what they do, and end them: the group is closed."""
+        self._closed = True
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -58,5 +61,8 @@ class OpenGroup:
         return not self._owner.here
 
     def check_process(self) -> None:
-        """Raise MadeBeforeFork in a process that was forked from the one that made this: both would read the same."""
+        """Raise MadeBeforeFork in a process that was forked from the one that made this, as both would read the same;
+        Closed after `close`."""
         self._owner.check()
+        if self._closed:
+            raise Closed(f"this object of reader group {self.entry.key}", "open the group again by create_reader_group")

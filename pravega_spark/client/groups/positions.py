@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
@@ -26,4 +28,6 @@ def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:
     try:
         return root.archived.streams.reader_group_cuts(scope, group)
     except (ScopeNotFound, StreamNotFound):
-        raise GroupNotFound(f"{scope}/{group}") from None
+        there = group_names(root, scope)
+        similar = [f"{scope}/{name}" for name in difflib.get_close_matches(group, there)]
+        raise GroupNotFound(f"{scope}/{group}", similar, there) from None

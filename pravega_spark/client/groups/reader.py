@@ -17,6 +17,7 @@ from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
 from pravega_spark.client.groups.state import GroupSegment, GroupState, followers, places
 from pravega_spark.errors import StreamError, TruncatedData
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
@@ -32,6 +33,7 @@ POLL = 0.1
 """Seconds between two looks meanwhile."""
 
 
+@checks_parameters(but=("__init__",), hints={"slice": "give what get_segment_slice_async() returned"})
 class StreamReader:
     """A reader of a group. Made by `StreamReaderGroup.create_reader`; take it offline when done.
 

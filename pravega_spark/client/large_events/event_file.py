@@ -19,7 +19,8 @@ from engine.errors import DataCorruption, SegmentNotFound, SegmentTruncated
 from engine.ownership import Owner
 from engine.root import Root
 from engine.storage.reads import ObjectRange, fetch
-from pravega_spark.errors import EventTooLarge, InvalidEventPointer, NoSuchEvent
+from pravega_spark.errors import Closed, EventTooLarge, InvalidEventPointer, NoSuchEvent
+from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.events import HEADER_SIZE, event_header
 from pravega_spark.streams.object_ranges import WINDOW, between, fetch_whole, windows
 from pravega_spark.streams.pointers import EventPointer
@@ -118,6 +119,7 @@ def _found(snapshot: Snapshot, pointer: EventPointer) -> list[ObjectRange]:
     return container.plan_of(segment, start + HEADER_SIZE, end)
 
 
+@checks_parameters(but=("__init__", "open", "readinto", "write"))
 class EventFile(io.RawIOBase):
     """The payload of an event as a raw binary file; made by `StreamManager.open_event`, to be closed, or used in a with
     statement.
@@ -182,7 +184,7 @@ class EventFile(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill the buffer from the reading position; returns how many, fewer than its size only at the end."""
-        room, filled = memoryview(buffer).cast("B"), 0
+        room, filled = buffer_of("buffer", buffer), 0
         for part in self._parts(len(room)):
             room[filled : filled + len(part)] = part
             filled += len(part)
@@ -235,7 +237,7 @@ class EventFile(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"event {self.pointer}: this file is closed; open the event again")
+            raise Closed(f"this file of event {self.pointer}", "open the event again")
         self._owner.check()
 
     def __repr__(self) -> str:

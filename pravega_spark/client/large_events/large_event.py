@@ -20,7 +20,8 @@ from engine.ownership import Owner
 from engine.state.horizon import creation_time
 from engine.state.operations import Payload
 from engine.state.segments import Extent
-from pravega_spark.errors import EventClosed, EventSegmentSealed, EventTooLong
+from pravega_spark.errors import Closed, EventClosed, EventSegmentSealed, EventTooLong
+from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.chunk_uploads import ChunkUploads
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, MAX_LARGE_EVENT_SIZE, event_header
 from pravega_spark.streams.pointers import EventPointer
@@ -52,6 +53,7 @@ class _Sent(NamedTuple):
     created_at: int
 
 
+@checks_parameters(but=("__init__", "write"))
 class LargeEvent(io.RawIOBase):
     """An event that is written like a file. Made by `StreamManager.begin_event` and `EventWriter.begin_event`.
 
@@ -100,8 +102,7 @@ class LargeEvent(io.RawIOBase):
         Raises EventTooLong if the event would exceed 1 GiB; it is aborted then.
         """
         self._check_open()
-        view = memoryview(data)
-        view = view.cast("B") if view.contiguous else memoryview(view.tobytes())
+        view = buffer_of("data", data)
         if self._size + len(view) > MAX_LARGE_EVENT_SIZE:
             size = self._size + len(view)
             self.abort()
@@ -115,7 +116,7 @@ class LargeEvent(io.RawIOBase):
     def flush(self) -> None:
         """Wait until everything written is durable. Another process can continue from there if the event has a name."""
         if self.closed:
-            raise ValueError("I/O operation on closed file")
+            raise Closed(f"this event of stream {self._upload.stream.key}", "begin a new one")
         self._owner.check()
         if not self._ended:
             with self._ending_if_it_fails():
@@ -237,7 +238,7 @@ class LargeEvent(io.RawIOBase):
         if self._ended:
             raise EventClosed(self._upload.stream.key, self._ended)
         if self.closed:
-            raise ValueError("I/O operation on closed file")
+            raise Closed(f"this event of stream {self._upload.stream.key}", "begin a new one")
 
     def _end(self, how: str) -> None:
         self._ended = how

@@ -1,0 +1,206 @@
+"""Parameters of public calls: what is given for each is held against its annotation before anything is done.
+
+So whatever a call is given by mistake, its error names the call, the parameter, what was given and what it takes. An
+annotation that is an alias with a parser (`quantities.TimeLike`) takes what the parser takes.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+Kind = TypeVar("Kind", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ELEMENTS = (Sequence, Collection)
+"""Annotations whose elements are looked at, if a list, a tuple or a set is given. A text is none of them."""
+
+
+def checks_parameters(*, but: Collection[str] = (), hints: Mapping[str, str] | None = None) -> Callable[[Kind], Kind]:
+    """A class whose public methods, and `__init__`, check what they are given.
+
+    but: methods that are called for each event, or are not for users; the former check by themselves. hints: what to
+    give for some parameters, by name, for their errors.
+    """
+
+    def decorated(kind: Kind) -> Kind:
+        for name, found in list(vars(kind).items()):
+            if name in but or (name.startswith("_") and name != "__init__"):
+                continue
+            called = kind.__name__ if name == "__init__" else name
+            if isinstance(found, classmethod | staticmethod):
+                checking = type(found)(checks(found.__func__, called, hints))
+                setattr(kind, name, checking)
+            elif inspect.isfunction(found):
+                setattr(kind, name, checks(found, called, hints))
+        return kind
+
+    return decorated
+
+
+def checks(function: Function, called: str = "", hints: Mapping[str, str] | None = None) -> Function:
+    """A function that checks what it is given. called: what errors call it."""
+    signature = inspect.signature(function)
+    if set(signature.parameters) <= {"self", "cls"}:
+        return function
+
+    @functools.cache
+    def tests() -> dict[str, _Test]:
+        """What each parameter takes. Made by the first call: an annotation may name what is defined later."""
+        scope = vars(builtins) | function.__globals__
+        return {
+            each.name: _Test(each, tuple(_alternatives(str(each.annotation), scope)))
+            for each in signature.parameters.values()
+            if each.annotation is not each.empty
+        }
+
+    @functools.wraps(function)
+    def checking(*arguments: Any, **named: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **named).arguments
+        except TypeError as error:
+            raise TypeError(f"{called or function.__name__}: {error}") from None
+        for name, value in given.items():
+            test = tests().get(name)
+            problem = test.problem(value) if test is not None else None
+            if problem is not None:
+                hint = f": {hints[name]}" if hints and name in hints else ""
+                raise problem.error(f"{called or function.__name__}: {name} {problem.text}{hint}")
+        return function(*arguments, **named)
+
+    return checking  # type: ignore[return-value]
+
+
+def buffer_of(parameter: str, value: Any) -> memoryview:
+    """What was given for a parameter that takes bytes or any buffer, as bytes. TypeError, which names it, otherwise."""
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError(
+            f"{parameter} must be bytes, or another buffer, not {reprlib.repr(value)} ({type(value).__name__})"
+        ) from None
+    return view.cast("B") if view.contiguous else memoryview(view.tobytes())
+
+
+class _Problem(NamedTuple):
+    """What is wrong with a value, after the name of its parameter, and the error to raise."""
+
+    text: str
+    error: type[Exception] = TypeError
+
+
+class _Test(NamedTuple):
+    """What one parameter takes: any of some alternatives, or its default."""
+
+    parameter: inspect.Parameter
+    alternatives: tuple[_Alternative, ...]
+
+    def problem(self, value: Any) -> _Problem | None:
+        """What is wrong with a value, None for nothing."""
+        kind = self.parameter.kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            return None
+        values = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
+        return next((found for each in values if (found := self._problem_of(each)) is not None), None)
+
+    def _problem_of(self, value: Any) -> _Problem | None:
+        if value is self.parameter.default or any(each.takes(value) for each in self.alternatives):
+            return None
+        for each in self.alternatives:
+            if each.parser is not None:
+                try:
+                    each.parser(value)
+                except ValueError as error:
+                    return _Problem(f"is wrong: {error}", type(error))
+        kind = ValueError if isinstance(value, str) and any(each.values for each in self.alternatives) else TypeError
+        wanted = " or ".join(dict.fromkeys(each.name for each in self.alternatives))
+        return _Problem(f"must be {wanted}, not {reprlib.repr(value)} ({type(value).__name__})", kind)
+
+
+class _Alternative(NamedTuple):
+    """One of the types that an annotation allows. base: None for any. values: of a Literal. of: of its elements."""
+
+    name: str
+    base: Any = None
+    values: tuple[Any, ...] = ()
+    parser: Callable[[Any], Any] | None = None
+    of: tuple[_Alternative, ...] = ()
+
+    def takes(self, value: Any) -> bool:
+        """Whether a value is of this type."""
+        if self.values:
+            return any(value == each and type(value) is type(each) for each in self.values)
+        if self.parser is not None:
+            try:
+                self.parser(value)
+            except ValueError:
+                return False
+            return True
+        if self.base is None:
+            return True
+        if self.base in (int, float):
+            return isinstance(value, int | self.base) and not isinstance(value, bool)
+        if self.base in _ELEMENTS:
+            if isinstance(value, str | bytes) or not isinstance(value, self.base):
+                return False
+            looked_at = value if self.of and isinstance(value, list | tuple | set | frozenset) else ()
+            return all(any(each.takes(one) for each in self.of) for one in looked_at)
+        return isinstance(value, self.base)
+
+
+_ANY = _Alternative("anything")
+
+
+def _alternatives(annotation: str, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
+    yield from _of_node(ast.parse(annotation, mode="eval").body, scope)
+
+
+def _of_node(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
+    if isinstance(node, ast.BinOp):
+        yield from _of_node(node.left, scope)
+        yield from _of_node(node.right, scope)
+    elif isinstance(node, ast.Constant) and node.value is None:
+        yield _Alternative("None", type(None))
+    elif isinstance(node, ast.Subscript):
+        found = _named(node.value, scope)
+        of = tuple(_of_node(node.slice, scope)) if found in _ELEMENTS else ()
+        elements = f" of {' or '.join(each.name.partition(' ')[2] for each in of)}" if of and _ANY not in of else ""
+        yield from (each._replace(of=of, name=each.name + elements) for each in _of_value(found, scope))
+    else:
+        yield from _of_value(_named(node, scope), scope)
+
+
+def _named(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """What a dotted name stands for; None for what only type checkers know."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_named(node.value, scope), node.attr, None)
+    return scope.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _of_value(found: Any, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
+    if get_origin(found) is Annotated:
+        _, parser = get_args(found)
+        yield _Alternative("", parser=parser)
+    elif get_origin(found) is Literal:
+        yield _Alternative(" or ".join(map(repr, get_args(found))), values=get_args(found))
+    elif isinstance(found, str):
+        yield from _alternatives(found, scope)
+    elif isinstance(found, UnionType):
+        for each in get_args(found):
+            yield from _of_value(each, scope)
+    elif isinstance(found, type):
+        name = _NAMES.get(found.__name__, found.__name__)
+        yield _Alternative(f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}", found)
+    else:
+        base = get_origin(found)
+        yield _Alternative(f"a {base.__name__}", base) if isinstance(base, type) else _ANY
+
+
+_NAMES = {"float": "number", "RetentionPolicy": "StreamRetentionPolicy", "ScalingPolicy": "StreamScalingPolicy"}
+"""How types are called that are public by another name."""
