@@ -13,8 +13,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chunkstore.errors import (
+        DeclaredError as DeclaredError,
+        StorageError as StorageError,
+        StorageFull as StorageFull,
+        StorageRefused as StorageRefused,
+        StorageUnavailable as StorageUnavailable,
+    )
     from chunkstore.metrics import default_metrics as default_metrics
     from engine.admin.copies import RootCopy as RootCopy
+    from engine.errors import (
+        ChunksGivenUp as ChunksGivenUp,
+        ClocksDisagree as ClocksDisagree,
+        ContainerOffline as ContainerOffline,
+        DataCorruption as DataCorruption,
+        EngineError as EngineError,
+        OutcomeUnknown as OutcomeUnknown,
+        RootNotFound as RootNotFound,
+        UnknownFormat as UnknownFormat,
+    )
+    from engine.ownership import MadeBeforeFork as MadeBeforeFork
     from engine.root import Root as Root
     from engine.settings import Settings as Settings
     from pravega_spark.client.bytes import ByteStream as ByteStream, ByteStreamError as ByteStreamError
@@ -48,6 +66,7 @@ if TYPE_CHECKING:
         WriteFailed as WriteFailed,
     )
     from pravega_spark.errors import (
+        Closed as Closed,
         EventClosed as EventClosed,
         EventExists as EventExists,
         EventExpired as EventExpired,
@@ -58,15 +77,19 @@ if TYPE_CHECKING:
         InvalidEventPointer as InvalidEventPointer,
         InvalidScale as InvalidScale,
         InvalidStreamCut as InvalidStreamCut,
+        KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
         NoSuchEvent as NoSuchEvent,
+        RecordTooLarge as RecordTooLarge,
         ReplayChanged as ReplayChanged,
         ScopeNotEmpty as ScopeNotEmpty,
         ScopeNotFound as ScopeNotFound,
+        StreamDeleted as StreamDeleted,
         StreamError as StreamError,
         StreamNotFound as StreamNotFound,
         StreamNotSealed as StreamNotSealed,
         StreamSealed as StreamSealed,
+        TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
         TransactionClosed as TxnFailedException,
         TransactionNotFound as TransactionNotFound,

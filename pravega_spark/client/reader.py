@@ -86,7 +86,8 @@ def read_events(
 ) -> Iterator[Event]:
     """The events between two places, by default all there are now: segment after segment, in order within each.
 
-    The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound, InvalidStreamCut, TruncatedData (while reading too).
+    The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound,
+    InvalidStreamCut, TruncatedData (while reading too).
     """
     return _events(stream, stream.query(lambda snapshot: _planned(snapshot, start, end)), check_open)
 

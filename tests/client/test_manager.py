@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 
 import pravega_spark
 from chunkstore import StorageRefused
+from chunkstore.errors import DeclaredError
 from engine.containers.container import Container
 from engine.errors import RootNotFound
+from engine.ownership import MadeBeforeFork
 from pravega_spark import (
     InvalidStreamCut,
     ScopeNotEmpty,
@@ -291,6 +294,25 @@ def test_what_public_methods_return_can_be_imported() -> None:
             told = str(getattr(function, "__annotations__", {}).get("return", ""))
             ours = set(re.findall(r"\b[A-Z]\w+", told)) - {"Iterator", "Future", "None", "EventPointer"}
             assert ours <= known, f"{name}: {told}"
+
+
+def test_errors_that_public_docstrings_name_can_be_imported() -> None:
+    """Whoever reads which errors a call raises can catch them without knowing which package they come from."""
+    errors = {kind.__name__: kind for kind in [*every_error(DeclaredError), MadeBeforeFork]}
+    for name in pravega_spark.__all__:
+        found = getattr(pravega_spark, name)
+        ours = str(getattr(found, "__module__", "")).startswith(("pravega_spark", "engine.ownership"))
+        members = list(vars(found).values()) if isinstance(found, type) and ours else []
+        for each in [found, *members] if ours else []:
+            named = set(re.findall(r"\b[A-Z]\w+", str(getattr(each, "__doc__", "")))) & errors.keys()
+            for error in named:
+                assert getattr(pravega_spark, error, None) is errors[error], f"{name}: {error}"
+
+
+def every_error(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from every_error(each)
 
 
 def test_what_operators_are_told_to_call_can_be_imported() -> None:
