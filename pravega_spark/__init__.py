@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from pravega_spark.client.groups.state import ReaderOffline as ReaderOffline, ReaderOnline as ReaderOnline
     from pravega_spark.client.large_events.event_file import EventFile as EventFile
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
+    from pravega_spark.client.last_events import LastEvents as LastEvents
     from pravega_spark.client.manager import StreamInfo as StreamInfo, StreamManager as StreamManager
-    from pravega_spark.client.reader import Event as Event
+    from pravega_spark.client.reader import Event as Event, EventRange as EventRange
     from pravega_spark.client.transaction import (
         StreamTransaction as StreamTransaction,
         StreamTransactionWriter as StreamTransactionWriter,

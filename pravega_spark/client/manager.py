@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chunkstore import open_store
 from engine.admin import copies
@@ -25,7 +25,8 @@ from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
-from pravega_spark.client.reader import Event, read_events, tail_events
+from pravega_spark.client.last_events import LastEvents, last_events
+from pravega_spark.client.reader import Event, EventRange, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut, ScopeNotEmpty
@@ -50,6 +51,9 @@ from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import KEPT, Kept
 from pravega_spark.streams.timeline import Timeline, timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -579,13 +583,35 @@ class StreamManager:
 
     def read_events(
         self, scope_name: str, stream_name: str, start: PlaceLike | None = None, end: PlaceLike | None = None
-    ) -> Iterator[Event]:
+    ) -> EventRange:
         """The events between two places, by default all that exist now: segment by segment, in order within each.
 
         A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
-        the call, not by the iteration. Raises InvalidStreamCut, TruncatedData (also while iterating).
+        the call, not by the iteration. What is returned also gives columns: `to_batches`, `to_arrow`, `to_pandas` (see
+        EventRange). Raises InvalidStreamCut, TruncatedData (also while iterating).
         """
         return read_events(self._catalog.stream(scope_name, stream_name), *_range(start, end), self._check_open)
+
+    def to_arrow(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PlaceLike | None = None,
+        end: PlaceLike | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The events between two places as a table, by default all that exist now. See `read_events` and EventRange.
+
+        For more than fits in memory: `read_events(…).to_batches()`.
+        """
+        return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
+
+    def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
+        """The last `n` events of a stream, oldest first, by the times at which they were written; notebooks show them.
+
+        Of each segment at most `n` events are read. Raises ValueError for an `n` below 1.
+        """
+        return last_events(self._catalog.stream(scope_name, stream_name), n)
 
     def tail(
         self,

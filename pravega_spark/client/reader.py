@@ -11,18 +11,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
 
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.event_columns import NUMBERED, EventColumns, schema_of
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.places import Place, cut_at
 from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.scan import Events, ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SLICE_BYTES = 64 << 20
 """How much of a segment is one slice."""
@@ -81,15 +87,75 @@ class UnreadEvent(Event):
         return unread.open()
 
 
+class _Whole(NamedTuple):
+    """Columns with every event in full, however large (see `event_columns.Reading`)."""
+
+    scope: str
+    stream: str
+    large_events: str = "inline"
+    max_event_bytes: int = MAX_EVENT_SIZE
+    include_metadata: bool = True
+
+
+COLUMNS = ("event", "scope", "stream", "segment_id", "offset")
+"""The columns that are made by default, those of a read by Spark."""
+
+
+@checks_parameters(but=("__init__",))
+class EventRange(Iterator[Event]):
+    """The events between two places: an iterator, or columns of Arrow or pandas, which need no object per event.
+
+    columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written), "event_pointer"
+    and "event_number"; by default the first five, as in Spark. Each of the methods reads the whole range, whatever was
+    iterated before. Raises TruncatedData where a part of it was truncated meanwhile; Closed.
+    """
+
+    def __init__(self, stream: Stream, start: Place, end: Place, check_open: Callable[[], None]) -> None:
+        self._stream, self._check_open = stream, check_open
+        self._start, self._end, slices = stream.query(partial(_resolved, start, end))
+        self._events = _events(stream, slices, check_open)
+
+    def __iter__(self) -> EventRange:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def __repr__(self) -> str:
+        return f"EventRange({self._stream.key!r}, {self._start} to {self._end})"
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The events in record batches of some MiB each, read as they are asked for: memory stays bounded."""
+        chosen = dict.fromkeys(COLUMNS if columns is None else columns, True)
+        return pa.RecordBatchReader.from_batches(schema_of(chosen), self._batches(chosen))
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All events as a table, in memory."""
+        return self.to_batches(columns).read_all()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """All events as a data frame, in memory. ImportError without pandas."""
+        return self.to_arrow(columns).to_pandas()
+
+    def _batches(self, columns: dict[str, bool]) -> Iterator[pa.RecordBatch]:
+        stream, numbered = self._stream, not NUMBERED.isdisjoint(columns)
+        slices = stream.query(lambda snapshot: _planned(snapshot, self._start, self._end, numbered))
+        made = EventColumns(_Whole(stream.scope, stream.name), columns)
+        self._check_open()
+        for events in SliceReader(stream.root, stream.scope, stream.name, wanted=made.most_bytes).read(slices):
+            self._check_open()
+            yield from made.batches(events)
+
+
 def read_events(
     stream: Stream, start: Place = "head", end: Place = "tail", check_open: Callable[[], None] = lambda: None
-) -> Iterator[Event]:
+) -> EventRange:
     """The events between two places, by default all there are now: segment after segment, in order within each.
 
     The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound,
     InvalidStreamCut, TruncatedData (while reading too).
     """
-    return _events(stream, stream.query(lambda snapshot: _planned(snapshot, start, end)), check_open)
+    return EventRange(stream, start, end, check_open)
 
 
 def tail_events(
@@ -142,22 +208,30 @@ def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, lis
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
 
-def _planned(snapshot: Snapshot, start: Place, end: Place) -> list[ScanSlice]:
+def _resolved(start: Place, end: Place, snapshot: Snapshot) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
     begin, finish = cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail")
-    ranges, _ = snapshot.available(snapshot.ranges(begin, finish))
-    return plan_slices(snapshot, ranges, SLICE_BYTES)
+    return begin, finish, _planned(snapshot, begin, finish)
+
+
+def _planned(snapshot: Snapshot, start: StreamCut, end: StreamCut, numbered: bool = False) -> list[ScanSlice]:
+    ranges, _ = snapshot.available(snapshot.ranges(start, end))
+    return plan_slices(snapshot, ranges, SLICE_BYTES, numbered=numbered)
 
 
 def _events(stream: Stream, slices: Sequence[ScanSlice], check_open: Callable[[], None]) -> Iterator[Event]:
     check_open()
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
         check_open()
-        data = events.data
-        if events.large:
-            unread = Unread.found(stream, events)
-            yield UnreadEvent(unread, events.segment_id, events.offset, stream.scope, stream.name)
-            continue
-        for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
-            begin = start + HEADER_SIZE
-            payload = bytes(data[begin : begin + length])
-            yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)
+        yield from each_of(stream, events)
+
+
+def each_of(stream: Stream, events: Events) -> Iterator[Event]:
+    """The events of a scan one by one."""
+    data = events.data
+    if events.large:
+        yield UnreadEvent(Unread.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)
+        return
+    for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
+        begin = start + HEADER_SIZE
+        payload = bytes(data[begin : begin + length])
+        yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)

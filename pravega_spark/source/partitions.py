@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.event_columns import NUMBERED, EventColumns, schema_of
+from pravega_spark.source.columns import read_columns
 from pravega_spark.source.failures import for_users
+from pravega_spark.streams.event_columns import NUMBERED, EventColumns
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 
@@ -67,7 +68,7 @@ def plan_partitions(
 
 
 def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
-    """The partitions that cover what is to be read of some streams; columns: as of `schema_of`.
+    """The partitions that cover what is to be read of some streams; columns: None for those that the options say.
 
     Small streams share partitions. Raises TruncatedData, InvalidStreamCut.
     """
@@ -78,7 +79,7 @@ def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | No
     wanted = options.min_partitions or 2 * (os.cpu_count() or 1)
     least = 1 if options.min_partitions else LEAST_BYTES
     target = min(options.max_bytes_per_partition, max(least, -(-sum(read.total for read in reads) // wanted)))
-    numbered = not NUMBERED.isdisjoint(schema_of(options, columns).names)
+    numbered = not NUMBERED.isdisjoint(_columns(options, columns))
     return _packed((item for read in reads for item in read.slices(target, numbered)), target)
 
 
@@ -107,6 +108,11 @@ class _StreamRead:
             yield self._snapshot.stream.name, part, self._size(part.segment_id, part.start, part.end)
 
 
+def _columns(options: SourceOptions, columns: Mapping[str, bool] | None) -> Mapping[str, bool]:
+    """The columns of a read: the given ones, which may be null or not, or those that its options say."""
+    return dict.fromkeys(read_columns(options), True) if columns is None else columns
+
+
 def _packed(slices: Iterable[tuple[str, ScanSlice, int]], target: int) -> list[SlicePartition]:
     """Put small slices together until a partition has about `target` bytes."""
     packed: list[list[tuple[str, ScanSlice]]] = []
@@ -124,12 +130,12 @@ def _packed(slices: Iterable[tuple[str, ScanSlice, int]], target: int) -> list[S
 def read_partition(
     options: SourceOptions, partition: InputPartition, columns: Mapping[str, bool] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """What a task reads; columns: as of `schema_of`."""
+    """What a task reads; columns: None for those that the options say."""
     if not isinstance(partition, SlicePartition):
         return  # Spark asks for one partition where there is nothing to read
     root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
     for stream, slices in partition.by_stream():
-        made = EventColumns(options.of_stream(stream) if options.several else options, columns)
+        made = EventColumns(options.of_stream(stream) if options.several else options, _columns(options, columns))
         reader = SliceReader(root, options.scope, stream, options.fail_on_data_loss, made.most_bytes)
         for events in reader.read(slices):
             yield from made.batches(events)

@@ -7,13 +7,13 @@ from html import escape
 from itertools import islice
 
 MOST_ROWS = 20
-"""How many rows are shown; how many more there are is told below them."""
+"""How many rows are shown by default; how many more there are is told below them."""
 
 
-def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as HTML. Everything is escaped; numbers are aligned at the right."""
+def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], most: int = MOST_ROWS) -> str:
+    """A table as HTML, of `most` rows at most. Everything is escaped; numbers are aligned at the right."""
     remaining = iter(rows)
-    lines = ["".join(map(_cell, row)) for row in islice(remaining, MOST_ROWS)]
+    lines = ["".join(map(_cell, row)) for row in islice(remaining, most)]
     more = sum(1 for _ in remaining)
     if more:
         lines.append(f'<td colspan="{len(columns)}">and {more} more</td>')

@@ -14,9 +14,9 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from pravega_spark import PravegaDataSource
 from pravega_spark.roots import open_root
-from pravega_spark.source import event_columns
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.streams import event_columns
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream

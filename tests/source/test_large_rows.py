@@ -17,8 +17,7 @@ from engine.storage.reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
 from pravega_spark.source import collector as collector_module
-from pravega_spark.source.columns import read_schema
-from pravega_spark.source.event_columns import schema_of
+from pravega_spark.source.columns import read_columns, read_schema
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import SlicePartition, plan_partitions, read_partition
@@ -26,6 +25,7 @@ from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import events as events_module
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.event_columns import schema_of
 from pravega_spark.streams.index import RECORD_SIZE
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
@@ -70,7 +70,7 @@ def table(stream: Stream, **more: object) -> pa.Table:
         for partition in planned(stream, options)
         for batch in read_partition(options, pickle.loads(pickle.dumps(partition)))
     ]
-    return pa.Table.from_batches(batches, schema_of(options))
+    return pa.Table.from_batches(batches, schema_of(dict.fromkeys(read_columns(options), True)))
 
 
 def mixed(stream: Stream) -> list[str]:
@@ -230,7 +230,7 @@ def test_schemas_agree(stream: Stream) -> None:
         for also in ({}, {"large_events": "inline"}):
             options = parsed(stream, **{**also, **more})
             names = [column.split()[0] for column in read_schema(options).split(",")]
-            assert schema_of(options).names == names
+            assert schema_of(dict.fromkeys(read_columns(options), True)).names == names
             given = {"path": "/streams", "scope": "s", "stream": "t", **also, **more}
             assert PravegaDataSource(given).schema() == read_schema(options)
 

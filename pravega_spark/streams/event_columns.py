@@ -1,16 +1,15 @@
-"""Arrow batches in the read schema, from the events of a slice. No Python object per event."""
+"""Arrow batches of events, as Spark and Python read them, from the events of a slice. No Python object per event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.source.columns import read_columns
 from pravega_spark.streams.arrays import arrow_array, null_scalar, repeated, text_scalar
 from pravega_spark.streams.events import HEADER_SIZE, event_column
 from pravega_spark.streams.made_index import UNKNOWN_TIME
@@ -18,12 +17,9 @@ from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.scan import Events
 
-if TYPE_CHECKING:
-    from pravega_spark.source.options import SourceOptions
-
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000
-"""How much of a slice is handed to Spark at once: enough to be efficient, little enough to keep both sides busy."""
+"""How much of a slice is handed over at once: enough to be efficient, little enough to keep both sides busy."""
 
 _TYPES = {
     "event": pa.binary(),
@@ -39,10 +35,27 @@ NUMBERED = frozenset({"timestamp", "event_number"})
 """The columns for which slices have to be planned with numbers."""
 
 
-def schema_of(options: SourceOptions, columns: Mapping[str, bool] | None = None) -> pa.Schema:
-    """The schema of a read: of these columns, which may be null or not; None: of those that its options say."""
-    chosen = dict.fromkeys(read_columns(options), True) if columns is None else columns
-    return pa.schema([pa.field(name, _TYPES[name], nullable) for name, nullable in chosen.items()])
+class Reading(Protocol):
+    """What is read, and what becomes of events of more than `max_event_bytes`: error, reference or inline."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def large_events(self) -> str: ...
+    @property
+    def max_event_bytes(self) -> int: ...
+    @property
+    def include_metadata(self) -> bool: ...
+
+
+def schema_of(columns: Mapping[str, bool]) -> pa.Schema:
+    """The schema of these columns, which may be null or not. ValueError for one that is none of a stream's."""
+    for name in columns:
+        if name not in _TYPES:
+            raise ValueError(f"{name!r} is no column of a stream: choose among {', '.join(_TYPES)}")
+    return pa.schema([pa.field(name, _TYPES[name], nullable) for name, nullable in columns.items()])
 
 
 class EventColumns:
@@ -52,9 +65,9 @@ class EventColumns:
     None: any).
     """
 
-    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
+    def __init__(self, options: Reading, columns: Mapping[str, bool]) -> None:
         self._options = options
-        self._schema = schema_of(options, columns)
+        self._schema = schema_of(columns)
         self._repeated = {name: repeated(getattr(options, name), 0) for name in ("scope", "stream")}
         self._makers = [getattr(self, f"_{name}") for name in self._schema.names]
         self.most_bytes = None if options.large_events == "inline" else options.max_event_bytes
