@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StorageUnavailable as StorageUnavailable,
     )
     from chunkstore.metrics import default_metrics as default_metrics
+    from chunkstore.pravega.source import ArchiveDamaged as ArchiveDamaged
     from engine.admin.copies import RootCopy as RootCopy
     from engine.errors import (
         ChunksGivenUp as ChunksGivenUp,

@@ -16,8 +16,8 @@ from pravega_spark.console.program import Refused
 @click.option(
     "--target",
     type=SizeType(min=2),
-    default=64 << 20,
-    show_default="64MiB",
+    default="64MiB",
+    show_default=True,
     help="Target size of a merged chunk.",
 )
 @pass_session

@@ -126,8 +126,8 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
 @click.option(
     "--poll",
     type=SecondsType(0.01),
-    default=0.2,
-    show_default="200ms",
+    default="200ms",
+    show_default=True,
     help="Time between polls of a stream that has no new events.",
 )
 @pass_session

@@ -26,7 +26,7 @@ from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
 from pravega_spark.cli.session import Session
 from pravega_spark.cli.verification import verify
-from pravega_spark.console.arguments import storage_option
+from pravega_spark.console.arguments import forms, storage_option
 from pravega_spark.console.program import Commands
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
@@ -126,8 +126,10 @@ def _complete(words: str, command: click.Command) -> None:
     """Give a command what all have: the global options, and an example in its help."""
     options = (option for option in cli.params if isinstance(option, click.Option))
     command.params += [_after(option) for option in options if option.name in _GLOBAL]
+    told = list(forms(command.params))
     if words in EXAMPLES:
-        command.epilog = f"\b\nExample:\n  pravega-spark {EXAMPLES[words]}"
+        told.append(f"\b\nExample:\n  pravega-spark {EXAMPLES[words]}")
+    command.epilog = "\n\n".join(told) or None
 
 
 for words, command in walk(cli):

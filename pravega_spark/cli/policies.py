@@ -28,8 +28,8 @@ __all__ = ["stream"]
 )
 @click.option("--scale-factor", type=click.IntRange(min=2), help="Number of segments that a split makes.")
 @click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more.")
-@click.option("--retain-bytes", type=SizeType(min=1), help="Keep at least this much: 10GiB, or bytes.")
-@click.option("--retain-ms", type=MillisecondsType(min=1), help="Keep events at least so long: 7d, or milliseconds.")
+@click.option("--retain-size", type=SizeType(min=1), help="Keep at least this much, such as 10GiB.")
+@click.option("--retain-time", type=MillisecondsType(min=1), help="Keep events at least so long, such as 7d.")
 @click.option("--no-retention", is_flag=True, help="Keep everything.")
 @click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
@@ -63,7 +63,7 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")
-_RETENTION = ("retain_bytes", "retain_ms", "no_retention")
+_RETENTION = ("retain_size", "retain_time", "no_retention")
 
 
 def _scaling(
@@ -94,11 +94,11 @@ def _scaling(
     return ScalingPolicy(now.kind, least, now.target_rate, scale_factor or now.scale_factor)
 
 
-def _retention(retain_bytes: int | None, retain_ms: int | None, no_retention: bool) -> RetentionPolicy | None:
+def _retention(retain_size: int | None, retain_time: int | None, no_retention: bool) -> RetentionPolicy | None:
     from pravega_spark.streams.policies import RetentionPolicy
 
-    if bool(retain_bytes) + bool(retain_ms) + no_retention > 1:
-        raise click.UsageError("Give only one of --retain-bytes, --retain-ms and --no-retention.")
-    if retain_bytes:
-        return RetentionPolicy.by_size(retain_bytes)
-    return RetentionPolicy.by_time(retain_ms) if retain_ms else None
+    if bool(retain_size) + bool(retain_time) + no_retention > 1:
+        raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
+    if retain_size:
+        return RetentionPolicy.by_size(retain_size)
+    return RetentionPolicy.by_time(retain_time) if retain_time else None

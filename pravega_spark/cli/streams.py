@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import (
@@ -26,12 +29,13 @@ from pravega_spark.errors import StreamNotSealed, StreamSealed
 from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut, positions_text
-from pravega_spark.streams.places import Place, cut_at
+from pravega_spark.streams.places import Place, PlaceLike, cut_at
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
     from pravega_spark.streams.epochs import StreamSegmentRecord
     from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.snapshot import Snapshot
     from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import StreamRecord
 
@@ -60,8 +64,8 @@ def stream() -> None:
     show_default=True,
     help="Number of segments that a split makes.",
 )
-@click.option("--retain-bytes", type=SizeType(min=1), help="Keep at least this much: 10GiB, or bytes.")
-@click.option("--retain-ms", type=MillisecondsType(min=1), help="Keep events at least so long: 7d, or milliseconds.")
+@click.option("--retain-size", type=SizeType(min=1), help="Keep at least this much, such as 10GiB.")
+@click.option("--retain-time", type=MillisecondsType(min=1), help="Keep events at least so long, such as 7d.")
 @click.option("--tag", "tags", multiple=True, help="Tag of the stream. Repeatable.")
 @pass_session
 def create(
@@ -71,20 +75,25 @@ def create(
     scale_kib: int | None,
     scale_events: int | None,
     scale_factor: int,
-    retain_bytes: int | None,
-    retain_ms: int | None,
+    retain_size: int | None,
+    retain_time: int | None,
     tags: tuple[str, ...],
 ) -> None:
     """Create a stream in an existing scope.
 
-    Does nothing if the stream exists, even with other policies.
+    A stream that exists stays as it is; what would be different is told, and how to change it.
     """
     scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
-    retention = _retention(retain_bytes, retain_ms)
+    retention = _retention(retain_size, retain_time)
     manager = session.manager
     created = manager.create_stream_with_policy(*name, scaling, retention, tags)
-    session.output.document({"stream": str(name), "created": created})
+    ignored = (
+        [] if created else list(_not_applied(name, _the(session, name).snapshot().record, scaling, retention, tags))
+    )
+    session.output.document({"stream": str(name), "created": created, "not_applied": ignored})
     session.output.line(f"stream {name} was created" if created else f"stream {name} exists already")
+    for line in ignored:
+        session.output.warning(line)
 
 
 def _scaling(segments: int, kib: int | None, events: int | None, factor: int) -> ScalingPolicy:
@@ -103,10 +112,35 @@ def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | 
     from pravega_spark.streams.policies import RetentionPolicy
 
     if size is not None and milliseconds is not None:
-        raise click.UsageError("Give --retain-bytes or --retain-ms, not both.")
+        raise click.UsageError("Give --retain-size or --retain-time, not both.")
     if size is not None:
         return RetentionPolicy.by_size(size)
     return RetentionPolicy.by_time(milliseconds) if milliseconds is not None else None
+
+
+def _not_applied(
+    name: StreamName,
+    record: StreamRecord,
+    scaling: ScalingPolicy,
+    retention: RetentionPolicy | None,
+    tags: tuple[str, ...],
+) -> Iterator[str]:
+    """What was asked for of a stream that exists and is otherwise, and how to change it; what was not given is not."""
+    context = click.get_current_context()
+
+    def given(*options: str) -> bool:
+        return any(context.get_parameter_source(each) is ParameterSource.COMMANDLINE for each in options)
+
+    segments, update = len(record.current.segments), f"`pravega-spark stream update {name}`"
+    if given("segments") and scaling.min_segments != segments:
+        how = f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`"
+        yield f"not applied: --segments {scaling.min_segments}. It has {segments}: {how} replaces them"
+    if given("scale_kib", "scale_events", "scale_factor") and scaling != record.scaling:
+        yield f"not applied: its scaling policy is: {scaling_text(record.scaling)}. {update} changes it"
+    if retention is not None and retention != record.retention:
+        yield f"not applied: its retention policy is: {retention_text(record.retention)}. {update} changes it"
+    if tags and tags != tuple(record.tags):
+        yield f"not applied: its tags are: {', '.join(record.tags) or 'none'}. {update} changes them"
 
 
 @stream.command("list")
@@ -320,12 +354,14 @@ def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
     """Apply the retention policy of a stream now.
 
-    Does nothing if its last stream cut was recorded less than a period ago.
+    It is truncated at a recorded stream cut that keeps what the policy says. Does nothing if its last stream cut was
+    recorded less than a period ago.
     """
     manager = session.manager
     policy = _the(session, name).snapshot().record.retention
     if policy is not None and not dry_run:
-        session.confirm(yes, f"This would truncate stream {name} to what its retention policy keeps.")
+        would = f"This would truncate stream {name} to what its retention policy keeps; --dry-run tells how much."
+        session.confirm(yes, would, *_the(session, name).query(lambda found: list(_retention_figures(found, policy))))
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -336,11 +372,36 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     session.output.document(found)
     if policy is None:
         session.output.line(f"stream {name} has no retention policy: nothing is truncated")
-    elif done.truncated is None:
-        session.output.line(f"stream {name}: nothing to truncate; it keeps {retention_text(policy)}")
+        return
+    for line in _the(session, name).query(lambda snapshot: list(_retention_figures(snapshot, policy))):
+        session.output.line(line)
+    would = "would be" if dry_run else "was"
+    if done.truncated is not None:
+        session.output.line(f"{size_text(done.bytes)} {would} truncated, up to {positions_text(done.truncated)}")
     else:
-        how = "would be" if dry_run else "were"
-        session.output.line(f"stream {name}: {size_text(done.bytes)} {how} truncated, up to {done.truncated}")
+        limit = _limit_text(policy.kind, policy.limit)
+        why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"
+        session.output.line(f"nothing {would} truncated: no recorded stream cut {why}, or readers hold it back")
+    if done.recorded is not None:
+        session.output.line(f"a stream cut was recorded: {positions_text(done.recorded)}")
+
+
+def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[str]:
+    """What retention of a stream is decided by."""
+    from pravega_spark.streams.lag import lag
+    from pravega_spark.streams.recorded_cuts import RecordedCuts
+
+    behind = lag(snapshot, snapshot.head_cut())
+    age = f", the oldest {duration_text(round(behind.seconds))} old" if behind.events else ""
+    yield f"stream {snapshot.stream.key} has {_number_of('events', behind.events)}, {size_text(behind.bytes)}{age}"
+    yield f"it keeps {retention_text(policy)}"
+    times = [recorded.time for recorded, _ in RecordedCuts(snapshot).all()]
+    counted = f"{_number_of('stream cuts', len(times))} recorded"
+    yield (
+        f"{counted}, from {moment_text(times[0])} to {moment_text(times[-1])}"
+        if times
+        else ("no stream cut is recorded yet: upkeep records one each period, and so does this command with --yes")
+    )
 
 
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:
@@ -482,10 +543,15 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     from pravega_spark.picture import save_segments
 
     manager = session.manager
-    cuts = {moment_text(at): manager.stream_cut_at(*name, at) for at in moments}
+    cuts: dict[str, PlaceLike] = {f"first event since {moment_text(at)}": at for at in moments}
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
     try:
         save_segments(path, manager, *name, cuts=cuts, even=even)
-    except (ImportError, OSError) as error:
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror or error}. Give another file with -o") from error
+    except ImportError as error:
         raise Refused(str(error)) from error
     session.output.document({"stream": str(name), "file": path})
     session.output.line(f"{path} shows stream {name}")

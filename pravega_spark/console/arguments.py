@@ -4,18 +4,27 @@ usage errors."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from engine.root import MAX_SECONDS
-from pravega_spark.quantities import duration_text, parse_milliseconds, parse_seconds, parse_size, parse_time
+from pravega_spark.quantities import (
+    DURATIONS,
+    SIZES,
+    TIMES,
+    duration_text,
+    parse_milliseconds,
+    parse_seconds,
+    parse_size,
+    parse_time,
+)
 from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.cuts import UNBOUNDED
 from pravega_spark.streams.names import segment_name, validate_scope_name, validate_stream_name
-from pravega_spark.streams.places import Place, parse_place
+from pravega_spark.streams.places import PLACES, Place, parse_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -36,13 +45,13 @@ class StreamNameType(click.ParamType):
     name = "scope/stream"
 
     def __init__(self, form: str = "SCOPE/STREAM") -> None:
-        self.form = form
+        self.written = form
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamName:
         """The parsed name; a usage error for anything else."""
         scope, slash, stream = str(value).partition("/")
         if not slash:
-            self.fail(f"{value!r} is not {self.form}", param, ctx)
+            self.fail(f"{value!r} is not {self.written}", param, ctx)
         try:
             return StreamName(validate_scope_name(scope), validate_stream_name(stream))
         except ValueError as error:
@@ -66,6 +75,7 @@ class MomentType(click.ParamType):
     """A time: ISO 8601, a time ago, or ms since the epoch (see `quantities`)."""
 
     name = "time"
+    form = TIMES
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Milliseconds since the epoch."""
@@ -79,6 +89,7 @@ class SecondsType(click.ParamType):
     """A duration in seconds: `1h30m`, or a number of seconds."""
 
     name = "duration"
+    form = f"{DURATIONS}, or as a number of seconds"
 
     def __init__(self, least: float = 0, *, min_open: bool = False) -> None:
         self._limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)  # not ours: helps would show them
@@ -98,13 +109,14 @@ def seconds_option(
     """An option of a duration in seconds. text: its help. name: of the parameter, if it is not that of the flag."""
     names = (flag,) if name is None else (flag, name)
     kind = SecondsType(min_open=min_open)
-    return click.option(*names, type=kind, default=default, show_default=duration_text(default), help=text)
+    return click.option(*names, type=kind, default=duration_text(default), show_default=True, help=text)
 
 
 class MillisecondsType(click.ParamType):
     """A duration in milliseconds: `7d`, or a number of milliseconds."""
 
     name = "duration"
+    form = f"{DURATIONS}, or as a number of milliseconds"
 
     def __init__(self, min: int = 0) -> None:
         self._limits = click.IntRange(min)
@@ -122,6 +134,7 @@ class SizeType(click.ParamType):
     """A size in bytes: `10MiB`, or a number of bytes."""
 
     name = "size"
+    form = SIZES
 
     def __init__(self, min: int = 0) -> None:
         self._limits = click.IntRange(min)
@@ -166,6 +179,7 @@ class PlaceType(click.ParamType):
     """A place in a stream: an end, a time, or a stream cut's text (see `places`)."""
 
     name = "place"
+    form = f"{PLACES}; `stream cuts` prints cuts"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """The place, not resolved yet; a usage error for anything else."""
@@ -176,6 +190,16 @@ class PlaceType(click.ParamType):
         if place == UNBOUNDED:
             self.fail("an unbounded cut is no position: give head or tail", param, ctx)
         return place
+
+
+def forms(parameters: Iterable[click.Parameter]) -> Iterator[str]:
+    """What the values look like that some parameters of a command take, a paragraph of its help for each kind."""
+    told = {}
+    for parameter in parameters:
+        if (form := getattr(parameter.type, "form", "")) and not getattr(parameter, "hidden", False):
+            told[parameter.type.name.upper()] = form
+    for name, form in told.items():
+        yield f"{name}: {form}."
 
 
 def stream_argument(command: Command) -> Command:

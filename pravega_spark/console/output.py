@@ -1,6 +1,7 @@
 """What commands print: tables for people, or one JSON document for programs. Times are in UTC.
 
-A table fits a terminal of 80 columns, unless names are long; `--wide` adds the columns that are left out. Programs get
+A table fits a terminal of 80 columns; where long names would make it wider, each row is shown as a record of its own,
+and nothing is folded. `--wide` adds the columns that are left out. Programs get
 numbers in bytes and seconds; people get `10 MiB`, `1 h` and `1,000`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -89,14 +90,31 @@ class Output:
 
         chosen = {key: _column(found) for key, found in columns.items() if self.wide or not _column(found).wide}
         cells = [[row[key] for key in chosen] for row in rows]
+        texts = [[shown(cell, column.text) for cell, column in zip(row, chosen.values(), strict=True)] for row in cells]
+        console = Console(file=sys.stdout, highlight=False)
+        headings = [column.heading for column in chosen.values()]
+        widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+        if sys.stdout.isatty() and not self.wide and sum(widths) + 2 * (len(widths) - 1) > console.width:
+            self._records(title, headings, texts)
+            return
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for place, column in enumerate(chosen.values()):
             numbers = bool(cells) and all(_is_number(row[place]) or row[place] is None for row in cells)
             table.add_column(Text(column.heading), justify="right" if numbers else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(shown(cell, column.text)) for cell, column in zip(row, chosen.values(), strict=True)))
+        for line in texts:
+            table.add_row(*map(Text, line))
         width = None if sys.stdout.isatty() and not self.wide else _WIDE
         Console(file=sys.stdout, width=width, highlight=False).print(table)
+
+    def _records(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """The rows of a table that is wider than the terminal."""
+        if title:
+            self.line(title)
+        width = max(map(len, headings))
+        for row in rows:
+            self.line("")
+            for heading, text in zip(headings, row, strict=True):
+                self.line(f"{click.style(heading.ljust(width), bold=True)}  {text}")
 
     def properties(self, values: Mapping[str, Any], labels: Headings) -> None:
         """Print one thing for people, a line for each property."""

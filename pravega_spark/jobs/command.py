@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.console.arguments import storage_option, yes_option
+from pravega_spark.console.arguments import forms, storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, Refused
 from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
@@ -65,12 +65,17 @@ class Program(Commands):
             job.name,
             params=job.params,
             help=job.help,
-            epilog=job.epilog,
             callback=job.callback,
             invoke_without_command=True,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         self.subcommand_metavar = ""
+        self._example = job.epilog or ""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What values look like, and the example. A job gets options of its own after it is made."""
+        self.epilog = "\n\n".join([*forms(self.params), self._example])
+        super().format_epilog(ctx, formatter)
 
 
 def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) -> None:

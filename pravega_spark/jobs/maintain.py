@@ -124,9 +124,10 @@ def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
     if not dry_run:
         done = garbage_collection.collect_garbage(root, found)
         deleted, idle = done.deleted, done.expired
-    detail = f"{len(sweep.orphans)} orphans, {deleted} objects deleted"
+    count = len(sweep.orphans)
+    detail = f"{count} orphans would be given up" if dry_run else f"{count} orphans, {deleted} objects deleted"
     detail += f", other roots or backups left alone: {', '.join(sweep.nested)}" if sweep.nested else ""
-    detail += f", {idle} idle uploads of large events aborted" if idle else ""
+    detail += f", {idle} idle uploads of large events {'would be ' * dry_run}aborted" if idle else ""
     return JobOutcome("", "", "garbage", bool(sweep.orphans or deleted or idle), sweep.bytes, detail)
 
 

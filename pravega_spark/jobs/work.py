@@ -25,7 +25,7 @@ def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]
 
     def done() -> JobOutcome:
         found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
-        detail = f"truncated at {positions_text(found.truncated)}" if found.truncated is not None else ""
+        detail = f"{_did('truncate', dry_run)} at {positions_text(found.truncated)}" if found.truncated else ""
         if found.recorded is not None and not detail:
             detail = f"recorded {positions_text(found.recorded)}"
         changed = found.truncated is not None
@@ -42,10 +42,15 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
         detail = ""
         if found is not None:
             sealed = ", ".join(map(segment_label, found.sealed))
-            detail = f"segments {sealed} replaced by those of keys {_ranges_text(found.ranges)}"
+            detail = f"{_did('replace', dry_run)} segments {sealed} by those of keys {_ranges_text(found.ranges)}"
         return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)
+
+
+def _did(verb: str, dry_run: bool) -> str:
+    """What was done, or what a dry run would do. verb: its base."""
+    return f"would {verb}" if dry_run else f"{verb.removesuffix('e')}ed"
 
 
 def _ranges_text(ranges: Iterable[tuple[float, float]]) -> str:
@@ -61,7 +66,7 @@ def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
             found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
         else:
             found = transactions.expire(stream)
-        detail = ", ".join(str(one.id) for one in found)
+        detail = f"{_did('abort', dry_run)}: {', '.join(str(one.id) for one in found)}" if found else ""
         return JobOutcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
 
     yield guarded(stream, "transactions", done)
@@ -80,6 +85,13 @@ def truncate(stream: Stream, dry_run: bool, cut: str | None, before: int | None)
         size = history.size(head.positions, wanted.positions, snapshot.segments.length)
         if not dry_run:
             stream.truncate(wanted)
-        return JobOutcome(stream.scope, stream.name, "truncation", True, size, f"truncated at {positions_text(wanted)}")
+        return JobOutcome(
+            stream.scope,
+            stream.name,
+            "truncation",
+            True,
+            size,
+            f"{_did('truncate', dry_run)} at {positions_text(wanted)}",
+        )
 
     yield guarded(stream, "truncation", done)

@@ -15,6 +15,7 @@ from pravega_spark import StreamManager
 from pravega_spark.cli.examples import EXAMPLES
 from pravega_spark.cli.main import cli, walk
 from pravega_spark.cli.session import Session
+from pravega_spark.jobs import retention
 from tests.cli.test_cli import document, run
 
 RIDES = "examples/rides"
@@ -78,6 +79,24 @@ def test_first_sentences_of_helps_are_not_cut(group: str) -> None:
     result = CliRunner().invoke(cli, [*group.split(), "--help"], terminal_width=80)
     commands = result.stdout.partition("Commands:\n")[2]
     assert commands and "..." not in commands
+
+
+def test_helps_say_what_values_look_like() -> None:
+    """Each kind of value that has a form of its own, with an example, wherever it is taken."""
+    shown = {"PLACE": "5 minutes ago", "TIME": "2026-01-31T12:00:00Z", "DURATION": "1h30m", "SIZE": "10MiB"}
+    seen = set()
+    for words, command in leaves():
+        told = " ".join(run(*words.split(), "--help").stdout.split())
+        assert "default: (" not in told, words
+        for parameter in command.params:
+            kind = parameter.type.name.upper()
+            if kind in shown and not getattr(parameter, "hidden", False):
+                seen.add(kind)
+                assert f"{kind}: " in told and shown[kind] in told.partition(f"{kind}: ")[2], f"{words}: {kind}"
+    assert seen == shown.keys()
+    told = " ".join(CliRunner().invoke(retention.main, ["--help"]).output.split())
+    assert "DURATION: Durations are written as 500ms, 90s" in told and told.endswith("--scope trips --yes")
+    assert "[default: 10 min]" in run("root", "create", "--help").stdout
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -144,4 +163,45 @@ def test_drawing(url: str, tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes().startswith(begin)
     refused = run("stream", "draw", RIDES, "-o", str(tmp_path / "a.txt"), root=url, code=1).stderr
     assert "does not end in .svg, .html, .png, .pdf" in refused
-    assert "a.png" in run("stream", "draw", RIDES, "-o", "/nowhere/a.png", root=url, code=1).stderr
+    refused = run("stream", "draw", RIDES, "-o", "/nowhere/a.png", root=url, code=1).stderr
+    assert "cannot write /nowhere/a.png: folder /nowhere does not exist. Create it, or give another" in refused
+    (tmp_path / "a-folder.svg").mkdir()
+    refused = run("stream", "draw", RIDES, "-o", str(tmp_path / "a-folder.svg"), root=url, code=2).stderr
+    assert "is a directory" in refused
+
+
+def test_a_cut_of_a_time_is_named_in_the_picture(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    run("stream", "draw", RIDES, "-o", str(path), "--at", "2020-01-01", root=url)
+    beside = re.findall(
+        r'<text transform="translate\([^"]+rotate\(-90\)"[^>]*>(first event since [^<]+)</text>', path.read_text()
+    )
+    assert beside == ["first event since 2020-01-01 00:00:00 UTC"]
+
+
+def test_a_stream_that_exists_says_what_was_not_applied(url: str) -> None:
+    same = run("stream", "create", RIDES, root=url).stdout
+    assert same == f"stream {RIDES} exists already\n"
+    others = ("--segments", "5", "--retain-time", "7d", "--tag", "t", "--scale-kib", "9")
+    told = run("stream", "create", RIDES, *others, root=url).stdout
+    assert f"--segments 5. It has 2: `pravega-spark stream scale {RIDES} --segments 5` replaces them" in told
+    for what in ("its retention policy is: none", "its tags are: none", "its scaling policy is: fixed"):
+        assert f"not applied: {what}" in told
+    assert told.count(f"`pravega-spark stream update {RIDES}` changes it") == 2
+    assert len(document("stream", "create", RIDES, *others, root=url)["not_applied"]) == 4
+    assert document("stream", "create", RIDES, "--segments", "2", root=url)["not_applied"] == []
+
+
+def test_a_dry_run_of_retention_tells_figures_and_why(url: str) -> None:
+    name = "examples/kept"
+    run("stream", "create", name, "--retain-size", "1KiB", root=url)
+    with StreamManager(url) as manager, manager.create_writer("examples", "kept") as writer:
+        writer.write_event("x" * 100)
+    told = run("stream", "retain", name, "--dry-run", root=url).stdout
+    assert re.match(rf"stream {name} has 1 event, 108 bytes, the oldest [0-9]+ s old\nit keeps at least 1 KiB\n", told)
+    assert "nothing would be truncated: no recorded stream cut has at least 1 KiB after it" in told
+    refused = run("stream", "retain", name, root=url, code=1)
+    assert "108 bytes" in refused.stdout and "give --yes" in refused.stderr
+    told = run("stream", "retain", name, "--period", "0", "--yes", root=url).stdout
+    assert re.search(r"[12] stream cuts? recorded, from 20", told) and "nothing was truncated" in told
+    assert "a stream cut was recorded: 0.0 at 108" in told

@@ -83,7 +83,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "scope create": {"scope": str, "created": bool},
     "scope list": {"scopes": [{"scope": str, "streams": int}]},
     "scope delete": {"scope": str, "deleted": bool},
-    "stream create": {"stream": str, "created": bool},
+    "stream create": {"stream": str, "created": bool, "not_applied": list},
     "stream list": {"streams": [ROW]},
     "stream describe": {
         "stream": ROW
@@ -322,7 +322,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("scope create", "empty")
     assert did("scope list")["scopes"] == [{"scope": "empty", "streams": 0}, {"scope": "sc", "streams": 0}]
     assert did("scope delete", "empty", "--yes") == {"scope": "empty", "deleted": True}
-    assert did("stream create", S, "--scale-kib", "5", "--retain-ms", "999999999", "--tag", "t")["created"]
+    assert did("stream create", S, "--scale-kib", "5", "--retain-time", "999999999", "--tag", "t")["created"]
     lines = tmp_path / "lines"
     lines.write_bytes(b"first\nsecond\n\xff\n")
     assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12}
@@ -371,7 +371,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         frame.unlink()
     did("container recover", "0", "--yes")
     assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
-    assert did("stream update", S, "--retain-bytes", "1000000000", "--tag", "a")["tags"] == ["a"]
+    assert did("stream update", S, "--retain-size", "1000000000", "--tag", "a")["tags"] == ["a"]
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
@@ -427,7 +427,7 @@ def test_making_streams(folder: str) -> None:
     assert run("stream", "create", "sc/two", root=folder).stdout == "stream sc/two exists already\n"
     text = run("stream", "describe", "sc/two", root=folder).stdout
     assert "fixed" in text and re.search(r"2\.0 +2 +0\.666667", text) and "open segments" in text
-    policies = ["--scale-events", "10", "--scale-factor", "4", "--retain-bytes", "5"]
+    policies = ["--scale-events", "10", "--scale-factor", "4", "--retain-size", "5"]
     run("stream", "create", "sc/more", *policies, root=folder)
     text = run("stream", "describe", "sc/more", root=folder).stdout
     assert "segments above 10 events/s are split into 4; at least 1" in text and "at least 5 bytes" in text
@@ -441,14 +441,14 @@ def test_making_streams(folder: str) -> None:
 
 
 def test_durations_sizes_and_times_ago(folder: str) -> None:
-    run("stream", "create", "sc/week", "--retain-ms", "7d", root=folder)
+    run("stream", "create", "sc/week", "--retain-time", "7d", root=folder)
     assert document("stream", "describe", "sc/week", root=folder)["stream"]["retention"]["limit"] == 7 * 86_400_000
-    run("stream", "create", "sc/much", "--retain-bytes", "10MiB", root=folder)
+    run("stream", "create", "sc/much", "--retain-size", "10MiB", root=folder)
     assert document("stream", "describe", "sc/much", root=folder)["stream"]["retention"]["limit"] == 10 << 20
     assert texts(folder, "--from", "-5m") == texts(folder, "--from", "5 minutes ago") == ["a", "b", "c"]
     assert texts(folder, "--from", "now", "--to", "tail") == texts(folder, "--to", "1h") == []
-    assert "Sizes are written as" in run("stream", "create", "sc/x", "--retain-bytes", "1M", root=folder, code=2).stderr
-    wrong = run("stream", "create", "sc/x", "--retain-ms", "1x", root=folder, code=2)
+    assert "Sizes are written as" in run("stream", "create", "sc/x", "--retain-size", "1M", root=folder, code=2).stderr
+    wrong = run("stream", "create", "sc/x", "--retain-time", "1x", root=folder, code=2)
     assert "Durations are written as" in wrong.stderr
     assert len(document("stream", "cuts", S, "--at", "10m", root=folder)["cuts"]) == 3
 
@@ -641,7 +641,7 @@ def test_following(folder: str) -> None:
         ["stream", "create", S, "--segments", "many"],
         ["stream", "create", S, "--scale-kib", "1", "--scale-events", "1"],
         ["stream", "create", S, "--scale-factor", "1"],
-        ["stream", "create", S, "--retain-bytes", "1", "--retain-ms", "1"],
+        ["stream", "create", S, "--retain-size", "1", "--retain-time", "1"],
         ["stream", "list", "a b"],
         ["stream", "write", S, "/nowhere/at/all"],
         ["stream", "write", S, "--key", "a", "--key-from", "b"],

@@ -111,6 +111,20 @@ def test_tables_and_refusals(url: str) -> None:
     assert done.returncode == 1 and b"\x1b" not in done.stdout + done.stderr and done.stderr.count(b"\n") == 1
 
 
+def test_names_are_not_folded(url: str) -> None:
+    """Where a table would be wider than the terminal, each row is a record."""
+    name = "a-stream-with-a-name-that-is-rather-long-for-a-terminal"
+    with StreamManager(url) as manager:
+        manager.create_stream("sc", name)
+    terminal = Terminal.start("--root", url, "segment", "list")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown()).replace("\r", "")
+    assert terminal.ended() == 0
+    assert re.search(rf"^segment    sc/{name}/0\.#epoch\.0#index\ncontainer  [0-9]+$", shown, re.MULTILINE)
+    terminal = Terminal.start("--root", url, "segment", "list", "sc/one")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown()).replace("\r", "")
+    assert terminal.ended() == 0 and re.search(r"^ sc/one/0\.#epoch\.0#index +[0-9]+ *$", shown, re.MULTILINE)
+
+
 @pytest.mark.long
 def test_events_do_not_change_the_terminal(url: str) -> None:
     terminal = Terminal.start("--root", url, "stream", "read", "sc/one")
