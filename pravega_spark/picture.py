@@ -56,6 +56,7 @@ _LETTER = 0.62  # width of a digit, as part of the font's size; a little much, s
 _LINE = 1.3
 _FEWEST_POINTS = 14  # between two marks of splits and merges, or they would hide each other
 _TICK_POINTS = 66
+_LEGEND_LETTERS = 120  # of one line
 _BELOW = 58  # points from the x axis to the legend: ticks of two lines, and the label
 
 Corners: TypeAlias = list[tuple[float, float]]
@@ -164,7 +165,7 @@ class _Picture:
             loc="upper left",
             bbox_to_anchor=(0, 0),
             bbox_transform=below,
-            ncols=6,
+            ncols=max(1, min(6, _LEGEND_LETTERS // (8 + max(len(str(each.get_label())) for each in self._legend)))),
             fontsize=_LABEL_POINTS,
             frameon=False,
             borderaxespad=0,

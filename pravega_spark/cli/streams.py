@@ -316,15 +316,12 @@ def _number_of(what: str, count: int) -> str:
     "place",
     type=PlaceType(),
     required=True,
-    help="The new head: head, tail, a time, or a stream cut; see `stream cuts`.",
+    help="The new head.",
 )
 @yes_option
 @pass_session
 def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> None:
-    """Delete the events before a position.
-
-    A position is a time, a stream cut, head, or tail.
-    """
+    """Delete the events before a place, which becomes the head."""
     manager = session.manager
     cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
@@ -485,7 +482,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
 @stream_argument
 @click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
 @click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
-@click.option("--from", "place", type=PlaceType(), help="A position: head, tail, a time, or a stream cut.")
+@click.option("--from", "place", type=PlaceType(), help="Any place instead of a reader.")
 @storage_option("--elsewhere", "the checkpoint's")
 @pass_session
 def lag(
