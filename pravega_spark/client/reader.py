@@ -115,8 +115,8 @@ class EventRange(Iterator[Event]):
         self._start, self._end, slices = stream.query(partial(_resolved, start, end))
         self._events = _events(stream, slices, check_open)
 
-    def __iter__(self) -> EventRange:
-        return self
+    def __iter__(self) -> Iterator[Event]:
+        return self._events
 
     def __next__(self) -> Event:
         return next(self._events)

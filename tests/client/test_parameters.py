@@ -12,7 +12,9 @@ import pytest
 import pravega_spark
 from pravega_spark import (
     UNBOUNDED,
+    EventData,
     EventPointer,
+    GroupNotFound,
     InvalidStreamCut,
     StreamCut,
     StreamManager,
@@ -127,6 +129,7 @@ CLASSES = (
     "StreamScalingPolicy",
     "StreamRetentionPolicy",
     "Event",
+    "EventData",
 )
 FUNCTIONS = (
     "fetch_event",
@@ -195,6 +198,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             "StreamCuts": group.get_streamcut(),
             "Event": next(manager.read_events("sc", "one")),
             "EventPointer": pointer,
+            "EventData": EventData(b"text", "sc", "one", 0, 0),
         }
 
 
@@ -297,6 +301,15 @@ def test_places_that_do_not_say_of_which_stream(streams: StreamManager) -> None:
         streams.lag(UNBOUNDED)
     with pytest.raises(InvalidStreamCut, match="an unbounded cut is no position: give head or tail"):
         streams.truncate_stream("sc", "one", UNBOUNDED)
+
+
+def test_a_missing_reader_group_is_told_with_those_that_there_are(streams: StreamManager) -> None:
+    for name in ("billing", "audit", "search"):
+        streams.create_reader_group(name, "sc", "one")
+    missing = r"does not exist: sc/biling\. Did you mean 'sc/billing'\? Scope sc has billing, (audit|search), "
+    for call in (streams.reader_group_cuts, streams.group_lag, streams.delete_reader_group):
+        with pytest.raises(GroupNotFound, match=missing):
+            call("biling", "sc")
 
 
 def test_policies_name_the_parameters_of_their_makers() -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
+from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.pointers import EventPointer
@@ -38,6 +39,7 @@ class _Fields(NamedTuple):
     start: int
 
 
+@checks_parameters()
 class EventData(_Fields):
     """An event that a reader was given: its payload, and the offset in its segment at which its header lies."""
 
