@@ -29,7 +29,7 @@ REACHED = {
     "client/large_events": 42,
     "data/pravega-lts": 1,
     "engine/containers": 13,
-    "engine/logs": 16,
+    "engine/logs": 14,
     "engine/tables": 3,
     "engine/writer": 4,
     "fuzz": 3,
