@@ -87,6 +87,11 @@ class Collector:
     def add(self, batch: pa.RecordBatch) -> None:
         """Route and frame the rows of a batch."""
         events = batch.column("event")
+        if events.null_count:  # which row it is would not help: Spark cuts rows into tasks and batches as it likes
+            raise ValueError(
+                f"Column 'event' is null in {events.null_count} of the {len(events)} rows that a task got at once: "
+                'leave such rows out, with where("event is not null"), or give them an empty event.'
+            )
         segments = None
         if len(self._segments) > 1:
             segments = segment_for(self._fractions(batch), self._bounds, self._random)

@@ -17,16 +17,22 @@ from chunkstore.urls import redact
 from pravega_spark.quantities import DURATIONS, SIZES, parse_milliseconds, parse_size, parse_time
 from pravega_spark.source.option_table import (
     BY_NAME,
-    BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
+    MAX_INT64,
+    OF_SPARK,
     STORAGE_PREFIX,
+    TABLE_PREFIX,
+    Option,
     OptionType,
     Use,
     plain,
+    told_of_others,
 )
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 
 log = logging.getLogger(__name__)
+
+_NO_LIKE_IT = "No option here has a name like it: remove it, or look it up in the table of Spark options."
 
 
 class GivenOptions:
@@ -36,14 +42,16 @@ class GivenOptions:
         self.storage: dict[str, Any] = {}
         self._values: dict[str, str] = {}
         self._unknown: list[str] = []
+        of_table = {key.lower() for key in options if key.lower().startswith(TABLE_PREFIX)}
         for key, value in options.items():
             # Spark lower-cases all keys on their way here, so the case of a storage option's name cannot matter.
             if key.lower().startswith(STORAGE_PREFIX):
                 self._keep_storage_option(key.lower().removeprefix(STORAGE_PREFIX), value)
-            elif key.lower().startswith("option."):
+            elif key.lower() in of_table:
                 pass  # a table's options come twice, once with this prefix
             elif (option := BY_PLAIN_NAME.get(plain(key))) is None:
-                self._unknown.append(key)
+                if not of_table or f"{TABLE_PREFIX}{key.lower()}" in of_table:  # others are the table's properties
+                    self._unknown.append(key)
             elif self._values.setdefault(option.name, value) != value:
                 raise ValueError(f"Option {option.name!r} is given twice with different values: keep one.")
         if "paths" in self._unknown:
@@ -95,13 +103,11 @@ class GivenOptions:
         value = _number(text, option.type)
         if value is not None and option.least <= value <= option.most:
             return value
-        if value is not None and value < option.least and option.too_small:
-            raise ValueError(option.too_small)
-        hint = f" {_WRITTEN[option.type]}." if option.type in _WRITTEN else ""
-        raise ValueError(
-            option.message
-            or f"Option {name!r} must be a number from {option.least} to {option.most}, not {text!r}.{hint}"
-        )
+        too_small = value is not None and value < option.least and option.too_small
+        original = too_small or option.message  # the original connector's words, which programs look for
+        hint = f"{_WRITTEN[option.type]}." if option.type in _WRITTEN else ""
+        told = f"Option {name!r} must be {_wanted(option, value)}, not {_shown(text)}."
+        raise ValueError(" ".join(filter(None, (told, hint, original))))
 
     def size(self, name: str) -> int:
         """An integer that has a default."""
@@ -113,7 +119,7 @@ class GivenOptions:
         """A boolean. use: whose default counts, if defaults differ."""
         text = self._values.get(name, BY_NAME[name].default_for(use))
         if text is None or text.lower() not in ("true", "false"):
-            raise ValueError(f"Option {name!r} must be true or false, not {text!r}.")
+            raise ValueError(f"Option {name!r} must be true or false, not {_shown(text)}.")
         return text.lower() == "true"
 
     def choice(self, name: str) -> str:
@@ -121,7 +127,7 @@ class GivenOptions:
         option = BY_NAME[name]
         text = self._values.get(name, option.default_for())
         if text is None or text.lower() not in option.choices:
-            raise ValueError(f"Option {name!r} must be one of {', '.join(option.choices)}, not {text!r}.")
+            raise ValueError(f"Option {name!r} must be one of {', '.join(option.choices)}, not {_shown(text)}.")
         return text.lower()
 
     def time(self, name: str) -> int | None:
@@ -135,17 +141,17 @@ class GivenOptions:
             raise ValueError(f"Option {name!r}: {error}.") from None
 
     def warn_of_unknown(self) -> None:
-        """Log unknown options that look like one of ours, or that other sources have for something that ours do.
-
-        All others are ignored, as Spark passes its own along.
-        """
+        """Log which options are ignored, and what to give instead: none of a user's is dropped without a word."""
         for key in self._unknown:
-            if (ours := BY_NAME_OF_OTHERS.get(plain(key))) is not None:
-                log.warning("Option %r is of another source and is ignored. Here it is option %r.", key, ours)
+            if plain(key) in OF_SPARK:
                 continue
-            for match in difflib.get_close_matches(plain(key), BY_PLAIN_NAME, n=1, cutoff=0.85):
-                name = BY_PLAIN_NAME[match].name
-                log.warning("Unknown option %r is ignored. Did you mean %r?", key, name)
+            instead = told_of_others(key)
+            if instead is not None:
+                log.warning("Option %r is of another source and is ignored. %s", key, instead)
+                continue
+            near = _nearest(plain(key))
+            advice = _NO_LIKE_IT if near is None else f"Did you mean {near!r}?"
+            log.warning("Unknown option %r is ignored. %s", key, advice)
 
     def _keep_storage_option(self, name: str, text: str) -> None:
         if not name:
@@ -167,6 +173,26 @@ def _json_or_text(text: str) -> Any:
 
 
 _WRITTEN: Mapping[OptionType, str] = {"size": SIZES, "duration": DURATIONS}
+_NOUNS: Mapping[OptionType, tuple[str, str]] = {"size": ("size", " bytes"), "duration": ("duration", " ms")}
+
+
+def _shown(text: str | None) -> str:
+    return repr(text if text is None or len(text) <= 40 else f"{text[:40]}…")
+
+
+def _nearest(name: str) -> str | None:
+    """The option that a name, in plain spelling, is most like, or is a part of."""
+    parts = [each for each in BY_PLAIN_NAME if name in each] if len(name) > len("scope") else []
+    near = difflib.get_close_matches(name, BY_PLAIN_NAME, n=1) or parts
+    return BY_PLAIN_NAME[near[0]].name if near else None
+
+
+def _wanted(option: Option, value: int | None) -> str:
+    """What the value of a numeric option has to be; the largest is only told where it is exceeded."""
+    noun, unit = _NOUNS.get(option.type, ("whole number", ""))
+    if option.most < MAX_INT64 or (value is not None and value > option.most):
+        return f"a {noun} from {option.least} to {option.most}{unit}"
+    return f"a {noun} of {option.least}{unit} or more"
 
 
 def _number(text: str, kind: OptionType) -> int | None:

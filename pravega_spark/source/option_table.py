@@ -2,6 +2,7 @@
 
 Parsing (`options.py`) takes defaults, limits and choices from here, and the reference in the documentation is made from
 here. The messages marked as the original connector's keep its wording, mistakes included: programs may look for them.
+They follow our own sentence, which names option and value.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ WRITES: tuple[Use, ...] = ("batch write", "stream write")
 EVERYWHERE: tuple[Use, ...] = (*READS, *WRITES, "metadata")
 
 STORAGE_PREFIX = "storage."
+TABLE_PREFIX = "option."
+"""How the options of a table of the catalog begin when they come for the second time."""
 
 CUT_KEYWORDS = ("earliest", "latest", "unbounded")
 METADATA_TABLES = (
@@ -427,6 +430,17 @@ OPTIONS: tuple[Option, ...] = (
 """All options, in the order in which documentation shows them."""
 
 
+_NO_BROKER = "There is no broker to set up: credentials of the storage go into options 'storage.<name>'."
+_NO_SCHEMA = "Events are bytes without a schema: decode them in the query, as with from_json."
+_ALL_CHANGES = (
+    "A stream is its changes, and a read returns them: 'start_stream_cut' and 'end_stream_cut' say which, or "
+    "'starting_timestamp' and 'ending_timestamp'."
+)
+_NO_CHANGES = (
+    "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss' is about events that "
+    "were truncated."
+)
+
 NAMES_OF_OTHERS: Mapping[str, str] = {
     # Kafka's
     "kafka.bootstrap.servers": "controller",
@@ -434,6 +448,7 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "subscribe": "stream",
     "topic": "stream",
     "subscribePattern": "stream_pattern",
+    "assign": "Spark splits a scan into partitions by itself: see 'min_partitions' and 'max_bytes_per_partition'.",
     "startingOffsets": "start_stream_cut",
     "endingOffsets": "end_stream_cut",
     "startingOffsetsByTimestamp": "starting_timestamp",
@@ -442,20 +457,46 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "minOffsetsPerTrigger": "min_events_per_trigger",
     "maxRecordsPerPartition": "max_bytes_per_partition",
     "includeHeaders": "include_metadata",
+    "groupIdPrefix": "A query keeps its place in its checkpoint, and has no group.",
+    "kafka.group.id": "A query keeps its place in its checkpoint, and has no group.",
     # Delta's
     "startingVersion": "start_stream_cut",
+    "endingVersion": "end_stream_cut",
     "versionAsOf": "end_stream_cut",
     "timestampAsOf": "ending_timestamp",
-    "ignoreChanges": "fail_on_data_loss",
+    "readChangeFeed": _ALL_CHANGES,
+    "readChangeData": _ALL_CHANGES,
+    "ignoreChanges": _NO_CHANGES,
+    "skipChangeCommits": _NO_CHANGES,
     "ignoreDeletes": "fail_on_data_loss",
+    "mergeSchema": _NO_SCHEMA,
+    "overwriteSchema": _NO_SCHEMA,
+    "replaceWhere": "Events can only be appended; the head of a stream is cut off by truncating it.",
     # those of file sources
     "maxFilesPerTrigger": "max_events_per_trigger",
     "maxFileAge": "starting_timestamp",
     "modifiedAfter": "starting_timestamp",
     "modifiedBefore": "ending_timestamp",
     "maxRecordsPerFile": "max_bytes_per_partition",
+    "pathGlobFilter": "stream_pattern",
+    "cleanSource": "Retention deletes what was read: see 'default_retention_duration_milliseconds'.",
+    "header": _NO_SCHEMA,
+    "inferSchema": _NO_SCHEMA,
 }
-"""Options of other sources and sinks that a user may give here, and the option that does here what he wants."""
+"""Options of other sources and sinks that a user may give here, and the option that does here what he wants; or, where
+there is none, a sentence that says why, or what to do."""
+
+OF_KAFKA = "kafka."
+"""How options of Kafka's clients begin, which all mean `_NO_BROKER` unless they have a line of their own."""
+
+OF_SPARK = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
+"""What Spark hands to a source beside the options of a user, in plain spelling."""
+
+
+def told_of_others(name: str) -> str | None:
+    """What to do instead of giving an option of another source; None for a name that none of them has."""
+    ours = BY_NAME_OF_OTHERS.get(plain(name), _NO_BROKER if name.lower().startswith(OF_KAFKA) else None)
+    return f"Here it is option {ours!r}." if ours in BY_NAME else ours
 
 
 def plain(name: str) -> str:

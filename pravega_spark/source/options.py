@@ -12,12 +12,14 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from chunkstore import StorageRefused
 from chunkstore.urls import check_url
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import parse_time
 from pravega_spark.source.by_stream import cuts_by_stream, is_by_stream, pattern_of, places_of, stream_names
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
@@ -234,10 +236,8 @@ def _policies(given: GivenOptions, warn: bool) -> tuple[ScalingPolicy | None, Re
     """Both policies of a new stream; their checks are interleaved in the original, and so they are here."""
     byte_rate, event_rate = "default_segment_target_rate_bytes_per_sec", "default_segment_target_rate_events_per_sec"
     size, duration = "default_retention_size_bytes", "default_retention_duration_milliseconds"
-    if given.has(byte_rate) and given.has(event_rate):
-        raise ValueError("Cannot set multiple options for scaling")  # the original's words, as below
-    if given.has(size) and given.has(duration):
-        raise ValueError("Cannot have multiple retention policy options")
+    _refuse_both(given, byte_rate, event_rate, "Cannot set multiple options for scaling")
+    _refuse_both(given, size, duration, "Cannot have multiple retention policy options")
     segments, factor = given.number("default_num_segments"), given.number("default_scale_factor")
     bytes_per_second, events_per_second = given.number(byte_rate), given.number(event_rate)
     bytes_kept, milliseconds_kept = given.number(size), given.number(duration)
@@ -332,7 +332,23 @@ def _stream_cut(given: GivenOptions, name: str) -> str | None:
         raise ValueError(f"Option {name!r} is empty: give {', '.join(CUT_KEYWORDS)}, or a stream cut's text.")
     if is_by_stream(text):
         return cuts_by_stream(name, text, _one_cut)
+    if _is_time(text):
+        raise ValueError(
+            f"Option {name!r}: {text!r} is a time, not a stream cut: give it as option {_TIME_FOR[name]!r} instead, or "
+            f"here {_CUTS}. Invalid base64 input."
+        )
     return _one_cut(f"Option {name!r}", text)
+
+
+_TIME_FOR = {"start_stream_cut": "starting_timestamp", "end_stream_cut": "ending_timestamp"}
+_CUTS = f"{', '.join(CUT_KEYWORDS)}, or a cut's text (begins with {BEGINNING})"
+
+
+def _is_time(text: str) -> bool:
+    with suppress(ValueError):
+        parse_time(text)
+        return True
+    return False
 
 
 def _one_cut(what: str, text: str) -> str:
@@ -346,8 +362,7 @@ def _one_cut(what: str, text: str) -> str:
             raise ValueError(f"{what}: {error}") from None
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         raise ValueError(
-            f"{what}: {shown!r} is not a stream cut; use {', '.join(CUT_KEYWORDS)}, or a cut's text (begins "
-            f"with {BEGINNING}). Invalid base64 input."  # which are the original connector's words
+            f"{what}: {shown!r} is not a stream cut; use {_CUTS}. Invalid base64 input."  # the original's words
         ) from None
     return text
 
@@ -379,9 +394,10 @@ def _check_times(starting: int | None, ending: int | None) -> None:
         raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
 
 
-def _refuse_both(given: GivenOptions, one: str, other: str) -> None:
+def _refuse_both(given: GivenOptions, one: str, other: str, original: str = "") -> None:
+    """original: the original connector's words for it."""
     if given.has(one) and given.has(other):
-        raise ValueError(f"Options {one!r} and {other!r} exclude each other: give one of them.")
+        raise ValueError(f"Options {one!r} and {other!r} exclude each other: give one of them. {original}".rstrip())
 
 
 def _transaction_key(given: GivenOptions) -> tuple[str | None, int | None]:

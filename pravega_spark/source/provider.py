@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pravega_spark.source.columns import chosen_columns, read_schema
+from pravega_spark.source.columns import chosen_columns, read_columns, read_schema
 from pravega_spark.source.failures import for_users
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
 
 _SEEN: set[int] = set()
-"""Hashes of the options of streaming writes."""
+"""Hashes of the options whose faults were told: of streaming writes, and of reads that `schema` was not asked of."""
+
+_NAMING = frozenset({"controller", "path", "scope", "stream", "streampattern", "metadata"})
+"""Options, in plain spelling, one of which is there whenever a user has named what to read or write."""
 
 
 class PravegaDataSource(DataSource):
@@ -44,10 +47,37 @@ class PravegaDataSource(DataSource):
         return SourceOptions.parse({**(kept or {}), **self.options}, warn=warn)
 
     def _is_new(self) -> bool:
-        """Whether this process sees these options for the first time: Spark makes a writer for each micro-batch."""
+        """Whether this process sees these options for the first time: Spark makes a writer for each micro-batch, and
+        several readers."""
         before = len(_SEEN)
         _SEEN.add(hash(frozenset(self.options.items())))
         return len(_SEEN) > before
+
+    def _to_read(self, schema: StructType) -> SourceOptions:
+        """The options of a read whose columns are known. `schema` was not asked of a table, nor of columns of a user's,
+        so what is ignored is told here."""
+        kept = self._of_table(schema)
+        self._check_named(kept)
+        options = self._options(kept, warn=False)
+        given = {field.name: field.dataType.simpleString() for field in schema}
+        untold = bool(kept) or (options.metadata is None and given != read_columns(options))
+        return self._options(kept) if untold and self._is_new() else options
+
+    def _check_named(self, kept: Mapping[str, str]) -> None:
+        """Raise ValueError where nothing names a stream or a root, as of a table that was made without its options.
+
+        Spark does not tell a write that it makes such a table (saveAsTable, CREATE TABLE … AS SELECT).
+        """
+        from pravega_spark.source.option_table import plain
+
+        if not kept and not _NAMING & {plain(name) for name in self.options}:
+            raise ValueError(
+                "Missing required option 'scope', and 'stream' and 'controller' as well. If this is a table of the "
+                "catalog, it was made without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a list "
+                "of columns: drop it, which deletes no events, and make it with CREATE TABLE t USING pravega OPTIONS "
+                "(controller '…', scope '…', stream '…'). If this inserts into a table, name the column: INSERT INTO t "
+                "(event) SELECT …"
+            )
 
     def _to_write(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
         options = self._options(kept, warn)
@@ -70,7 +100,7 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options(self._of_table(schema), warn=False)
+        options = self._to_read(schema)
         if options.metadata is not None:
             from pravega_spark.source.tables import TableReader
 
@@ -83,7 +113,7 @@ class PravegaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pravega_spark.source.micro_batch import MicroBatchReader
 
-        options = self._options(self._of_table(schema), warn=False)
+        options = self._to_read(schema)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
         return MicroBatchReader(options, chosen_columns(schema))
@@ -93,8 +123,12 @@ class PravegaDataSource(DataSource):
         from pravega_spark.source.sink import BatchWriter
 
         if overwrite:
-            raise ValueError("Save mode 'overwrite' is not supported: events can only be appended. Use mode('append').")
+            raise ValueError(
+                "Save mode 'overwrite' is not supported: events can only be appended. Use mode('append'), and in SQL "
+                "INSERT INTO instead of INSERT OVERWRITE."
+            )
         kept = self._of_table(schema)
+        self._check_named(kept)
         return BatchWriter(self._to_write(kept), schema, only_events=bool(kept))
 
     @for_users

@@ -179,11 +179,14 @@ def _check_schema(schema: StructType, all_columns: bool = False) -> None:
     if not isinstance(fields["event"], StringType | BinaryType):
         raise ValueError(
             "event attribute type must be a string or binary; received unsupported type "
-            f"{fields['event'].simpleString()}"
+            f"{fields['event'].simpleString()}: column 'event' can be written with {_as_text('event', fields)}"
         )
     key = fields.get("routing_key")
     if key is not None and not isinstance(key, StringType):
-        raise ValueError(f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}")
+        raise ValueError(
+            f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}: column "
+            f"'routing_key' can be written with {_as_text('routing_key', fields)}"
+        )
     extra = [] if all_columns else [name for name in fields if name not in (*_WRITTEN, *_of_read(fields))]
     if extra:
         names = ", ".join(map(repr, extra))
@@ -214,6 +217,13 @@ def _selection(fields: Mapping[str, DataType]) -> str:
         text = isinstance(fields["key"], StringType)
         chosen.append('"key as routing_key"' if text else '"cast(key as string) as routing_key"')
     return f"selectExpr({', '.join(chosen)})"
+
+
+def _as_text(name: str, columns: Mapping[str, DataType]) -> str:
+    """How to select a column as a text, besides the other one that is written, if it is there."""
+    nested = columns[name].typeName() in ("array", "map", "struct", "variant")
+    chosen = f"{'to_json' if nested else 'cast'}({name}{'' if nested else ' as string'}) as {name}"
+    return f"selectExpr({', '.join(repr(chosen if each == name else each) for each in _WRITTEN if each in columns)})"
 
 
 def _check_only_events(batch: pa.RecordBatch) -> None:

@@ -130,3 +130,18 @@ def test_columns_that_a_stream_has_not(stream: Stream, field: StructField | None
         source(stream).reader(schema)
     with pytest.raises(ValueError, match=re.escape(told)):
         source(stream).streamReader(schema)
+
+
+def test_what_a_read_ignores_is_told_once(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark asks for the schema, and then makes a reader, two of a streaming read. Of a schema that the user gives, or
+    of a table, it makes the readers only."""
+    given = StructType([StructField("event", BinaryType())])
+    for schema, streaming in ((None, False), (None, True), (given, False), (given, True)):
+        read = source(stream, foo=f"{schema}{streaming}")
+        columns = schema or StructType([StructField(name, TYPES[name]) for name in list(TYPES)[:5]])
+        if schema is None:
+            read.schema()
+        for _ in range(2):
+            read.streamReader(columns) if streaming else read.reader(columns)
+        assert [text.partition(" is ")[0] for text in caplog.messages] == ["Unknown option 'foo'"]
+        caplog.clear()

@@ -9,7 +9,14 @@ import time
 
 import pytest
 
-from pravega_spark.source.option_table import BY_NAME, BY_NAME_OF_OTHERS, BY_PLAIN_NAME, NAMES_OF_OTHERS, OPTIONS
+from pravega_spark.source.option_table import (
+    BY_NAME,
+    BY_NAME_OF_OTHERS,
+    BY_PLAIN_NAME,
+    NAMES_OF_OTHERS,
+    OF_SPARK,
+    OPTIONS,
+)
 from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 
@@ -109,14 +116,18 @@ def test_two_spellings_must_agree() -> None:
     assert "'fail_on_data_loss' is given twice" in message(fail_on_data_loss="false", failOnDataLoss="true")
 
 
-def test_unknown_options_are_ignored_but_near_misses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.LogCaptureFixture) -> None:
+    """Each option is ours, Spark's own, or told: there is no fourth kind."""
     with caplog.at_level(logging.WARNING):
-        assert parse(queryName="q", checkpointLocation="/c", path="/data/streams") == parse()
+        assert parse(queryName="q", checkpointLocation="/c", path="/data/streams", outputMode="append") == parse()
     assert caplog.messages == []
-    with caplog.at_level(logging.WARNING):
-        assert parse(fail_on_dataloss_="false", max_byte_per_trigger="sesame") is not None
+    given = {"fail_on_dataloss_": "false", "max_byte_per_trigger": "1", "foo": "1", "retention_size": "abc"}
+    assert parse(**given).fail_on_data_loss is False
     assert caplog.messages == [
-        "Unknown option 'max_byte_per_trigger' is ignored. Did you mean 'max_bytes_per_trigger'?"
+        "Unknown option 'max_byte_per_trigger' is ignored. Did you mean 'max_bytes_per_trigger'?",
+        "Unknown option 'foo' is ignored. No option here has a name like it: remove it, or look it up in the table of "
+        "Spark options.",
+        "Unknown option 'retention_size' is ignored. Did you mean 'default_retention_size_bytes'?",
     ]
 
 
@@ -127,6 +138,9 @@ def test_unknown_options_are_ignored_but_near_misses_are_logged(caplog: pytest.L
         ("maxOffsetsPerTrigger", "max_events_per_trigger"),
         ("kafka.bootstrap.servers", "controller"),
         ("startingVersion", "start_stream_cut"),
+        ("versionAsOf", "end_stream_cut"),
+        ("timestampAsOf", "ending_timestamp"),
+        ("ignoreDeletes", "fail_on_data_loss"),
         ("maxFilesPerTrigger", "max_events_per_trigger"),
     ],
 )
@@ -139,9 +153,28 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
         assert caplog.messages == []
 
 
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        ("readchangefeed", "A stream is its changes, and a read returns them: 'start_stream_cut' and"),
+        ("ignorechanges", "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss'"),
+        ("mergeschema", "Events are bytes without a schema"),
+        ("kafka.security.protocol", "There is no broker to set up: credentials of the storage go into options"),
+        ("kafka.group.id", "A query keeps its place in its checkpoint"),
+    ],
+)
+def test_what_is_no_option_here_is_told_why(caplog: pytest.LogCaptureFixture, theirs: str, told: str) -> None:
+    parse(**{theirs: "sesame"})
+    assert len(caplog.messages) == 1 and "sesame" not in caplog.text
+    assert caplog.messages[0].startswith(f"Option {theirs!r} is of another source and is ignored. {told}")
+
+
 def test_what_other_sources_call_as_we_do_is_ours() -> None:
     """And what the table says of their options is true."""
-    assert not set(BY_NAME_OF_OTHERS) & set(BY_PLAIN_NAME) and set(NAMES_OF_OTHERS.values()) <= set(BY_NAME)
+    assert not set(BY_NAME_OF_OTHERS) & (set(BY_PLAIN_NAME) | OF_SPARK)
+    for instead in NAMES_OF_OTHERS.values():
+        named = re.findall(r"'([^']+)'", instead) if instead.endswith(".") else [instead]
+        assert set(named) <= set(BY_NAME) and (named or instead.endswith(".")), instead
     parsed = parse(failOnDataLoss="false", minPartitions="3", maxBytesPerTrigger="5", txnAppId="a", txnVersion="1")
     assert (parsed.fail_on_data_loss, parsed.min_partitions, parsed.max_bytes_per_trigger) == (False, 3, 5)
 
@@ -154,6 +187,8 @@ def test_options_of_a_table_come_twice(caplog: pytest.LogCaptureFixture) -> None
     assert parsed.retention == RetentionPolicy("time", 3)
     assert parsed.storage == {}
     assert caplog.messages == []
+    parse(**table, **doubled, comment="mine", foo="1", **{"option.foo": "1"})
+    assert [text.partition(" is ")[0] for text in caplog.messages] == ["Unknown option 'foo'"]
 
 
 # Root
@@ -391,10 +426,11 @@ def test_the_least_of_a_trigger() -> None:
     assert parsed.max_trigger_delay == 30_000
     for name in ("min_events_per_trigger", "min_bytes_per_trigger"):
         for bad in ("0", "-1", "many"):
-            assert message(**{name: bad}).startswith(f"Option {name!r} must be a number from 1 to")
+            kind = "size of 1 bytes" if "bytes" in name else "whole number of 1"
+            assert message(**{name: bad}).startswith(f"Option {name!r} must be a {kind} or more, not {bad!r}.")
     for bad in ("0", "soon"):
         told = message(min_events_per_trigger="1", max_trigger_delay=bad)
-        assert told.startswith("Option 'max_trigger_delay' must be a number from 1 to")
+        assert told.startswith("Option 'max_trigger_delay' must be a duration of 1 ms or more, not")
     assert message(min_events_per_trigger="6", max_events_per_trigger="5") == (
         "Option 'min_events_per_trigger' (6) is more than 'max_events_per_trigger' (5): lower it."
     )
@@ -423,6 +459,18 @@ def test_what_is_no_stream_cut(name: str) -> None:
     assert message(**{name: "beginning"}) == f"Option '{name}': 'beginning' {told}"
     assert message(**{name: "x" * 100}) == f"Option '{name}': '{'x' * 40}…' {told}"
     assert message(**{name: CUT[:-8]}).startswith(f"Option '{name}': 'H4sI")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("start_stream_cut", "starting_timestamp"), ("end_stream_cut", "ending_timestamp")]
+)
+def test_a_time_where_a_cut_is_wanted(name: str, option: str) -> None:
+    for text in ("5m", "5 minutes ago", "2026-01-31", "1769817600000"):
+        assert message(**{name: text}) == (
+            f"Option '{name}': {text!r} is a time, not a stream cut: give it as option {option!r} instead, or here "
+            "earliest, latest, unbounded, or a cut's text (begins with H4sI). Invalid base64 input."
+        )
+        assert getattr(parse(**{option: text}), option) is not None
 
 
 def test_cuts_of_a_batch() -> None:
@@ -496,7 +544,7 @@ def test_times_ago_durations_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse(**{RETENTION_BYTES: "5 GB"}).retention == RetentionPolicy("size", 5 * 10**9)
     assert parse(transaction_timeout_ms="1m").transaction_timeout_ms == 60_000
     assert message(max_event_bytes="10M") == (
-        "Option 'max_event_bytes' must be a number from 1 to 9223372036854775807, not '10M'. Sizes are written as "
+        "Option 'max_event_bytes' must be a size of 1 bytes or more, not '10M'. Sizes are written as "
         "10485760, 10MB (1000 × 1000 bytes each) or 10MiB (1024 × 1024)."
     )
 
@@ -517,8 +565,10 @@ def test_time_and_cut_exclude_each_other() -> None:
     ["0", "-1", "", "many", "1.5", "1e3", "1_000", " 1", "9223372036854775808", pytest.param("9" * 5000, id="endless")],
 )
 def test_bad_bytes_per_trigger(text: str) -> None:
-    assert message(approx_bytes_per_trigger=text) == "Max offset should be of type long more than or equal to one"
-    assert "'max_bytes_per_trigger' must be a number from 1" in message(max_bytes_per_trigger=text)
+    told = message(approx_bytes_per_trigger=text)
+    assert told.startswith("Option 'approx_bytes_per_trigger' must be a size ") and len(told) < 300
+    assert told.endswith("Max offset should be of type long more than or equal to one")
+    assert "'max_bytes_per_trigger' must be a size " in message(max_bytes_per_trigger=text)
 
 
 def test_bytes_per_trigger_has_two_names() -> None:
@@ -543,13 +593,13 @@ def test_number_ranges(name: str, least: int, most: int) -> None:
     assert getattr(parse(**{name: str(least)}), name) == least
     assert getattr(parse(**{name: str(most)}), name) == most
     assert message(**{name: str(least - 1)})
-    assert f"'{name}' must be a number" in message(**{name: str(most + 1)})
-    assert f"'{name}' must be a number" in message(**{name: "lots"})
+    assert f"Option '{name}' must be a " in message(**{name: str(most + 1)})
+    assert f"Option '{name}' must be a " in message(**{name: "lots"})
 
 
 def test_transaction_timeout() -> None:
-    assert message(transaction_timeout_ms="9999") == "Transaction time must be at least 10 seconds."
-    assert message(transaction_timeout_ms="-1") == "Transaction time must be at least 10 seconds."
+    assert message(transaction_timeout_ms="9999").endswith("Transaction time must be at least 10 seconds.")
+    assert message(transaction_timeout_ms="-1").endswith("Transaction time must be at least 10 seconds.")
     assert parse().transaction_timeout_ms is None
     assert parse(transaction_timeout_ms="10000").transaction_timeout_ms == 10_000
 
@@ -601,7 +651,7 @@ def test_transaction_key() -> None:
     assert (parsed.txn_app_id, parsed.txn_version) == ("job", 0)
     assert "both or neither" in message(txn_app_id="job")
     assert "both or neither" in message(txn_version="1")
-    assert "'txn_version' must be a number from 0" in message(txn_app_id="job", txn_version="-1")
+    assert "'txn_version' must be a whole number of 0 or more" in message(txn_app_id="job", txn_version="-1")
     assert "'txn_app_id' is empty" in message(txn_app_id="", txn_version="1")
 
 
@@ -622,7 +672,8 @@ def test_policy_numbers(name: str) -> None:
     least, most, expected = NUMBERS[name]
     assert parse(**{name: str(least)}) and parse(**{name: str(most)})
     for text in (str(least - 1), str(most + 1), "x", ""):
-        assert message(**{name: text}) == expected
+        told = message(**{name: text})
+        assert told.startswith(f"Option {name!r} must be a ") and f", not {text!r}." in told and told.endswith(expected)
 
 
 def test_scaling_policy() -> None:
@@ -649,8 +700,13 @@ def test_retention_policy() -> None:
 
 
 def test_policies_exclude_each_other() -> None:
-    assert message(**{BYTE_RATE: "2048", EVENT_RATE: "1"}) == "Cannot set multiple options for scaling"
-    assert message(**{RETENTION_MS: "1", RETENTION_BYTES: "1"}) == "Cannot have multiple retention policy options"
+    assert message(**{BYTE_RATE: "2048", EVENT_RATE: "1"}) == (
+        f"Options {BYTE_RATE!r} and {EVENT_RATE!r} exclude each other: give one of them. Cannot set multiple options "
+        "for scaling"
+    )
+    assert message(**{RETENTION_MS: "1", RETENTION_BYTES: "1"}).endswith(
+        "Cannot have multiple retention policy options"
+    )
 
 
 def test_order_of_checks() -> None:
@@ -681,7 +737,7 @@ def test_order_of_checks() -> None:
         ({"large_events": None}, "Option 'large_events' must be"),
     ]
     for change, expected in mend:
-        with pytest.raises(ValueError, match=f"^{re.escape(expected)}"):
+        with pytest.raises(ValueError, match=re.escape(expected)):
             SourceOptions.parse(faults, {})
         faults = {name: value for name, value in {**faults, **change}.items() if value is not None}
     assert SourceOptions.parse(faults, {}).root == "/data/streams"

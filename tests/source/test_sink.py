@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import pickle
 import random
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 
 from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault, When
@@ -259,6 +260,64 @@ def test_without_a_column_event_the_columns_are_told_and_what_to_select(
     assert refusal(url, given) == (
         f"Required attribute 'event' not found: the columns are {names}; select one as event, with {advice}."
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            "event integer",
+            "received unsupported type int: column 'event' can be written with "
+            "selectExpr('cast(event as string) as event')",
+        ),
+        (
+            "event array<string>",
+            "unsupported type array<string>: column 'event' can be written with selectExpr('to_json(event) as event')",
+        ),
+        (
+            "event long, routing_key string",
+            "bigint: column 'event' can be written with selectExpr('cast(event as string) as event', 'routing_key')",
+        ),
+        (
+            "event string, routing_key integer",
+            "routing_key attribute type must be a string; received unsupported type int: "
+            "column 'routing_key' can be written with selectExpr('event', 'cast(routing_key as string)",
+        ),
+    ],
+)
+def test_a_column_of_the_wrong_type_is_told_with_how_to_write_it(
+    stream: Stream, url: str, given: str, told: str
+) -> None:
+    schema = StructType()
+    for each in given.split(", "):
+        name, kind = each.split()
+        schema.add(name, ArrayType(StringType()) if kind.startswith("array") else kind)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        BatchWriter(options(url), schema)
+
+
+def test_null_events_are_counted(stream: Stream, url: str) -> None:
+    """The number of a row would say nothing: it is one of a batch that Spark makes."""
+    for events in (["a", None, None], [None, b"a" * (9 << 20)]):
+        writer = BatchWriter(options(url), columns("event binary"))
+        rows = pa.RecordBatch.from_pydict({"event": pa.array(events, pa.binary())})
+        told = f"^Column 'event' is null in {events.count(None)} of the {len(events)} rows .* where\\("
+        with pytest.raises(ValueError, match=told):
+            writer.write(iter([rows]))
+
+
+def test_a_table_without_its_options_is_told_how_to_make_it() -> None:
+    """Of saveAsTable Spark tells a source nothing, so it is told where such a table is used."""
+    told = r"^Missing required option 'scope'.* catalog, .*saveAsTable.* CREATE TABLE t USING pravega OPTIONS"
+    for given in ({}, {"checkpointlocation": "/c"}, {"end_stream_cut": "latest"}):
+        source = PravegaDataSource(given)
+        for use in (source.reader, source.streamReader, lambda schema, source=source: source.writer(schema, False)):
+            with pytest.raises(ValueError, match=told):
+                use(columns("event binary"))
+    with pytest.raises(
+        ValueError, match=r"^Save mode 'overwrite' is not supported.*INSERT INTO instead of INSERT OVER"
+    ):
+        PravegaDataSource({}).writer(columns("event binary"), True)
 
 
 def test_complete_results_are_appended_on_request_only(stream: Stream, url: str) -> None:
