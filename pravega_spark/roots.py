@@ -11,9 +11,10 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from chunkstore import StorageRefused, open_store
+from chunkstore import StorageRefused
 from chunkstore.pravega.source import is_archive
 from engine.root import Root
+from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
     from pravega_spark.streams.archived_root import ArchivedRoot
@@ -48,9 +49,10 @@ def opened_root(
 ) -> Root:
     """The root at `url`, opened: one of ours, or the long-term storage of a Pravega, which can only be read.
 
-    salvage: of such, read what is sound. how: as `Root.open` takes it. Raises what that does, and for a new root in a
-    Pravega's storage RootReadOnly.
+    salvage: of such, read what is sound. how: as `Root.open` takes it. Raises what that does, StorageRefused for a
+    storage option that the storage does not know, and for a new root in a Pravega's storage RootReadOnly.
     """
+    open_checked(url, storage_options)
     try:
         return Root.open(url, storage_options, **how)
     except StorageRefused:
@@ -64,7 +66,7 @@ def archive_at(
     url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False
 ) -> ArchivedRoot | None:
     """The long-term storage of a Pravega at `url`, None if there is none."""
-    store = open_store(url, storage_options)
+    store = open_checked(url, storage_options)
     if not is_archive(store):
         return None
     from pravega_spark.streams.archived_root import ArchivedRoot  # takes longer to load than all of ours needs

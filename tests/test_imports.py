@@ -46,7 +46,7 @@ WINGS = {
         "testing",
     ),
     "pravega_spark": (
-        "errors segment_ids quantities parameters",
+        "errors segment_ids quantities parameters storage_options",
         "streams",
         "roots",
         "client",

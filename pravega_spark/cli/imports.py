@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chunkstore import open_store
 from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import StreamNameType, storage_option, yes_option
 from pravega_spark.console.output import Column, Headings, Output, size_column
 from pravega_spark.console.program import Refused
+from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
     from pravega_spark.streams.imports import ImportReport
@@ -58,7 +58,7 @@ def import_(
     from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
 
     root = _root(session, create=False)
-    found = Import(open_store(source, options), names, [str(name) for name in byte_streams], copied)
+    found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
     report = found.report(root)
     if dry_run or not yes:
         show(session.output, report, "would be imported")

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chunkstore import open_store
 from engine.admin import copies
 from engine.admin.copies import RootCopy
 from engine.admin.progress import Progress, no_progress
@@ -34,6 +33,7 @@ from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
+from pravega_spark.storage_options import open_checked
 from pravega_spark.streams import retention, uploads
 from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.catalog import Catalog
@@ -237,6 +237,7 @@ class StreamManager:
         the target's fsspec filesystem. Raises StorageRefused if the target holds anything else, DataCorruption for
         what fails its checksums.
         """
+        open_checked(os.fspath(target), storage_options)
         return copies.back_up(self._root, os.fspath(target), storage_options, progress=progress)
 
     @staticmethod
@@ -254,6 +255,8 @@ class StreamManager:
         StorageRefused if `root` holds anything or `backup` is no backup, DataCorruption for what fails its checksums.
         """
         source, target = os.fspath(backup), os.fspath(root)
+        open_checked(source, backup_options)
+        open_checked(target, storage_options)
         return copies.restore(
             source, target, source_options=backup_options, target_options=storage_options, progress=progress
         )
@@ -284,7 +287,7 @@ class StreamManager:
         Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
         StorageRefused if `source` is no such storage; ArchiveDamaged.
         """
-        found = Import(open_store(os.fspath(source), storage_options), names, byte_streams, copy)
+        found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
         if dry_run:
             return found.report(self._root if not self._missing or self._open_root is not None else None)
         report = found.run(self._opened(create=True, empty=True), progress=progress)

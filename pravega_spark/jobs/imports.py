@@ -22,6 +22,7 @@ from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.roots import open_root
+from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.imports import (
     Bring,
     Brought,
@@ -51,7 +52,7 @@ def run(
     created if its place is empty. spark: a cluster whose executors reach both places. Raises ValueError, StorageError.
     """
     check(target)
-    store = open_store(source, source_options)
+    store = open_checked(source, source_options)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
     found = Import(store, [] if name is None else [name], copied=copied)
     root = _root(target, create=not dry_run)

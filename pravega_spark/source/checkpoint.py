@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chunkstore import Store, open_store
+from chunkstore import Store
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.source.offset import cuts_of
+from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 
 
@@ -34,7 +35,7 @@ def query_position(place: str, scope: str, stream: str, options: Mapping[str, An
     place: the query's checkpointLocation, a folder or a URL; options: for its fsspec filesystem. Raises NoCheckpoint,
     StorageError.
     """
-    store = open_store(place, options)
+    store = open_checked(place, options)
     try:
         done = sorted(_batches(store, "commits") & _batches(store, "offsets"))
         content = store.read(f"offsets/{done[-1]}") if done else b""

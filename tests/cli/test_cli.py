@@ -449,14 +449,14 @@ def test_failures_are_one_line(folder: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(result.exception, KeyError)
 
 
-def test_storage_options_reach_the_filesystem_and_no_output(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_options_reach_the_filesystem_and_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr(Root, "open", lambda url, options, **others: given.append((options, others)) or 1 / 0)
-    arguments = ["--storage", "key=topsecret", "--storage", 'client={"retries": 3}', "--storage", "anon=false"]
-    result = run(*arguments, "--wal", "elsewhere", "container", "list", root=folder, code=1)
+    arguments = ["--storage", "key=topsecret", "--storage", 'client_kwargs={"retries": 3}', "--storage", "anon=false"]
+    result = run(*arguments, "--wal", "elsewhere", "container", "list", root="s3://bucket", code=1)
     assert given == [
         (
-            {"key": "topsecret", "client": {"retries": 3}, "anon": False},
+            {"key": "topsecret", "client_kwargs": {"retries": 3}, "anon": False},
             {"wal": "elsewhere", "create": False, "new_log": False},
         )
     ]

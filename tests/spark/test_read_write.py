@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from chunkstore.testing.s3_server import S3Server
+from engine.root import Root
 from pravega_spark.source import collector
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import retention, transactions
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.routing import hash_keys, segment_for
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
@@ -371,9 +375,11 @@ def test_a_stream_that_was_deleted_and_made_again(folder: Folder) -> None:
 # --- secrets -----------------------------------------------------------------------------------------------------
 
 
-def test_secrets_are_shown_nowhere(folder: Folder) -> None:
+def test_secrets_are_shown_nowhere(folder: Folder, s3_server: S3Server) -> None:
     secret = "sesame-open"
-    options: dict[str, object] = {"storage.secret": secret, "storage.key": secret}
+    storage = {**s3_server.storage_options(), "secret": secret, "token": secret}
+    options: dict[str, object] = {"controller": f"{s3_server.make_bucket()}/streams"}
+    options |= {f"storage.{name}": json.dumps(each) for name, each in storage.items()}
     folder.append(folder.rows("a"), **options)
     frame = folder.frame(**options)
     shown = io.StringIO()
@@ -389,7 +395,9 @@ def test_secrets_are_shown_nowhere(folder: Folder) -> None:
         refusal(folder.frame("unknown", allow_create_stream=False, **options).collect),
         refusal(lambda: folder.frame(txn_app_id="x", **options)),
     ]
-    folder.stream().seal()
+    errors.append(refusal(lambda: folder.append(folder.rows("b"), **{**options, "storage.aws_key": secret})))
+    with Root.open(str(options["controller"]), storage) as root:
+        Catalog(root).stream("s", "t").seal()
     errors.append(refusal(lambda: folder.append(folder.rows("b"), **options)))
     for text in [shown.getvalue(), *errors]:
         assert secret not in text

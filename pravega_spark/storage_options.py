@@ -1,0 +1,102 @@
+"""The names of storage options: which of them the storage of a root knows.
+
+A filesystem takes an option that it does not know without a word, or fails on it deep inside, so names are checked
+before the first request. No error here shows a value. What a filesystem hands to a library that we do not know is not
+judged.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from chunkstore import StorageRefused, Store, open_store
+
+_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
+_PASSED_ON = {
+    "s3": r"profile|session_vars|event_hooks|include_builtin_handlers",  # to the session of aiobotocore
+    "gs": r"retry_\w+|memmove_max_workers|experimental_\w+",
+    "abfs": r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
+}
+"""Options that the filesystems of buckets pass on, beside those of their own."""
+
+_MEANT = {
+    "aws_access_key_id": "'key'",
+    "aws_key": "'key'",
+    "access_key": "'key'",
+    "aws_secret_access_key": "'secret'",
+    "aws_secret": "'secret'",
+    "secret_key": "'secret'",
+    "aws_session_token": "'token'",
+    "session_token": "'token'",
+    "endpoint": "'endpoint_url'",
+    "region": '\'client_kwargs\', as {"region_name": "…"}',
+    "region_name": '\'client_kwargs\', as {"region_name": "…"}',
+}
+"""What other programs call options of S3."""
+
+
+def open_checked(url: str, options: Mapping[str, Any] | None = None) -> Store:
+    """`open_store`, for options that a user gave. Raises StorageRefused for one that the storage does not know."""
+    store = open_store(url, options)
+    check_storage_options(store, options or {})
+    return store
+
+
+def check_storage_options(store: Store, options: Mapping[str, Any]) -> None:
+    """Raise StorageRefused for an option that the store's filesystem does not know. Requests nothing."""
+    if not options:
+        return
+    scheme = store.root.partition("://")[0]
+    known = set() if scheme in ("file", "memory") else _known(scheme)
+    unknown = [] if known is None else [name for name in options if not _is_known(name, known, scheme)]
+    if not unknown:
+        return
+    what = f"{', '.join(map(repr, unknown))} {'is' if len(unknown) == 1 else 'are'}"
+    if not known:
+        place = "a folder" if scheme == "file" else "memory"
+        raise StorageRefused(
+            f"{store.root}: {place} takes no storage options, but {what} given: remove {_them(unknown)}, or give the "
+            "URL of a bucket as the root"
+        )
+    raise StorageRefused(
+        f"{store.root}: {what} not among the storage options of {scheme}://.{_advice(scheme, unknown[0], known)} Known "
+        f"are {', '.join(sorted(known))}"
+    )
+
+
+def _them(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"
+
+
+def _advice(scheme: str, name: str, known: set[str]) -> str:
+    near = [_MEANT[name]] if scheme == "s3" and name in _MEANT else []
+    near = near or [repr(each) for each in difflib.get_close_matches(name, known, n=1)]
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def _is_known(name: str, known: set[str], scheme: str) -> bool:
+    return name in known or name in _OF_FSSPEC or re.fullmatch(_PASSED_ON.get(scheme, ""), name) is not None
+
+
+def _known(scheme: str) -> set[str] | None:
+    """The names that a filesystem takes; None if that cannot be known."""
+    import fsspec
+
+    try:
+        if scheme in ("sftp", "ssh"):
+            from paramiko import SSHClient
+
+            return {*inspect.signature(SSHClient.connect).parameters} - {"self", "hostname"} | {"temppath"}
+        made = fsspec.get_filesystem_class(scheme)
+    except ImportError:
+        return None  # who opens the storage says what has to be installed
+    own = inspect.signature(made.__init__).parameters.values()
+    if scheme not in _PASSED_ON and any(each.kind is each.VAR_KEYWORD for each in own):
+        return None
+    signatures = [inspect.signature(each.__init__) for each in made.__mro__ if "__init__" in vars(each)]
+    named = [each for signature in signatures for each in signature.parameters.values()]
+    return {each.name for each in named if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)} - {"self"}
