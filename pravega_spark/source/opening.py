@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
+from engine.errors import RootNotFound, did_you_mean
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
@@ -13,6 +14,8 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+
+log = logging.getLogger(__name__)
 
 Access = Literal["read", "follow", "write"]
 """What a stream is opened for: a batch read, a streaming read, a write."""
@@ -23,9 +26,18 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
 
     A write creates it if it does not exist and its place is empty, unless an option forbids it; a read never does.
     """
-    allowed = options.allow_create_scope and options.allow_create_stream
-    how = {"salvage": options.salvage}
-    root = open_root(options.root, options.storage, options.wal, **how, create=access == "write" and allowed)
+    place = options.root, options.storage, options.wal
+    try:
+        root = open_root(*place, salvage=options.salvage)
+    except RootNotFound as missing:
+        if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
+            raise
+        root = open_root(*place, salvage=options.salvage, create=True)
+        log.warning(
+            "There was no root of streams in %s, so this write made a new one.%s",
+            root.stores.chunks.root,
+            did_you_mean(missing.similar) or " Is it the place that you meant?",
+        )
     if access == "write":
         root.check_writable()
     return root

@@ -124,8 +124,8 @@ class PravegaDataSource(DataSource):
 
         if overwrite:
             raise ValueError(
-                "Save mode 'overwrite' is not supported: events can only be appended. Use mode('append'), and in SQL "
-                "INSERT INTO instead of INSERT OVERWRITE."
+                "Save mode 'overwrite' is not supported: events can only be appended. Use mode('append'). In SQL, "
+                "use INSERT INTO instead of INSERT OVERWRITE."
             )
         kept = self._of_table(schema)
         self._check_named(kept)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgpack
 
-from engine.errors import BadKeyVersion
+from engine.errors import BadKeyVersion, did_you_mean
 from engine.root import Root
 from engine.state.operations import PutEntry
 from engine.state.state import NOT_EXISTS
@@ -20,7 +20,7 @@ from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.similar import similar_keys
+from pravega_spark.streams.similar import similar_keys, slip_of
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import STREAMS, Stream
 from pravega_spark.streams.stream_record import FORMAT
@@ -136,7 +136,8 @@ class Catalog:
         retention: RetentionPolicy | None = None,
         level: int = logging.INFO,
     ) -> Stream:
-        """The stream, made if it does not exist and that is allowed; what was made is logged at `level`.
+        """The stream, made if it does not exist and that is allowed; what was made is logged at `level`, or as a
+        warning where its name is nearly another's.
 
         Raises ScopeNotFound, StreamNotFound.
         """
@@ -147,12 +148,17 @@ class Catalog:
             if not create_scope:
                 raise self.scope_not_found(scope)
             if create_stream and self.create_scope(scope):
-                logger.log(level, "scope %s did not exist: it was created", scope)
+                self._tell_made("scope", scope, SCOPES, level)
         if not create_stream:
             stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
         elif stream.create(scaling, retention):
-            logger.log(level, "stream %s did not exist: it was created", stream.key)
+            self._tell_made("stream", stream.key, STREAMS, level)
         return stream
+
+    def _tell_made(self, what: str, key: str, table: str, level: int) -> None:
+        near = slip_of(self.root, table, key) if self._suggesting else ()
+        advice = f".{did_you_mean(near)}" if near else ""
+        logger.log(logging.WARNING if near else level, "%s %s did not exist: it was created%s", what, key, advice)
 
 
 def _keys(container: Container, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """Names like one that is not there: what its user may have meant.
 
-Only for the message of an error that is raised anyway, so what keeps us from looking is no error of its own.
+Only for messages: of an error that is raised anyway, or of a name that is new. So what keeps us from looking is no
+error of its own.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -15,6 +17,12 @@ from engine.root import Root
 
 MOST_NAMES = 10_000
 """Names that are compared."""
+
+MOST_CONTAINERS = 16
+"""A new name is not compared in a root that has more of them: each may have to be opened."""
+
+_SLIP = 0.8
+"""How alike two names are, at least, if one may be the other with a slip in it."""
 
 
 def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
@@ -27,12 +35,26 @@ def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
     except (EngineError, StorageError):
         return ()
     scope, slash, name = key.rpartition("/")
-    names = [each.rpartition("/")[2] for each in keys if each.rpartition("/")[0] == scope]
+    names = [each.rpartition("/")[2] for each in keys if each.rpartition("/")[0] == scope and each != key]
     found = [f"{scope}{slash}{each}" for each in difflib.get_close_matches(name, names)]
     if not found and slash:
         scopes = [each.rpartition("/")[0] for each in keys if each.rpartition("/")[2] == name]
         found = [f"{each}/{name}" for each in difflib.get_close_matches(scope, scopes)]
     return tuple(found)
+
+
+def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:
+    """The keys of a table that a new one may be meant to be: those beside it that differ by a slip, not by a number."""
+    if root.config.containers > MOST_CONTAINERS:
+        return ()
+    name = key.rpartition("/")[2]
+    found = [each for each in similar_keys(root, table, key) if each.rpartition("/")[0] == key.rpartition("/")[0]]
+    return tuple(each for each in found if _is_slip(each.rpartition("/")[2], name))
+
+
+def _is_slip(one: str, other: str) -> bool:
+    alike = difflib.SequenceMatcher(None, one, other).ratio() >= _SLIP
+    return alike and re.sub("[0-9]+", "", one) != re.sub("[0-9]+", "", other)
 
 
 def _keys(root: Root, table: str) -> Iterator[str]:

@@ -64,18 +64,47 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     def told() -> list[tuple[str, str]]:
         found = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
-        return [(level, text) for level, text in found if text.endswith("it was created")]
+        return [(level, text) for level, text in found if "it was created" in text or "made a new one" in text]
 
     new = tmp_path / "new"
     open_stream(options(new), "write")
     assert told() == [
         ("INFO", f"there was no root of streams in file://{new}: it was created"),
+        (
+            "WARNING",
+            f"There was no root of streams in file://{new}, so this write made a new one. Is it the place that "
+            "you meant?",
+        ),
         ("INFO", "scope s did not exist: it was created"),
         ("INFO", "stream s/t did not exist: it was created"),
     ]
     for _ in range(2):
         open_stream(options(new, stream="other"), "follow")
     assert told() == [("WARNING", "stream s/other did not exist: it was created")]
+
+
+def test_who_makes_what_is_nearly_named_as_something_else_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(place: str, scope: str, stream: str, access: Access = "write") -> list[str]:
+        caplog.clear()
+        assert open_stream(options(tmp_path / place, scope=scope, stream=stream), access).exists()
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    made("streams", "examples", "clicks")
+    for other in ("clicks-copy", "rides", "rides-2026-01", "rides-2026-02"):
+        assert made("streams", "examples", other) == [], other
+    slip = "stream examples/clcks did not exist: it was created. Did you mean 'examples/clicks'?"
+    assert made("streams", "examples", "clcks") == [slip]
+    assert made("streams", "examples", "clcks") == [], "once"
+    assert made("streams", "examples", "clicjs", "follow")[0].startswith("stream examples/clicjs did not exist: it was")
+    assert made("streams", "exmples", "clicks") == [
+        "scope exmples did not exist: it was created. Did you mean 'examples'?"
+    ]
+    assert made("streems", "examples", "clicks") == [
+        f"There was no root of streams in file://{tmp_path}/streems, so this write made a new one. Did you mean "
+        f"'{tmp_path}/streams'?"
+    ]
 
 
 def test_a_scope_is_not_made_for_a_stream_that_must_not_be(tmp_path: Path) -> None:

@@ -314,9 +314,7 @@ def test_a_table_without_its_options_is_told_how_to_make_it() -> None:
         for use in (source.reader, source.streamReader, lambda schema, source=source: source.writer(schema, False)):
             with pytest.raises(ValueError, match=told):
                 use(columns("event binary"))
-    with pytest.raises(
-        ValueError, match=r"^Save mode 'overwrite' is not supported.*INSERT INTO instead of INSERT OVER"
-    ):
+    with pytest.raises(ValueError, match=r"^Save mode 'overwrite' is not supported.*In SQL, use INSERT INTO instead"):
         PravegaDataSource({}).writer(columns("event binary"), True)
 
 
