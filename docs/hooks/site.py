@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from docs.hooks import notebooks, reference
 
@@ -19,6 +21,20 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 REPOSITORY_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Files of the repository that are pages of the site."""
+
+MADE_FROM = {
+    "pravega_spark/source/option_table.py": "options.md",
+    "pravega_spark/cli": "commands.md",
+    "pravega_spark/jobs": "commands.md#jobs",
+    "pravega_spark/__init__.py": "api.md",
+    "docs/hooks/reference.py": "metrics.md",
+    "engine/state/operations.py": "log-operations.md",
+    "notebooks": "notebook-first_steps.md",
+    "examples": "examples.md",
+}
+"""What a page of the site is made from: documents link to that, and lead somewhere in the repository too."""
+
+_LINK = re.compile(r"(\]\(|src=\")([^)\"#:\s]+)(#[^)\"]*)?(?=[)\"])")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -46,19 +62,29 @@ def pages(execute: bool = False) -> dict[str, str]:
     return made
 
 
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """A page of docs/, its links into the rest of the repository changed to those of the site."""
+    folder = "docs" / Path(page.file.src_uri).parent
+    return markdown if page.file.generated_by else _LINK.sub(lambda match: _site_link(match, folder), markdown)
+
+
 def from_repository(name: str) -> str:
     """A file of the repository's root, its links changed to those of the site."""
-    return re.sub(r"(\]\(|src=\")([^)\"#:]+)(#[^)\"]*)?(?=[)\"])", _site_link, (PROJECT / name).read_text("utf-8"))
+    return _LINK.sub(lambda match: _site_link(match, Path()), (PROJECT / name).read_text("utf-8"))
 
 
-def _site_link(match: re.Match[str]) -> str:
-    opening, target, anchor = match[1], match[2], match[3] or ""
+def _site_link(match: re.Match[str], folder: Path) -> str:
+    """A link of a document in this folder of the repository."""
+    opening, target, anchor = match[1], os.path.normpath(folder / match[2]), match[3] or ""
     if target in REPOSITORY_PAGES:
-        return f"{opening}{REPOSITORY_PAGES[target]}{anchor}"
-    if target.startswith("docs/"):
-        return f"{opening}{target.removeprefix('docs/')}{anchor}"
-    if target.startswith("examples"):
-        return f"{opening}examples.md"
-    if target.startswith("notebooks"):
-        return f"{opening}notebook-first_steps.md"
-    return f"{opening}{target}{anchor}"
+        page = REPOSITORY_PAGES[target]
+    elif target in MADE_FROM:
+        page, anchor = MADE_FROM[target], ""
+    elif target.startswith("examples/"):
+        page, anchor = "examples.md", f"#{Path(target).name.replace('.', '')}"
+    elif target.startswith("docs/"):
+        page = target.removeprefix("docs/")
+    else:
+        return match[0]
+    up = os.path.relpath(".", folder.relative_to("docs")) if folder != Path() else "."
+    return f"{opening}{os.path.normpath(os.path.join(up, page))}{anchor}"

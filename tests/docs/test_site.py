@@ -36,11 +36,24 @@ def test_links_of_the_repository_become_links_of_the_site() -> None:
     assert "](docs/" not in page
 
 
-@pytest.mark.parametrize("name", site.REPOSITORY_PAGES)
-def test_links_of_the_repository_lead_somewhere(name: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)[^):]*\)|src=\"([^\":]+)\"", (PROJECT / name).read_text("utf-8"))
-    for target in {one or other for one, other in links}:
-        assert (PROJECT / target).exists(), target
+DOCUMENTS = [*site.REPOSITORY_PAGES, *(str(path.relative_to(PROJECT)) for path in (PROJECT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere_in_the_repository_too(name: str) -> None:
+    """With the anchors that GitHub gives to headings."""
+    links = re.findall(r"\]\(([^)#:\s]*)(#[^):\s]*)?\)|src=\"([^\":]+)\"", (PROJECT / name).read_text("utf-8"))
+    for target, anchor, source in links:
+        there = (PROJECT / name).parent / (target or source) if target or source else PROJECT / name
+        assert there.exists(), target or source
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", there.read_text("utf-8"))
+            assert anchor[1:] in map(_anchor, headings), f"{target}{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/guarantees.md", "docs/format.md"])
