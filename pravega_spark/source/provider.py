@@ -6,6 +6,7 @@ hands them over; they travel to the executors inside the readers and writers, ne
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -76,7 +77,8 @@ class PravegaDataSource(DataSource):
                 "catalog, it was made without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a list "
                 "of columns: drop it, which deletes no events, and make it with CREATE TABLE t USING pravega OPTIONS "
                 "(controller '…', scope '…', stream '…'). If this inserts into a table, name the column: INSERT INTO t "
-                "(event) SELECT …"
+                "(event) SELECT …; a query writes with format('pravega'), the options and start(), not "
+                "with toTable."
             )
 
     def _to_write(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
@@ -96,6 +98,13 @@ class PravegaDataSource(DataSource):
 
             columns = table_schema(options.metadata)
         of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
+        if of_table and options.storage:
+            logging.getLogger(__name__).warning(
+                "Storage options are not kept with a table, as the catalog shows what it keeps: give them when it is "
+                "read, as in spark.read.options(…).table(…), use a temporary view, or what the platform provides. Not "
+                "kept are %s.",
+                ", ".join(f"storage.{name}" for name in options.storage),
+            )
         return _keeping(self.options, columns) if of_table else columns
 
     @for_users
@@ -135,6 +144,7 @@ class PravegaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
+        self._check_named({})
         options = self._to_write(warn=self._is_new())
         if overwrite and not options.append_complete_results:
             raise ValueError(

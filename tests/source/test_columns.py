@@ -132,6 +132,14 @@ def test_columns_that_a_stream_has_not(stream: Stream, field: StructField | None
         source(stream).streamReader(schema)
 
 
+def test_a_table_tells_that_it_keeps_no_credentials(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "sesame"
+    made = source(stream, **{"option.scope": "s", "storage.secret": secret, "option.storage.secret": secret}).schema()
+    assert secret not in str(made) + caplog.text
+    assert caplog.messages[0].startswith("Storage options are not kept with a table") and len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("Not kept are storage.secret.")
+
+
 def test_what_a_read_ignores_is_told_once(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
     """Spark asks for the schema, and then makes a reader, two of a streaming read. Of a schema that the user gives, or
     of a table, it makes the readers only."""

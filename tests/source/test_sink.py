@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -311,7 +312,8 @@ def test_a_table_without_its_options_is_told_how_to_make_it() -> None:
     told = r"^Missing required option 'scope'.* catalog, .*saveAsTable.* CREATE TABLE t USING pravega OPTIONS"
     for given in ({}, {"checkpointlocation": "/c"}, {"end_stream_cut": "latest"}):
         source = PravegaDataSource(given)
-        for use in (source.reader, source.streamReader, lambda schema, source=source: source.writer(schema, False)):
+        writers = (partial(each, overwrite=False) for each in (source.writer, source.streamWriter))
+        for use in (source.reader, source.streamReader, *writers):
             with pytest.raises(ValueError, match=told):
                 use(columns("event binary"))
     with pytest.raises(ValueError, match=r"^Save mode 'overwrite' is not supported.*In SQL, use INSERT INTO instead"):
