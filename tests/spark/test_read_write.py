@@ -470,6 +470,36 @@ def test_rows_of_one_table_never_go_into_the_wrong_one(tables: Folder) -> None:
     assert tables.events("one") == tables.events("two") == ["a"]
 
 
+def test_what_tables_cannot(tables: Folder) -> None:
+    """The table of docs/sql.md: each is refused with a sentence, and none writes or shows what it should not."""
+    spark = tables.spark
+    tables.put("a", stream="one")
+    shown = spark.sql("DESCRIBE EXTENDED one").collect() + spark.sql("SHOW TBLPROPERTIES one").collect()
+    shown += spark.sql("SHOW CREATE TABLE one").collect()
+    assert "binary" in str(shown) and "sesame" not in str(shown) and tables.url not in str(shown)
+    no_options = "it was made without its options, by saveAsTable"
+    tables.rows("b").write.format("pravega").options(**tables.options("one")).mode("append").saveAsTable("saved")
+    spark.sql(f"CREATE TABLE listed (event BINARY) USING pravega OPTIONS (controller '{tables.url}')")
+    try:
+        for name in ("saved", "listed"):
+            assert no_options in refusal(spark.table(name).count)
+        assert no_options in refusal(lambda: spark.sql("INSERT INTO saved SELECT 'c'"))
+    finally:
+        spark.sql("DROP TABLE saved")
+        spark.sql("DROP TABLE listed")
+    made = f"CREATE TABLE made USING pravega OPTIONS (controller '{tables.url}', scope 's', stream 'one') AS SELECT 'c'"
+    assert no_options in refusal(lambda: spark.sql(f"{made} AS event"))
+    query = tables.follow("one", start_stream_cut="earliest").select("event").writeStream.trigger(availableNow=True)
+    started = query.option("checkpointLocation", tables.checkpoint()).toTable("two")
+    assert "a query writes with format('pravega')" in refusal(started.awaitTermination)
+    told = refusal(lambda: spark.sql("INSERT OVERWRITE one (event) VALUES (cast('c' AS binary))"))
+    assert "use INSERT INTO instead of INSERT OVERWRITE" in told
+    assert "CANNOT_SAFELY_CAST" in refusal(lambda: spark.sql("INSERT INTO one (event) VALUES ('c')"))
+    assert "TIME_TRAVEL" in refusal(lambda: spark.read.option("versionAsOf", "1").table("one"))
+    assert "TIME_TRAVEL" in refusal(lambda: spark.sql("SELECT * FROM one TIMESTAMP AS OF '2026-01-01'"))
+    assert tables.events("one") == ["a", "b"] and spark.read.option("starting_timestamp", "0").table("one").count() == 2
+
+
 # --- metadata ----------------------------------------------------------------------------------------------------
 
 
