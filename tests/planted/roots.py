@@ -62,8 +62,8 @@ BREAKAGES = [
     Breakage(
         name="reads-make-roots",
         file="pravega_spark/source/opening.py",
-        old='create=access == "write" and allowed)',
-        new="create=allowed)",
+        old='if access != "write" or not (options',
+        new="if not (options",
         tests=["tests/source/test_opening.py::test_a_read_makes_no_root"],
     ),
     Breakage(
