@@ -520,11 +520,11 @@ class LocalStore(Store):
         if found is not None:
             return StorageRefused(found)
         kind, remedy = _REMEDIES.get(error.errno or 0, (StorageError, f"{error.strerror}: check the filesystem"))
-        return kind(f"{self.root}: {path!r}: {remedy}")
+        return kind(f"{self.root}: {path!r}: {remedy}" if path else f"{self.root}: {remedy}")
 
     def _wrong_place(self, error: OSError, path: str) -> str | None:
         """What is wrong with where the root is, and what to do; None if it is something else. Requests nothing."""
-        there = f"{self._folder}/{path}"
+        there = os.path.normpath(f"{self._folder}/{path}")
         while not os.path.lexists(there):
             there = os.path.dirname(there)
         above = not there.startswith(f"{self._folder}/")  # the root, or what it lies in
@@ -540,6 +540,11 @@ class LocalStore(Store):
         if os.path.isfile(there) and not os.access(there, os.R_OK):
             return f"no read permission for {there} ({user}): give this user permission to read the root's files"
         folder = there if os.path.isdir(there) else os.path.dirname(there)
+        if not os.access(folder, os.R_OK | os.X_OK):
+            return (
+                f"no read permission for {folder} ({user}): give this user permission to read and enter it, or name "
+                "another place"
+            )
         if os.access(folder, os.W_OK | os.X_OK):
             return None
         return (

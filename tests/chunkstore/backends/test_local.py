@@ -554,7 +554,7 @@ def test_what_may_not_be_written_is_told_with_its_folder_and_who_may_not(
     """Who runs the tests may be allowed everything, so the answers of the system are given here."""
     store = local.LocalStore(str(tmp_path / "root"))
     store.put("there", b"content")
-    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     user = pwd.getpwuid(os.geteuid()).pw_name
     denied = store._error(PermissionError(errno.EACCES, "no"), "_system/selftest/race-00")
     assert str(denied) == (
@@ -562,6 +562,11 @@ def test_what_may_not_be_written_is_told_with_its_folder_and_who_may_not(
         "name another place; to read a root, permission to read it is enough"
     )
     monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert str(store._error(PermissionError(errno.EACCES, "no"), "_system/pravega.json")) == (
+        f"no read permission for {tmp_path}/root/_system (user {user}): give this user permission to read and enter "
+        "it, or name another place"
+    )
+    assert str(store._error(OSError(errno.EIO, "odd"), "")) == f"file://{tmp_path}/root: odd: check the filesystem"
     assert str(store._error(PermissionError(errno.EACCES, "no"), "there")) == (
         f"no read permission for {tmp_path}/root/there (user {user}): give this user permission to read the root's "
         "files"
