@@ -28,6 +28,7 @@ MADE_FROM = {
     "pravega_spark/jobs": "commands.md#jobs",
     "pravega_spark/__init__.py": "api.md",
     "docs/hooks/reference.py": "metrics.md",
+    "docs/hooks/remedies.py": "errors.md",
     "engine/state/operations.py": "log-operations.md",
     "notebooks": "notebook-first_steps.md",
     "examples": "examples.md",
