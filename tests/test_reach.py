@@ -19,7 +19,6 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_repr_html_", "_r
 REACHED = {
     "bench": 2,
     "chunkstore": 2,
-    "chunkstore/backends": 2,
     "chunkstore/collection": 4,
     "chunkstore/pravega": 7,
     "chunkstore/segments": 26,

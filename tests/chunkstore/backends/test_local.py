@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -554,23 +554,35 @@ def test_what_may_not_be_written_is_told_with_its_folder_and_who_may_not(
     """Who runs the tests may be allowed everything, so the answers of the system are given here."""
     store = local.LocalStore(str(tmp_path / "root"))
     store.put("there", b"content")
-    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     user = pwd.getpwuid(os.geteuid()).pw_name
-    denied = store._error(PermissionError(errno.EACCES, "no"), "_system/selftest/race-00")
-    assert str(denied) == (
+
+    def told(error: OSError, path: str, allowed: Callable[[int], bool]) -> str:
+        """What the store says when the system answers a read of `path` so."""
+
+        def refuse(*_: Any) -> NoReturn:
+            raise error
+
+        with monkeypatch.context() as patch, pytest.raises(StorageError) as raised:
+            patch.setattr(os, "access", lambda path, mode: allowed(mode))
+            patch.setattr(os, "open" if path else "scandir", refuse)
+            store.read(path) if path else store.list("")
+        return str(raised.value)
+
+    denied = PermissionError(errno.EACCES, "no")
+    assert told(denied, "_system/selftest/race-00", lambda mode: not mode & os.W_OK) == (
         f"no write permission for {tmp_path}/root/_system (user {user}): give this user permission to write there, or "
         "name another place; to read a root, permission to read it is enough"
     )
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert str(store._error(PermissionError(errno.EACCES, "no"), "_system/pravega.json")) == (
+    assert told(denied, "_system/pravega.json", lambda mode: False) == (
         f"no read permission for {tmp_path}/root/_system (user {user}): give this user permission to read and enter "
         "it, or name another place"
     )
-    assert str(store._error(OSError(errno.EIO, "odd"), "")) == f"file://{tmp_path}/root: odd: check the filesystem"
-    assert str(store._error(PermissionError(errno.EACCES, "no"), "there")) == (
+    assert told(denied, "there", lambda mode: False) == (
         f"no read permission for {tmp_path}/root/there (user {user}): give this user permission to read the root's "
         "files"
     )
+    odd = OSError(errno.EIO, "odd")
+    assert told(odd, "", lambda mode: False) == f"file://{tmp_path}/root: odd: check the filesystem"
 
 
 def test_folders_with_names_like_the_root(tmp_path: Path) -> None:
