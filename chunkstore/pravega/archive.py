@@ -3,7 +3,8 @@
 `open_archive` finds out where everything is: the newest epoch of each container says where its system segments are, its
 storage metadata where all others are (`chunked_layout`); segments that it does not know may be in the rolling layout
 (`rolling_layout`). So a folder in any of the four modes of PDP-34 is read, one that is half on its way too. The table
-`metadata_<container>` has heads, seals and attributes, and which segments were deleted.
+`metadata_<container>` has heads, seals and attributes, and which segments were deleted. In the rolling layout a
+container may not have flushed any of it; then its segments are what their chunks say.
 
 Nothing is written, and nothing is guessed: what contradicts itself or is missing is an ArchiveDamaged that names the
 object, when the archive is opened if everything depends on it, else when the segment is read. What is not known because
@@ -38,7 +39,7 @@ from chunkstore.pravega.rolling_layout import rolling_segment, rolling_segments
 from chunkstore.pravega.segment_infos import SegmentInfo, decode_info
 from chunkstore.pravega.source import ArchiveDamaged, Source
 from chunkstore.pravega.system_boot import boot
-from chunkstore.pravega.table_entries import Entry
+from chunkstore.pravega.table_entries import TableRows
 from chunkstore.segments.errors import StoredSegmentNotFound
 
 _CONTAINER = re.compile(re.escape(CONTAINERS) + r"(?:storage_)?metadata_([0-9]{1,9})(?![0-9])")
@@ -51,7 +52,8 @@ class ArchivedSegment:
 
     chunks: in their order; the first may begin before `start_offset`. attributes: its core attributes; see
     `Archive.attributes` for all. container: None if no container knows it. head_recorded: whether a record says where
-    it begins; else only the chunks that are missing do. problem: why it cannot be read.
+    it begins; else only the chunks that are missing do. length_recorded: whether a record says where it ends; else its
+    last object's end does. problem: why it cannot be read.
     """
 
     name: str
@@ -63,6 +65,7 @@ class ArchivedSegment:
     container: int | None
     is_table: bool
     head_recorded: bool
+    length_recorded: bool
     problem: ArchiveDamaged | None
 
 
@@ -81,8 +84,10 @@ class _Contents:
     stored: dict[str, StoredSegment] = field(default_factory=dict)
     infos: dict[str, SegmentInfo] = field(default_factory=dict)
     containers: dict[str, int] = field(default_factory=dict)
+    rolling: set[str] = field(default_factory=set)
     unrecorded: set[str] = field(default_factory=set)
     count: int = 0
+    counted: bool = False
     findings: list[str] = field(default_factory=list)
 
 
@@ -100,7 +105,8 @@ def open_archive(store: Store, prefix: str = "", *, salvage: bool = False) -> Ar
 class Archive:
     """A Pravega's long-term storage.
 
-    where: the folder. containers: how many there are. findings: what is not known, in words.
+    where: the folder. containers: how many there are; at least, unless they are `counted`. findings: what is not known,
+    in words.
     """
 
     def __init__(self, source: Source, contents: _Contents) -> None:
@@ -113,6 +119,7 @@ class Archive:
         }
         self.where = source.where
         self.containers = contents.count
+        self.counted = contents.counted
         self.findings = tuple(contents.findings)
 
     def segments(self) -> Mapping[str, ArchivedSegment]:
@@ -147,7 +154,7 @@ class Archive:
         """The names of the segments that are tables."""
         return tuple(name for name, segment in self._segments.items() if segment.is_table)
 
-    def table(self, name: str) -> dict[bytes, Entry]:
+    def table(self, name: str) -> TableRows:
         """The live entries of a table, by their keys. Raises StoredSegmentNotFound, ArchiveDamaged, and the store's."""
         self.segment(name)
         stored = self._contents.stored
@@ -191,6 +198,7 @@ class Archive:
             self._contents.containers.get(stored.name),
             info is not None and info.is_table,
             stored.name not in self._contents.unrecorded,
+            stored.name not in self._contents.rolling,
             stored.problem,
         )
 
@@ -199,16 +207,16 @@ def _contents(source: Source, salvage: bool) -> _Contents:
     contents = _Contents()
     booted = boot(source, contents.findings if salvage else None)
     removed: set[bytes] = set()
-    found = _containers(source, booted)
-    contents.count = len(found)
-    for container in found:
-        known = _container(source, container, booted.get(container))
+    for container in _containers(source, booted, contents):
+        known = _container(source, container, booted.get(container), contents)
         contents.containers |= dict.fromkeys((*known.infos, *known.stored), container)
         contents.infos |= known.infos
         contents.stored |= known.stored
         removed |= known.removed
+    contents.rolling |= contents.stored.keys() if not booted else set()
     rolling = rolling_segments(source, contents.stored.keys(), contents.infos)
     contents.stored |= rolling
+    contents.rolling |= rolling.keys()
     for name in sorted(contents.stored):
         segment = name.removesuffix(INDEX_SUFFIX)
         if segment.encode() in removed:
@@ -232,18 +240,20 @@ def _contents(source: Source, salvage: bool) -> _Contents:
     return contents
 
 
-def _containers(source: Source, booted: Mapping[int, object]) -> list[int]:
+def _containers(source: Source, booted: Mapping[int, object], contents: _Contents) -> list[int]:
+    """The containers of which something is there. Each makes its system journal when it begins; without journals those
+    are not there that flushed nothing yet, and how many there are is not known."""
     found = {int(match[1]) for match in map(_CONTAINER.match, source.names(CONTAINERS)) if match}
-    if booted:
-        for container in sorted(found - booted.keys()):
-            raise source.damaged(f"{CONTAINERS}metadata_{container}", "no system journal of its container is there")
-    for container in range(len(found)):
-        if container not in found:
-            raise source.damaged(f"{CONTAINERS}metadata_{container}", "it is missing: later containers are there")
+    for container in sorted(found - booted.keys()) if booted else ():
+        raise source.damaged(f"{CONTAINERS}metadata_{container}", "no system journal of its container is there")
+    found |= booted.keys()
+    contents.count, contents.counted = max(found, default=-1) + 1, bool(booted)
     return sorted(found)
 
 
-def _container(source: Source, container: int, snapshots: Mapping[str, SegmentSnapshot] | None) -> _Container:
+def _container(
+    source: Source, container: int, snapshots: Mapping[str, SegmentSnapshot] | None, contents: _Contents
+) -> _Container:
     system: dict[str, StoredSegment] = {}
     if snapshots is not None:
         system = {name: system_segment(source, snapshot) for name, snapshot in snapshots.items()}
@@ -253,8 +263,8 @@ def _container(source: Source, container: int, snapshots: Mapping[str, SegmentSn
         if name not in system and (segment := rolling_segment(source, name, None)) is not None:
             system[name] = segment
     if own not in system:
-        raise source.damaged(own, "its header is missing, or empty")
-    for entry in _table(source, system, own, infos).values():
+        return _Container(infos, system, set())
+    for entry in _table(source, system, own, infos, contents).values():
         with decoding(functools.partial(source.damaged, f"{own}: the entry at offset {entry.offset}")):
             info = decode_info(entry.value or b"")
             if info.name.encode() != entry.key:
@@ -264,16 +274,23 @@ def _container(source: Source, container: int, snapshots: Mapping[str, SegmentSn
     removed = removed_of(source, system[own])
     if snapshots is None:
         return _Container(infos, system, removed)
-    stored = stored_segments(source, records, _table(source, system, records, infos)) | system
+    stored = stored_segments(source, records, _table(source, system, records, infos, contents)) | system
     return _Container(infos, stored, removed)
 
 
 def _table(
-    source: Source, system: Mapping[str, StoredSegment], name: str, infos: Mapping[str, SegmentInfo]
-) -> dict[bytes, Entry]:
+    source: Source,
+    system: Mapping[str, StoredSegment],
+    name: str,
+    infos: Mapping[str, SegmentInfo],
+    contents: _Contents,
+) -> TableRows:
     if name not in system:
-        return {}
-    return table_of(source, system[name], system.get(name + INDEX_SUFFIX), infos.get(name))
+        return TableRows({})
+    rows = table_of(source, system[name], system.get(name + INDEX_SUFFIX), infos.get(name))
+    if rows.ahead:
+        contents.findings.append(f"{name!r}: its last {len(rows.ahead)} changes were not flushed, or are lost")
+    return rows
 
 
 def _merge(contents: _Contents, name: str, info: SegmentInfo) -> None:

@@ -10,12 +10,12 @@ import bisect
 import functools
 from typing import NamedTuple
 
-from chunkstore.decoding import InvalidData, decoding
+from chunkstore.decoding import decoding
 from chunkstore.errors import StorageError
 from chunkstore.pravega.attribute_index import read_index
 from chunkstore.pravega.segment_infos import INDEX_OFFSET, SegmentInfo
 from chunkstore.pravega.source import ArchiveDamaged, Source
-from chunkstore.pravega.table_entries import Entry, entries, live_by_hash, live_by_key, newest
+from chunkstore.pravega.table_entries import TableRows, ahead_of, entries, live_by_hash, live_by_key, newest
 
 INDEX_SUFFIX = "$attributes.index"
 """What the name of the segment ends in that has a segment's attribute index."""
@@ -111,14 +111,12 @@ def removed_of(source: Source, table: StoredSegment) -> set[bytes]:
         return {key for key, entry in state.items() if entry.value is None}
 
 
-def table_of(
-    source: Source, table: StoredSegment, index: StoredSegment | None, info: SegmentInfo | None
-) -> dict[bytes, Entry]:
+def table_of(source: Source, table: StoredSegment, index: StoredSegment | None, info: SegmentInfo | None) -> TableRows:
     """The live entries of a table segment, by their keys. Raises ArchiveDamaged, and the store's.
 
     Without an index the entries alone say it; where the table was flushed and the index not yet, the entries behind the
     last one that is indexed say what changed since. But not in a table whose keys have one length, where only the index
-    knows what was removed. A table that ends before its index leads is damaged: what it lost cannot be told.
+    knows what was removed. Where the index was flushed and the table not yet, its rows are what they were before.
     """
     if table.problem is not None:
         raise table.problem
@@ -130,11 +128,10 @@ def table_of(
             if state and index is None:
                 raise source.damaged(table.name + INDEX_SUFFIX, "it is missing: only it tells which keys were removed")
             found = index_of(source, index) if index is not None else {}
-            return {entry.key: entry for entry in live_by_key(state, found)}
+            ahead = ahead_of(found, table.length, hashes=False)
+            return TableRows({entry.key: entry for entry in live_by_key(state, found, ahead)}, ahead)
         found = index_of(source, index) if index is not None else {}
-        last = max(found.values(), default=-1)
-        if last >= table.length:
-            raise InvalidData(f"its index leads to offset {last}, and it ends at {table.length}: its end is missing")
+        ahead = ahead_of(found, table.length)
         known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
-        indexed = min(max(known, last + 1), table.length)
-        return {entry.key: entry for entry in live_by_hash(rows, found, indexed)}
+        indexed = min(max(known, max(found.values(), default=-1) + 1), table.length)
+        return TableRows({entry.key: entry for entry in live_by_hash(rows, found, indexed, ahead)}, ahead)

@@ -5,7 +5,8 @@
     <scope>/<stream>/metadata.#.<id>                the stream's records, by the keys below
     <scope>/<stream>/transactionsInEpoch-<n>.#.<id> transaction: its record, while it is not completed
 
-A table that is not there was never flushed, or is lost: what it would have told is then not known, and said so.
+A table that is not there was never flushed, or is lost: what it would have told is then not known, and said so. So it
+is with what was last put into one, where only the table's index was flushed: then what was there before it is given.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from chunkstore.pravega.controller_records import (
     decode_uuid,
 )
 from chunkstore.pravega.source import ArchiveDamaged
-from chunkstore.pravega.table_entries import Entry
+from chunkstore.pravega.table_entries import Entry, TableRows
 
 _TABLES = "_system/_tables/"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -51,6 +52,21 @@ _TRANSACTIONS = "transactionsInEpoch-"
 _MOST_EPOCHS = 1 << 20
 
 Value = TypeVar("Value")
+
+
+class Ids(dict[str, uuid.UUID]):
+    """Ids by their names. whole: whether these are all; else there may be others, which were not flushed. is_empty:
+    whether nothing says that there are any."""
+
+    def __init__(self, ids: Mapping[str, uuid.UUID], whole: bool = True, is_empty: bool = False) -> None:
+        super().__init__(ids)
+        self.whole = whole
+        self.is_empty = is_empty
+
+    @classmethod
+    def unknown(cls) -> Ids:
+        """Those of which nothing is known."""
+        return cls({}, whole=False)
 
 
 @dataclass
@@ -92,28 +108,33 @@ class ControllerTables:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._transactions_of: dict[str, list[str]] = {}
+        self._ids_of: dict[str, Ids | None] = {}
         for name in archive.segments():
             folder, _, last = name.rpartition("/")
             if name.startswith(_TABLES) and last.startswith(_TRANSACTIONS):
                 self._transactions_of.setdefault(folder, []).append(name)
 
-    def scopes(self) -> dict[str, uuid.UUID]:
-        """Scopes and their ids; where the table of them is not there, those of which the table of streams is."""
+    def scopes(self) -> Ids:
+        """Scopes and their ids; those too of which the table of streams is there, where that of scopes is not whole."""
         known = self._ids(f"{_TABLES}scopes")
-        if known is not None:
+        if known is not None and known.whole:
             return known
-        found = map(_SCOPE_TABLE.fullmatch, self._archive.segments())
-        return {match[1]: uuid.UUID(match[2]) for match in found if match}
+        found = Ids.unknown()
+        for match in map(_SCOPE_TABLE.fullmatch, self._archive.segments()):
+            if match is not None:
+                found[match[1]] = uuid.UUID(match[2])
+        found.update(known or {})
+        return found
 
-    def streams(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+    def streams(self, scope: str, scope_id: uuid.UUID) -> Ids | None:
         """The streams of a scope and their ids; None if that is not known."""
         return self._ids(f"{_TABLES}{scope}/streamsInScope.#.{scope_id}")
 
-    def key_value_tables(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+    def key_value_tables(self, scope: str, scope_id: uuid.UUID) -> Ids | None:
         """The key-value tables of a scope and their ids; None if that is not known."""
         return self._ids(f"{_TABLES}{scope}/kvTablesInScope.#.{scope_id}")
 
-    def reader_groups(self, scope: str, scope_id: uuid.UUID) -> dict[str, uuid.UUID] | None:
+    def reader_groups(self, scope: str, scope_id: uuid.UUID) -> Ids | None:
         """The reader groups of a scope and their ids; None if that is not known."""
         return self._ids(f"{_TABLES}{scope}/readerGroupsInScope.#.{scope_id}")
 
@@ -128,7 +149,7 @@ class ControllerTables:
             found.created = records.value("creationTime", decode_long)
             found.state = records.value("state", decode_state)
             found.configuration = records.value("configuration", decode_configuration)
-            found.truncation = records.value("truncation", decode_truncation)
+            found.truncation = self._truncation(records)
             found.epochs = records.epochs(decode_epoch)
             for shard in records.keys("segmentsSealedSizeMapShard-"):
                 found.sealed_sizes |= records.value(shard, decode_sealed_sizes) or {}
@@ -150,27 +171,43 @@ class ControllerTables:
             found.epoch = next(reversed(records.epochs(decode_table_epoch)), None)
         return found
 
-    def rows(self, name: str) -> dict[str, Entry] | None:
-        """The entries of a table by their keys; None if it is not there, or nothing of it was ever flushed."""
-        segment = self._archive.segments().get(name)
-        return dict(self._rows(name)) if segment is not None and (segment.length or segment.problem) else None
+    def rows(self, name: str) -> TableRows | None:
+        """The entries of a table by their keys, which are text; None if it is not there."""
+        return self._archive.table(name) if name in self._archive.segments() else None
 
-    def _rows(self, name: str) -> Iterator[tuple[str, Entry]]:
-        for key, entry in self._archive.table(name).items():
+    def _truncation(self, records: _Records) -> Truncation | None:
+        """Where a stream is truncated. Raises ArchiveDamaged if that may have been cut off from the table."""
+        if records.is_cut_off("truncation"):
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {records.name!r}: its record 'truncation' was not flushed, or its end is "
+                "missing: where the stream begins cannot be told. Salvage what is there"
+            )
+        return records.value("truncation", decode_truncation)
+
+    def _texts(self, name: str, rows: TableRows) -> Iterator[tuple[str, Entry]]:
+        for key, entry in rows.items():
             with decoding(functools.partial(self._damaged, name, entry)):
                 yield key.decode(), entry
 
-    def _ids(self, name: str) -> dict[str, uuid.UUID] | None:
+    def _ids(self, name: str) -> Ids | None:
+        """The ids in a table. One of which nothing was flushed is as empty as one to which nothing was ever added."""
+        if name not in self._ids_of:
+            self._ids_of[name] = self._read_ids(name)
+        return self._ids_of[name]
+
+    def _read_ids(self, name: str) -> Ids | None:
         rows = self.rows(name)
-        return (
-            {key: self._decoded(name, entry, decode_uuid) for key, entry in rows.items()} if rows is not None else None
-        )
+        if rows is None:
+            return None
+        found = {key: self._decoded(name, entry, decode_uuid) for key, entry in self._texts(name, rows)}
+        is_empty = not self._archive.segment(name).length and not rows.ahead
+        return Ids(found, not rows.ahead and not is_empty, is_empty)
 
     def _transactions(self, scope: str, stream: str, stream_id: uuid.UUID) -> dict[uuid.UUID, ActiveTransaction]:
         found: dict[uuid.UUID, ActiveTransaction] = {}
         for name in self._transactions_of.get(f"{_TABLES}{scope}/{stream}", ()):
             if name.endswith(f".#.{stream_id}"):
-                for key, entry in self._rows(name):
+                for key, entry in self._texts(name, self._archive.table(name)):
                     with decoding(functools.partial(self._damaged, name, entry)):
                         found[uuid.UUID(key)] = decode_transaction(entry.value or b"")
         return found
@@ -190,21 +227,33 @@ class _Records:
 
     def __init__(self, tables: ControllerTables, name: str, unknown: list[str]) -> None:
         self._tables = tables
-        self._name = name
+        self.name = name
         self._unknown = unknown
-        self.rows: Mapping[str, Entry] | None = tables.rows(name)
+        found = tables.rows(name)
+        self.rows = found if found is not None and (found or tables._archive.segment(name).length) else None
 
     def keys(self, prefix: str) -> list[str]:
         """The keys that begin so."""
-        return [key for key in self.rows or () if key.startswith(prefix)]
+        rows = self._tables._texts(self.name, self.rows) if self.rows is not None else ()
+        return [key for key, _ in rows if key.startswith(prefix)]
+
+    def is_newest(self, key: str) -> bool:
+        """Whether what is here of a record is what was last put."""
+        return self.rows is None or self.rows.is_newest(key.encode())
+
+    def is_cut_off(self, key: str) -> bool:
+        """Whether what was last put of a record is missing, and no record says that it was not flushed."""
+        return not self.is_newest(key) and not self._tables._archive.segment(self.name).length_recorded
 
     def value(self, key: str, decode: Callable[[bytes], Value]) -> Value | None:
         """A record; None if it is not there."""
-        entry = (self.rows or {}).get(key)
-        if entry is None:
-            self._unknown.append(f"{self._name!r} has no record {key!r}")
-            return None
-        return self._tables._decoded(self._name, entry, decode)
+        entry = self.rows.get(key.encode()) if self.rows is not None else None
+        if not self.is_newest(key):
+            before = "none before it is there" if entry is None else "it is as it was before"
+            self._unknown.append(f"{self.name!r}: the last change of record {key!r} was not flushed: {before}")
+        elif entry is None:
+            self._unknown.append(f"{self.name!r} has no record {key!r}")
+        return self._tables._decoded(self.name, entry, decode) if entry is not None else None
 
     def epochs(self, decode: Callable[[bytes], ControllerEpoch]) -> tuple[ControllerEpoch, ...]:
         """All epochs up to the current one. Raises ArchiveDamaged if one of them is missing."""
@@ -215,10 +264,12 @@ class _Records:
         for number in range(min(current, _MOST_EPOCHS) + 1):
             key = f"epochRecord-{number}"
             epoch = self.value(key, decode)
+            if epoch is None and not self.is_newest(key):
+                break  # what its segments are is told by their names
             if epoch is None or epoch.epoch != number:
                 is_there = "is missing" if epoch is None else f"is that of epoch {epoch.epoch}"
                 raise ArchiveDamaged(
-                    f"{self._tables._archive.where}: {self._name!r}: record {key!r} {is_there}; "
+                    f"{self._tables._archive.where}: {self.name!r}: record {key!r} {is_there}; "
                     f"the current epoch is {current}"
                 )
             found.append(epoch)

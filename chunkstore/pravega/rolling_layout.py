@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
 
 from chunkstore.paths import SYSTEM
 from chunkstore.pravega.archived_segments import INDEX_SUFFIX, ArchivedChunk, StoredSegment, check_chunks
@@ -30,13 +31,15 @@ from chunkstore.pravega.source import Source
 _CHUNK = re.compile(r"(.+)\$offset\.[0-9]{1,19}")
 
 
-def rolling_segment(source: Source, name: str, info: SegmentInfo | None) -> StoredSegment | None:
-    """A segment, with what its container knows of it; None if there is none.
+def rolling_segment(
+    source: Source, name: str, info: SegmentInfo | None, headers: Mapping[str, bytes] = MappingProxyType({})
+) -> StoredSegment | None:
+    """A segment, with what its container knows of it; None if there is none. headers: those that were read already.
 
     What is damaged about it is its problem; raises what the store raises.
     """
     try:
-        chunks = _header(source, name)
+        chunks = _header(source, name, headers.get(header_name(name)))
     except InvalidHeader as error:
         problem = source.damaged(header_name(name), error)
         return StoredSegment(name, 0, 0, info is not None and info.sealed, (), problem)
@@ -49,10 +52,11 @@ def rolling_segments(
     """All segments in this layout whose names are not `known`."""
     found: dict[str, StoredSegment] = {}
     parts: set[str] = set()
+    headers = source.read_all(header_name(name) for name in _with_header(source) if name not in known)
     for name in chain(_with_header(source), _without_header(source, infos), _with_chunks(source, parts)):
         if name in known or name in found or name in parts:
             continue
-        segment = rolling_segment(source, name, infos.get(name))
+        segment = rolling_segment(source, name, infos.get(name), headers)
         if segment is not None:
             found[name] = segment
             parts.update(chunk.name for chunk in segment.chunks)
@@ -77,7 +81,7 @@ def _with_chunks(source: Source, parts: Collection[str]) -> Iterator[str]:
             yield match[1]
 
 
-def _header(source: Source, name: str) -> list[HeaderChunk] | None:
+def _header(source: Source, name: str, data: bytes | None) -> list[HeaderChunk] | None:
     """The chunks that the header has; None if there is no segment, or its creation failed. Raises InvalidHeader."""
     if source.size(header_name(name)) is None:
         size = source.size(name)
@@ -87,7 +91,7 @@ def _header(source: Source, name: str) -> list[HeaderChunk] | None:
         if chunk is not None and source.size(chunk):
             raise InvalidHeader(f"it is missing, but its chunk {chunk!r} is there")
         return None
-    data = source.read(header_name(name))
+    data = source.read(header_name(name)) if data is None else data
     parsed = parse_header(data)
     if data and not data.endswith(b"&"):
         raise InvalidHeader(f"it ends within an entry: {data[data.rfind(b'&') + 1 :][:80]!r}")

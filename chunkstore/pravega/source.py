@@ -7,11 +7,11 @@ bytes that are needed, and an object's size is known without a request. The fold
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from chunkstore.errors import ObjectNotFound, StorageError
 from chunkstore.paths import CONTAINERS, SYSTEM
-from chunkstore.port import ObjectInfo, Store
+from chunkstore.port import ObjectInfo, Range, Store
 
 _PAGE = 1000
 
@@ -79,6 +79,18 @@ class Source:
         if len(data) != end - start:
             raise self.damaged(name, f"{len(data)} of {end - start} bytes were read at {start}")
         return data
+
+    def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of small objects, by their names: of a thousand in one request. Raises as `read` does."""
+        left, found = list(names), {}
+        while left:
+            page, left = left[:_PAGE], left[_PAGE:]
+            ranges = [Range(self._prefix + name, 0, self._listing[name].size) for name in page]
+            for name, wanted, data in zip(page, ranges, self._store.read_ranges(ranges), strict=True):
+                if data is None or len(data) != wanted.end:
+                    raise self.damaged(name, "it is not as it was listed: the folder is being changed")
+                found[name] = data
+        return found
 
     def damaged(self, name: str, problem: object) -> ArchiveDamaged:
         """The error of an object that is not as it must be."""

@@ -7,6 +7,9 @@ it, and not the least number. Of the entries of a key the one with the highest v
 whole is checked against its index (`attribute_index`): compaction may have written an entry again that was removed
 meanwhile, and when the removal was compacted away only the index tells. A table whose keys have one length (that of a
 key-value table) has no removals at all: what its index does not lead to is removed.
+
+Table and index are flushed each by itself, so either may be ahead of the other. An index that is ahead leads behind the
+table's end: of keys that it leads there only an older entry is there, or none, and what it does not lead to is removed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData
@@ -30,6 +33,8 @@ _WINDOW = 1 << 20
 _HASH = 16  # bytes of SHA-256 by which a key of any length is indexed
 _BACK = (1 << 63) - 1  # the first half of an index key that leads from an entry to an older one with the same hash
 _CORE = 1 << 63  # that of a segment's own attributes
+_LEADS_BACK = key_of(uuid.UUID(int=_BACK << 64))[:8]
+_OTHERS = (_LEADS_BACK, key_of(uuid.UUID(int=_CORE << 64))[:8])
 
 
 class Entry(NamedTuple):
@@ -39,6 +44,21 @@ class Entry(NamedTuple):
     key: bytes
     value: bytes | None
     version: int
+
+
+class TableRows(dict[bytes, Entry]):
+    """The live entries of a table, by their keys.
+
+    ahead: index keys that lead behind the table's end: what was last put under their keys was not flushed.
+    """
+
+    def __init__(self, rows: Mapping[bytes, Entry], ahead: Collection[bytes] = ()) -> None:
+        super().__init__(rows)
+        self.ahead = frozenset(ahead)
+
+    def is_newest(self, key: bytes) -> bool:
+        """Whether what is here under a key, or that nothing is, is the last that was put."""
+        return not self.ahead or not self.ahead & {index_key(key), key}
 
 
 def entries(read: Read, start: int, end: int) -> Iterator[Entry]:
@@ -67,11 +87,20 @@ def newest(found: Iterable[Entry]) -> dict[bytes, Entry]:
     return state
 
 
-def live_by_hash(found: Iterable[Entry], index: Mapping[bytes, int], indexed: int) -> Iterator[Entry]:
+def ahead_of(index: Mapping[bytes, int], end: int, *, hashes: bool = True) -> set[bytes]:
+    """The keys by which an index leads behind the `end` of its table. hashes: they are those of `index_key`."""
+    found = {key for key, offset in index.items() if offset >= end}
+    return {key for key in found if not key.startswith(_OTHERS)} if hashes else found
+
+
+def live_by_hash(
+    found: Iterable[Entry], index: Mapping[bytes, int], indexed: int, ahead: Collection[bytes] = ()
+) -> Iterator[Entry]:
     """The entries that are there by the index of their hashes, which knows all below the offset `indexed` at least.
 
     What is behind that may have been flushed when the index was not yet, so it is newer than what the index says.
-    Raises InvalidData where table and index contradict each other.
+    ahead: keys of the index that lead behind the table's end; those of them that are there are older than what was
+    put last. Raises InvalidData where table and index contradict each other.
     """
     rows = list(found)
     state, known = newest(rows), newest(entry for entry in rows if entry.offset < indexed)
@@ -91,18 +120,28 @@ def live_by_hash(found: Iterable[Entry], index: Mapping[bytes, int], indexed: in
             continue  # it was written again when it had been removed
         elif entry.offset >= indexed:
             yield entry
+        elif ahead:
+            if index_key(entry.key) in ahead:
+                yield entry
         else:
             raise InvalidData(f"the index does not lead to offset {entry.offset}, where {entry.key!r} is")
 
 
-def live_by_key(state: Mapping[bytes, Entry], index: Mapping[bytes, int]) -> Iterator[Entry]:
+def live_by_key(
+    state: Mapping[bytes, Entry], index: Mapping[bytes, int], ahead: Collection[bytes] = ()
+) -> Iterator[Entry]:
     """The entries of `newest` that are there by the index of their keys, which alone says what was removed.
 
-    Raises InvalidData where table and index contradict each other.
+    ahead: keys of the index that lead behind the table's end; those of them that are there are older than what was
+    put last. Raises InvalidData where table and index contradict each other.
     """
     for key, offset in index.items():
         entry = state.get(key)
         if offset < 0:
+            continue
+        if key in ahead:
+            if entry is not None and entry.value is not None:
+                yield entry
             continue
         if entry is None or entry.offset != offset or entry.value is None:
             raise InvalidData(f"the index leads from {key!r} to offset {offset}, where its newest entry is not")
@@ -112,20 +151,19 @@ def live_by_key(state: Mapping[bytes, Entry], index: Mapping[bytes, int]) -> Ite
 def _led_by_hash(places: Mapping[int, Entry], index: Mapping[bytes, int]) -> set[int]:
     """Where the index leads to: the newest entry of each hash, and from there back to those of other keys."""
     led: set[int] = set()
-    back = key_of(uuid.UUID(int=_BACK << 64))[:8]
     for key, offset in index.items():
-        if key.startswith(back):
+        if key.startswith(_LEADS_BACK):
             continue
         while offset >= 0 and offset not in led:
             entry = places.get(offset)
-            if entry is not None and _index_key(entry.key) != key:
+            if entry is not None and index_key(entry.key) != key:
                 raise InvalidData(f"the index leads to offset {offset}, where another key is: {entry.key!r}")
             led.add(offset)
             offset = index.get(key_of(uuid.UUID(int=_BACK << 64 | offset)), -1)
     return led
 
 
-def _index_key(key: bytes) -> bytes:
+def index_key(key: bytes) -> bytes:
     """By what a key of any length is indexed (Pravega: KeyHasher)."""
     found = int.from_bytes(hashlib.sha256(key).digest()[:_HASH], "big")
     first = found >> 64

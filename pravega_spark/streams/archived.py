@@ -20,7 +20,7 @@ from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.archive import Archive
 from chunkstore.pravega.archived_segments import ArchivedChunk
 from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, TransactionStatus
-from chunkstore.pravega.controller_tables import ControllerTables, StreamRecords, TableRecords
+from chunkstore.pravega.controller_tables import ControllerTables, Ids, StreamRecords, TableRecords
 from chunkstore.pravega.reader_groups import GroupPositions
 from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
@@ -36,6 +36,7 @@ _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
+_MOST_CONTAINERS = 4096  # that a cluster is taken to have
 _GROUP = "_RG"  # what the stream with a reader group's state begins with
 
 
@@ -79,12 +80,12 @@ class ArchivedStreams:
         self._salvage = salvage
         self._damages: list[str] = []
         self._tables = ControllerTables(archive)
-        self._scopes = self._salvaged(self._tables.scopes) or {}
+        known = self._salvaged(self._tables.scopes)
+        self._scopes: dict[str, uuid.UUID] = known or {}
         self._named: dict[str, dict[str, list[str]]] = {}
-        for name, segment in archive.segments().items():
-            self._check_container(name, segment.container)
+        for name in archive.segments():
             self._add_named(name)
-        self._not_there = tuple(self._unknown())
+        self._not_there = (*self._containers(), *self._unknown(known is not None and known.whole))
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -102,22 +103,20 @@ class ArchivedStreams:
 
     def scopes(self) -> list[str]:
         """The scopes."""
-        return sorted(self._scopes or self._named)
+        return sorted(self._scopes.keys() | (self._named.keys() if not self._all_scopes else ()))
 
     def streams(self, scope: str) -> list[str]:
         """The streams of a scope. Raises ScopeNotFound."""
         known = self._ids(scope, self._tables.streams)
-        return sorted(known if known is not None else self._names(scope))
+        return sorted({*known, *(self._names(scope) if not known.whole else ())})
 
     def stream(self, scope: str, name: str) -> ArchivedStream:
         """A stream. Raises ScopeNotFound, StreamNotFound."""
         known = self._ids(scope, self._tables.streams)
-        if known is None:
-            if name not in self._names(scope):
-                raise StreamNotFound(f"{scope}/{name}")
-            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
-        elif name in known:
+        if name in known:
             records = self._stream_records(scope, name, known[name])
+        elif not known.whole and name in self._names(scope):
+            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
         else:
             raise StreamNotFound(f"{scope}/{name}")
         return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
@@ -133,15 +132,14 @@ class ArchivedStreams:
     def key_value_tables(self, scope: str) -> list[str]:
         """The key-value tables of a scope. Raises ScopeNotFound."""
         known = self._ids(scope, self._tables.key_value_tables)
-        if known is not None:
-            return sorted(known)
-        return sorted(name.removesuffix(_TABLE) for name in self._named.get(scope, {}) if name.endswith(_TABLE))
+        named = self._named.get(scope, {}) if not known.whole else ()
+        return sorted({*known, *(name.removesuffix(_TABLE) for name in named if name.endswith(_TABLE))})
 
     def key_value_table(self, scope: str, name: str) -> ArchivedTable:
         """A key-value table. Raises ScopeNotFound, StreamNotFound."""
         if name not in self.key_value_tables(scope):
             raise StreamNotFound(f"{scope}/{name}")
-        known = self._ids(scope, self._tables.key_value_tables) or {}
+        known = self._ids(scope, self._tables.key_value_tables)
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
         return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
 
@@ -171,27 +169,34 @@ class ArchivedStreams:
             cuts.setdefault((found.scope, found.stream), {})[found.segment_id] = offset
         return [StreamCut(*key, positions) for key, positions in sorted(cuts.items())]
 
-    def _ids(
-        self, scope: str, read: Callable[[str, uuid.UUID], dict[str, uuid.UUID] | None]
-    ) -> dict[str, uuid.UUID] | None:
+    def _ids(self, scope: str, read: Callable[[str, uuid.UUID], Ids | None]) -> Ids:
         if scope not in self.scopes():
             raise ScopeNotFound(scope)
-        if scope not in self._scopes:
-            return None
-        return self._salvaged(lambda: read(scope, self._scopes[scope]))
+        found = self._salvaged(lambda: read(scope, self._scopes[scope])) if scope in self._scopes else None
+        return found if found is not None else Ids.unknown()
 
     def _names(self, scope: str) -> list[str]:
         return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
 
-    def _check_container(self, name: str, container: int | None) -> None:
-        """A segment's name tells its container; if that is another, some containers' metadata are not there at all."""
-        if container is None or name.startswith(CONTAINERS):
-            return
-        due = container_of(name, self.archive.containers)
-        if due != container:
+    def _containers(self) -> Iterator[str]:
+        """What is not known of containers. A segment's name tells its container, of so many: where they are not
+        counted, the segments of those that are there tell how many there are. Raises ArchiveDamaged."""
+        found = {name: segment.container for name, segment in self.archive.segments().items()}
+        known = {name: at for name, at in found.items() if at is not None and not name.startswith(CONTAINERS)}
+        least = self.archive.containers
+        for count in range(least, least + 1 if self.archive.counted else max(_MOST_CONTAINERS, least) + 1):
+            if all(container_of(name, count) == at for name, at in known.items()):
+                break
+        else:
+            name, at, due = next((n, at, due) for n, at in known.items() if (due := container_of(n, least)) != at)
             raise ArchiveDamaged(
-                f"{self.archive.where}: {name!r} is in container {container}, but belongs into {due} of "
-                f"{self.archive.containers}: the metadata of those that follow them are missing"
+                f"{self.archive.where}: {name!r} is in container {at}, but belongs into {due} of {least}: the metadata "
+                "of other containers are missing"
+            )
+        for number in sorted(set(range(count)) - set(found.values())):
+            yield (
+                f"'{CONTAINERS}metadata_{number}' is not there: it was never flushed, or is lost. Heads, seals and "
+                f"attributes of the segments in container {number} are not known"
             )
 
     def _add_named(self, name: str) -> None:
@@ -201,12 +206,19 @@ class ArchivedStreams:
             return  # of a table, or of a container
         self._named.setdefault(found.scope, {}).setdefault(found.stream, []).append(name)
 
-    def _unknown(self) -> Iterator[str]:
-        if not self._scopes:
-            yield "the controller's table of scopes is not there: scopes are those of segments' names"
+    def _unknown(self, all_scopes: bool) -> Iterator[str]:
+        self._all_scopes = all_scopes
+        if not all_scopes:
+            yield "the controller's table of scopes is not there, or its end is not: names of segments tell the others"
         for scope, number in self._scopes.items():
-            if self._salvaged(functools.partial(self._tables.streams, scope, number)) is None:
+            known = self._salvaged(functools.partial(self._tables.streams, scope, number))
+            if known is None:
                 yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
+            elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
+                yield (
+                    f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
+                    "names of segments tell the others"
+                )
 
 
 class ArchivedStream:
@@ -406,7 +418,8 @@ class ArchivedStream:
             found = self._archive.segments().get(self._stored.get(number, ""))
             return max(found.start_offset if found is not None and found.head_recorded else 0, least)
         segment = self._archive.segment(self._name(number))
-        if segment.problem is None and segment.start_offset > least and not segment.head_recorded:
+        untold = segment.container is None and self.records.truncation is None
+        if segment.problem is None and segment.start_offset > least and not (segment.head_recorded or untold):
             raise ArchiveDamaged(
                 f"{self._archive.where}: {segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
                 f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"

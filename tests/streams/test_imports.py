@@ -21,7 +21,7 @@ import pytest
 from chunkstore import StorageRefused, open_store
 from chunkstore.port import Parts, pieces_of
 from chunkstore.pravega.archive import open_archive
-from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
+from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.admin import garbage_collection
 from engine.admin.verify import verify
@@ -302,6 +302,20 @@ def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: st
         assert inner.list("_system/imports/") == []
         resumed += before <= {info.path for info in inner.list("demo/")}
     assert resumed == whole.passed, "what was brought is used, not brought again under other names"
+
+
+@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+def test_requests_go_by_chunks_and_segments(path: Path) -> None:
+    """Each chunk of the source is read once, and each segment is some objects of the root."""
+    source, target = CountingStore(archive_store(path)), CountingStore(SimulatedStore(1))
+    found = Import(source, copied=True)
+    assert source.count("read", "demo/") + source.count("read_ranges", "demo/") <= 2  # where a reader group stood
+    source.reset()
+    report = found.run(simulated_root(target))
+    segments = sum(each.segments for each in report.streams)
+    assert source.count() == sum(each.chunks for each in report.streams)
+    assert target.count("put") + target.count("put_if_absent") <= 2 * segments
+    assert target.count() <= 8 * segments
 
 
 def told(store: object, names: list[str] | None = None) -> dict[str, object]:

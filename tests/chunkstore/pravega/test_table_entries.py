@@ -32,7 +32,7 @@ def state(*parts: bytes) -> dict[bytes, Entry]:
 
 
 def index_of(*found: Entry) -> dict[bytes, int]:
-    return {table_entries._index_key(entry.key): entry.offset for entry in found}
+    return {table_entries.index_key(entry.key): entry.offset for entry in found}
 
 
 def test_the_newest_entry_of_a_key_counts() -> None:
@@ -78,7 +78,7 @@ def test_entries_behind_the_index_are_newer_than_what_it_says() -> None:
 
 
 def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_entries, "_index_key", lambda key: b"h" * 16)
+    monkeypatch.setattr(table_entries, "index_key", lambda key: b"h" * 16)
     found = state(packed(b"a", b"1"), packed(b"b", b"2"))
     back = key_of(uuid.UUID(int=((1 << 63) - 1) << 64 | found[b"b"].offset))
     index = {b"h" * 16: found[b"b"].offset, back: found[b"a"].offset}
@@ -87,7 +87,7 @@ def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pyt
 
 def test_the_index_must_lead_to_the_entries() -> None:
     found = state(packed(b"a", b"1"), packed(b"b", None))
-    for index in (index_of(found[b"b"]), {table_entries._index_key(b"a"): 7}, index_of(Entry(0, b"c", b"", 0))):
+    for index in (index_of(found[b"b"]), {table_entries.index_key(b"a"): 7}, index_of(Entry(0, b"c", b"", 0))):
         with pytest.raises(InvalidData, match="index"):
             list(live_by_hash(found.values(), index, 1000))
 
