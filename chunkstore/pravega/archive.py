@@ -68,6 +68,11 @@ class ArchivedSegment:
     length_recorded: bool
     problem: ArchiveDamaged | None
 
+    @classmethod
+    def absent(cls, name: str) -> ArchivedSegment:
+        """A segment of which nothing is there."""
+        return cls(name, 0, 0, False, (), {}, None, False, True, True, None)
+
 
 class _Container(NamedTuple):
     """What a container knows. stored: its segments in the chunked layout. removed: names of deleted segments."""
@@ -87,7 +92,6 @@ class _Contents:
     rolling: set[str] = field(default_factory=set)
     unrecorded: set[str] = field(default_factory=set)
     count: int = 0
-    counted: bool = False
     findings: list[str] = field(default_factory=list)
 
 
@@ -105,8 +109,8 @@ def open_archive(store: Store, prefix: str = "", *, salvage: bool = False) -> Ar
 class Archive:
     """A Pravega's long-term storage.
 
-    where: the folder. containers: how many there are; at least, unless they are `counted`. findings: what is not known,
-    in words.
+    where: the folder. containers: how many there are; in the rolling layout, up to the last one of which something is
+    there. findings: what is not known, in words.
     """
 
     def __init__(self, source: Source, contents: _Contents) -> None:
@@ -119,7 +123,6 @@ class Archive:
         }
         self.where = source.where
         self.containers = contents.count
-        self.counted = contents.counted
         self.findings = tuple(contents.findings)
 
     def segments(self) -> Mapping[str, ArchivedSegment]:
@@ -223,7 +226,9 @@ def _contents(source: Source, salvage: bool) -> _Contents:
             del contents.stored[name]
         if name == segment and contents.infos and name not in contents.infos and not name.startswith(CONTAINERS):
             is_left = (
-                "was deleted: left out" if name.encode() in removed else "was not yet known to its container there"
+                "was deleted: left out"
+                if name.encode() in removed
+                else "its container's metadata there does not know it yet, or was not flushed"
             )
             contents.findings.append(f"{name!r} is in long-term storage, but {is_left}")
     for name in rolling.keys() & contents.stored.keys():
@@ -242,12 +247,12 @@ def _contents(source: Source, salvage: bool) -> _Contents:
 
 def _containers(source: Source, booted: Mapping[int, object], contents: _Contents) -> list[int]:
     """The containers of which something is there. Each makes its system journal when it begins; without journals those
-    are not there that flushed nothing yet, and how many there are is not known."""
+    are not there that flushed nothing yet."""
     found = {int(match[1]) for match in map(_CONTAINER.match, source.names(CONTAINERS)) if match}
     for container in sorted(found - booted.keys()) if booted else ():
         raise source.damaged(f"{CONTAINERS}metadata_{container}", "no system journal of its container is there")
     found |= booted.keys()
-    contents.count, contents.counted = max(found, default=-1) + 1, bool(booted)
+    contents.count = max(found, default=-1) + 1
     return sorted(found)
 
 

@@ -123,14 +123,14 @@ def table_of(source: Source, table: StoredSegment, index: StoredSegment | None, 
     with decoding(functools.partial(source.damaged, table.name)):
         read = functools.partial(read_segment, source, table)
         rows = list(entries(read, table.start, table.length))
-        if info is not None and info.has_fixed_keys:
+        found = index_of(source, index) if index is not None else {}
+        is_fixed = info.has_fixed_keys if info is not None else any(found.get(row.key) == row.offset for row in rows)
+        if is_fixed:
             state = newest(rows)
             if state and index is None:
                 raise source.damaged(table.name + INDEX_SUFFIX, "it is missing: only it tells which keys were removed")
-            found = index_of(source, index) if index is not None else {}
             ahead = ahead_of(found, table.length, hashes=False)
             return TableRows({entry.key: entry for entry in live_by_key(state, found, ahead)}, ahead)
-        found = index_of(source, index) if index is not None else {}
         ahead = ahead_of(found, table.length)
         known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
         indexed = min(max(known, max(found.values(), default=-1) + 1), table.length)

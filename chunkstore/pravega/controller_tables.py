@@ -48,6 +48,7 @@ from chunkstore.pravega.table_entries import Entry, TableRows
 _TABLES = "_system/_tables/"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SCOPE_TABLE = re.compile(re.escape(_TABLES) + rf"([^/]+)/streamsInScope\.#\.({_UUID})")
+_METADATA_TABLE = re.compile(re.escape(_TABLES) + rf"([^/]+)/([^/]+)/metadata\.#\.({_UUID})")
 _TRANSACTIONS = "transactionsInEpoch-"
 _MOST_EPOCHS = 1 << 20
 
@@ -109,10 +110,13 @@ class ControllerTables:
         self._archive = archive
         self._transactions_of: dict[str, list[str]] = {}
         self._ids_of: dict[str, Ids | None] = {}
+        self._metadata_of: dict[tuple[str, str], list[uuid.UUID]] = {}
         for name in archive.segments():
             folder, _, last = name.rpartition("/")
             if name.startswith(_TABLES) and last.startswith(_TRANSACTIONS):
                 self._transactions_of.setdefault(folder, []).append(name)
+            elif match := _METADATA_TABLE.fullmatch(name):
+                self._metadata_of.setdefault((match[1], match[2]), []).append(uuid.UUID(match[3]))
 
     def scopes(self) -> Ids:
         """Scopes and their ids; those too of which the table of streams is there, where that of scopes is not whole."""
@@ -129,6 +133,11 @@ class ControllerTables:
     def streams(self, scope: str, scope_id: uuid.UUID) -> Ids | None:
         """The streams of a scope and their ids; None if that is not known."""
         return self._ids(f"{_TABLES}{scope}/streamsInScope.#.{scope_id}")
+
+    def stream_id(self, scope: str, stream: str) -> uuid.UUID | None:
+        """The id of a stream by the name of its own table; None if there is none, or more than one."""
+        found = self._metadata_of.get((scope, stream), [])
+        return found[0] if len(found) == 1 else None
 
     def key_value_tables(self, scope: str, scope_id: uuid.UUID) -> Ids | None:
         """The key-value tables of a scope and their ids; None if that is not known."""

@@ -93,6 +93,8 @@ def show(output: Output, report: ImportReport, done: str) -> None:
     output.table(_COLUMNS, [_row(each) for each in report.streams], title=report.source)
     for line in _lines(report):
         output.warning(line)
+    for scope in report.empty_scopes:
+        output.line(f"scope {scope}, which has no streams, {done}")
     count = sum(each.outcome in ("new", "imported") for each in report.streams)
     output.line(f"{count} of {len(report.streams)} streams {done}")
 

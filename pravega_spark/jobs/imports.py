@@ -98,6 +98,7 @@ def _outcomes(report: ImportReport) -> list[JobOutcome]:
     """What became of each stream, then what does not come, and what is not known, of the whole storage."""
     told = [JobOutcome("", "", NOTE, detail=f"left out: {what}") for what in report.left_out]
     told += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
+    told += [JobOutcome(scope, "", NOTE, detail="the scope comes, and has no streams") for scope in report.empty_scopes]
     return [*map(_outcome, report.streams), *told]
 
 

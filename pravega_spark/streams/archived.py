@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.decoding import decoding
 from chunkstore.paths import CONTAINERS
-from chunkstore.pravega.archive import Archive
+from chunkstore.pravega.archive import Archive, ArchivedSegment
 from chunkstore.pravega.archived_segments import ArchivedChunk
 from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, TransactionStatus
 from chunkstore.pravega.controller_tables import ControllerTables, Ids, StreamRecords, TableRecords
@@ -36,7 +36,6 @@ _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
-_MOST_CONTAINERS = 4096  # that a cluster is taken to have
 _GROUP = "_RG"  # what the stream with a reader group's state begins with
 
 
@@ -113,12 +112,14 @@ class ArchivedStreams:
     def stream(self, scope: str, name: str) -> ArchivedStream:
         """A stream. Raises ScopeNotFound, StreamNotFound."""
         known = self._ids(scope, self._tables.streams)
-        if name in known:
-            records = self._stream_records(scope, name, known[name])
-        elif not known.whole and name in self._names(scope):
-            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
-        else:
+        number = known.get(name)
+        if number is None and (known.whole or name not in self._names(scope)):
             raise StreamNotFound(f"{scope}/{name}")
+        number = number if number is not None else self._tables.stream_id(scope, name)
+        if number is not None:
+            records = self._stream_records(scope, name, number)
+        else:
+            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
         return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
 
     def _stream_records(self, scope: str, name: str, number: uuid.UUID) -> StreamRecords:
@@ -179,21 +180,18 @@ class ArchivedStreams:
         return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
 
     def _containers(self) -> Iterator[str]:
-        """What is not known of containers. A segment's name tells its container, of so many: where they are not
-        counted, the segments of those that are there tell how many there are. Raises ArchiveDamaged."""
-        found = {name: segment.container for name, segment in self.archive.segments().items()}
-        known = {name: at for name, at in found.items() if at is not None and not name.startswith(CONTAINERS)}
-        least = self.archive.containers
-        for count in range(least, least + 1 if self.archive.counted else max(_MOST_CONTAINERS, least) + 1):
-            if all(container_of(name, count) == at for name, at in known.items()):
-                break
-        else:
-            name, at, due = next((n, at, due) for n, at in known.items() if (due := container_of(n, least)) != at)
-            raise ArchiveDamaged(
-                f"{self.archive.where}: {name!r} is in container {at}, but belongs into {due} of {least}: the metadata "
-                "of other containers are missing"
-            )
-        for number in sorted(set(range(count)) - set(found.values())):
+        """What is not known of containers. A segment's name tells its container, which is the same whatever containers
+        follow: if it is in another, some are missing. Raises ArchiveDamaged."""
+        count, there = self.archive.containers, set()
+        for name, segment in self.archive.segments().items():
+            there.add(segment.container)
+            known = segment.container is not None and not name.startswith(CONTAINERS)
+            if known and (due := container_of(name, count)) != segment.container:
+                raise ArchiveDamaged(
+                    f"{self.archive.where}: {name!r} is in container {segment.container}, but belongs into {due} of "
+                    f"{count}: the metadata of those that follow them are missing"
+                )
+        for number in sorted(set(range(count)) - there):
             yield (
                 f"'{CONTAINERS}metadata_{number}' is not there: it was never flushed, or is lost. Heads, seals and "
                 f"attributes of the segments in container {number} are not known"
@@ -245,6 +243,9 @@ class ArchivedStream:
         elif self._later:
             later = ", ".join(map(segment_label, self._later))
             more.append(f"segments {later} are of epochs that were not flushed: their keys' ranges are unknown")
+        if absent := [number for number in self.segments if number not in self._stored and self.is_absent(number)]:
+            labels = ", ".join(map(segment_label, absent))
+            more.append(f"nothing of segments {labels} is there: they were empty, or nothing of them was flushed")
         return (*self.records.unknown, *more)
 
     @property
@@ -267,7 +268,7 @@ class ArchivedStream:
         """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
         known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
         for number in known if not self._salvage else ():
-            self._name(number)
+            self._segment(number)
         return (*known, *self._later) if self._epochs is not None else tuple(known)
 
     @cached_property
@@ -317,11 +318,16 @@ class ArchivedStream:
 
     def is_sealed(self, number: int) -> bool:
         """Whether a segment takes no more events, as far as its container knows."""
-        return self._archive.segment(self._name(number)).sealed
+        return self._segment(number).sealed
+
+    def is_absent(self, number: int) -> bool:
+        """Whether nothing is there of a segment, and nothing says that it ever had a byte: it is taken for empty."""
+        had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
+        return number not in self._stored and not had
 
     def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
         """The chunks of a segment."""
-        return self._archive.segment(self._name(number)).chunks
+        return self._segment(number).chunks
 
     def check_cut(self, cut: StreamCut) -> None:
         """Raise InvalidStreamCut unless it is a cut of this stream."""
@@ -357,7 +363,7 @@ class ArchivedStream:
     def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[ArchivedEvent]:
         """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
         for number, (low, high) in self.ranges(start, end).items():
-            name = self._name(number)
+            name = self._segment(number).name
             for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
                 yield ArchivedEvent(number, offset, data)
 
@@ -368,7 +374,7 @@ class ArchivedStream:
 
     def read(self, number: int, start: int, end: int) -> bytes:
         """The bytes [start, end) of a segment: of a byte stream they are the content."""
-        return self._archive.read(self._name(number), start, end)
+        return self._archive.read(self._segment(number).name, start, end) if start < end else b""
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
@@ -404,20 +410,22 @@ class ArchivedStream:
         newest = self.epochs[-1].epoch if self.epochs else -1
         return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
 
-    def _name(self, number: int) -> str:
-        if number not in self._stored:
+    def _segment(self, number: int) -> ArchivedSegment:
+        if number in self._stored:
+            return self._archive.segment(self._stored[number])
+        name = segment_name(self.scope, self.name, number)
+        if not self.is_absent(number):
             raise ArchiveDamaged(
-                f"{self._archive.where}: segment {segment_name(self.scope, self.name, number)!r} is missing: "
-                "the stream has it, and no container knows it"
+                f"{self._archive.where}: segment {name!r} is missing: the stream has it, and no container knows it"
             )
-        return self._stored[number]
+        return ArchivedSegment.absent(name)
 
     def _start(self, number: int, least: int) -> int:
         """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
         if self._salvage:
             found = self._archive.segments().get(self._stored.get(number, ""))
             return max(found.start_offset if found is not None and found.head_recorded else 0, least)
-        segment = self._archive.segment(self._name(number))
+        segment = self._segment(number)
         untold = segment.container is None and self.records.truncation is None
         if segment.problem is None and segment.start_offset > least and not (segment.head_recorded or untold):
             raise ArchiveDamaged(
@@ -437,7 +445,7 @@ class ArchivedStream:
             found = self._archive.segments().get(self._stored.get(number, ""))
             known = self.records.sealed_sizes.get(number, 0)
             return max(found.length if found is not None else 0, known, self._truncated.get(number, 0))
-        segment = self._archive.segment(self._name(number))
+        segment = self._segment(number)
         if segment.problem is not None:
             raise segment.problem
         sealed = self.records.sealed_sizes.get(number, segment.length)

@@ -288,7 +288,7 @@ class ArchivedContainer(Container):
     def _found(self, name: str) -> Segment | None:
         there = self.archive.segments().get(name)
         if there is None:
-            return self._index_of(name) or self._recorded(name) or (self._missing(name) if self.salvage else None)
+            return self._index_of(name) or self._recorded(name) or self._absent(name)
         start, length = self._bounds(there)
         chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
         extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
@@ -314,15 +314,17 @@ class ArchivedContainer(Container):
             return stream if found.segment_id in stream.segments else None
         return None
 
-    def _missing(self, name: str) -> Segment | None:
-        """A segment that a stream has, and nothing is there of."""
+    def _absent(self, name: str) -> Segment | None:
+        """A segment that a stream has, and nothing is there of. Raises ArchiveDamaged if there was something."""
         stream = self._stream_of(name)
         if stream is None:
             return None
-        start, end = stream.bounds(parse_segment_name(name).segment_id)
-        self._lose(Loss(f"{stream.scope}/{stream.name}", name, start, end, "no container knows it"))
+        number = parse_segment_name(name).segment_id
+        start, end = stream.bounds(number)
+        if not stream.is_absent(number):
+            self._lose(Loss(f"{stream.scope}/{stream.name}", name, start, end, "no container knows it"))
         return CountedSegment.of(
-            Segment(name, 0, start, start, True, 0, 0, immutables.Map(), Extents(), start), lambda: 0
+            Segment(name, 0, start, start, self.salvage, 0, 0, immutables.Map(), Extents(), start), lambda: 0
         )
 
     def _sound(self, stream: ArchivedStream, segment: Segment) -> Segment:

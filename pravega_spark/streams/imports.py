@@ -24,6 +24,7 @@ from engine.root import Root
 from pravega_spark.errors import StreamError, StreamNotFound
 from pravega_spark.streams.archived import ArchivedStreams
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
 from pravega_spark.streams.unfinished_imports import Begun
@@ -58,12 +59,18 @@ class ImportedStream(NamedTuple):
 
 class ImportReport(NamedTuple):
     """An import, or what it would do. left_out: what does not come besides, in words. unknown: what is not known of the
-    whole folder, in words."""
+    whole folder, in words. scopes: those that come as a whole, be there streams in them or not."""
 
     source: str
     streams: tuple[ImportedStream, ...]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def empty_scopes(self) -> list[str]:
+        """The scopes that come, and have no streams that could."""
+        return sorted(set(self.scopes) - {each.scope for each in self.streams})
 
     @property
     def failed(self) -> list[ImportedStream]:
@@ -115,6 +122,7 @@ class Import:
         self._streams = _opened(source)
         self._byte_streams = byte_streams
         self._left_out: list[str] = []
+        self._scopes: set[str] = set()
         self._refused: dict[str, ImportedStream] = {}
         self._plans: dict[str, StreamPlan] = {}
         for key in self._selected(names):
@@ -132,6 +140,10 @@ class Import:
                 self._streams.stream(scope, stream)  # raises ScopeNotFound, StreamNotFound
                 chosen.add(name)
             else:
+                try:
+                    self._scopes.add(validate_scope_name(scope))
+                except ValueError as error:
+                    self._left_out.append(f"scope {scope}: it cannot be one of ours: {error}")
                 chosen.update(f"{scope}/{each}" for each in self._public(scope))
         return sorted(chosen)
 
@@ -180,15 +192,16 @@ class Import:
 
     def _reported(self, found: Mapping[str, ImportedStream]) -> ImportReport:
         unknown = (*self._streams.archive.findings, *self._streams.unknown)
-        return ImportReport(
-            self.source.root, tuple(found[key] for key in sorted(found)), tuple(self._left_out), unknown
-        )
+        streams, scopes = tuple(found[key] for key in sorted(found)), tuple(sorted(self._scopes))
+        return ImportReport(self.source.root, streams, tuple(self._left_out), unknown, scopes)
 
     def run(self, root: Root, bring: Bring | None = None, progress: Progress = no_progress) -> ImportReport:
         """Do it; what fails for one stream does not keep the others from coming. May be repeated after a kill, and goes
         on where it was. bring: brings the segments, if not this process. Raises StorageRefused, StorageError.
         """
         check_apart(root, self.source)
+        for scope in sorted(self._scopes):
+            Catalog(root).create_scope(scope)
         found = dict(self._refused)
         begun: list[tuple[StreamImport, Begun]] = []
         for key, plan in self._plans.items():
@@ -289,9 +302,9 @@ def _opened(store: Store) -> ArchivedStreams:
                 "of this program. Use `backup` and `restore` to copy a root"
             )
     archive = open_archive(store)
-    if not archive.containers:
+    if not archive.segments():
         raise StorageRefused(
-            f"{store.root} is not the long-term storage of a Pravega: it has no metadata of containers in "
-            "_system/containers/. Give the folder or bucket that the segment stores were configured with"
+            f"{store.root} is not the long-term storage of a Pravega: there is no segment in it, and no metadata of "
+            "containers in _system/containers/. Give the folder or bucket that the segment stores were configured with"
         )
     return ArchivedStreams(archive)

@@ -208,6 +208,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             ],
             "left_out": list,
             "unknown": list,
+            "scopes": list,
         }
     },
     "header export": {"header": {"segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}},

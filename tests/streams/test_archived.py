@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
+import uuid
 from collections import defaultdict
 
 import pytest
@@ -12,10 +14,10 @@ from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.controller_records import RetentionType, ScaleType, StreamState, TransactionStatus
 from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
-from pravega_spark.streams.archived import ArchivedStreams, decoded
+from pravega_spark.streams.archived import ArchivedEvent, ArchivedStreams, decoded
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.names import segment_name
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, stored
+from pravega_spark.streams.names import container_of, segment_name
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, stored, with_entries
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 
@@ -207,6 +209,104 @@ def test_a_sealed_segment_that_lost_its_end_is_an_error() -> None:
     objects[name] = objects[name][:-10]
     with pytest.raises(ArchiveDamaged, match="sealed"):
         list(opened(objects).stream("demo", "scaled").events())
+
+
+# --- what was not flushed --------------------------------------------------------------------------------------------
+
+
+def all_events(streams: ArchivedStreams) -> dict[str, list[ArchivedEvent]]:
+    return {name: list(streams.stream("demo", name).events()) for name in STREAMS}
+
+
+def without(objects: dict[str, bytes], *starts: str) -> dict[str, bytes]:
+    return {name: data for name, data in objects.items() if not name.startswith(starts)}
+
+
+def in_containers(objects: dict[str, bytes], count: int) -> dict[str, bytes]:
+    """The objects of a rolling layout, as if there had been so many containers."""
+    archive, tables = open_archive(stored(objects)), defaultdict[int, bytes](bytes)
+    for number in range(archive.containers):
+        for key, entry in archive.table(f"_system/containers/metadata_{number}").items():
+            assert entry.value is not None
+            row = struct.pack(">Biiq", 0, len(key), len(entry.value), -1 << 63) + key + entry.value
+            tables[container_of(key.decode(), count)] += row
+    found = without(objects, "_system/containers/metadata_")
+    for number, table in tables.items():
+        name = f"_system/containers/metadata_{number}"
+        found |= {
+            f"{name}$header": f"maxsize=9223372036854775807&0={name}$offset.0&".encode(),
+            f"{name}$offset.0": table,
+        }
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_any_number_of_containers(count: int) -> None:
+    one = case(ROLLING)
+    streams = opened(in_containers(one.objects, count))
+    assert streams.archive.containers == count and streams.unknown == ()
+    assert all_events(streams) == all_events(opened(one.objects))
+
+
+@pytest.mark.parametrize("what", ["", "$header", "$offset."])
+@pytest.mark.parametrize("lost", [[0], [3], [2, 3], [0, 1, 2], [0, 1, 2, 3]], ids=str)
+def test_containers_that_never_flushed_their_metadata(lost: list[int], what: str) -> None:
+    """Their indexes may have been flushed all the same. Of containers at the end only segments that none knows tell."""
+    one, names = case(ROLLING), [f"_system/containers/metadata_{number}" for number in lost]
+    gone = [name + what for name in names] if not what else [f"{name}{end}" for name in names for end in ("$h", "$o")]
+    streams = opened(without(one.objects, *gone))
+    assert all_events(streams) == all_events(opened(one.objects))
+    told = (*streams.archive.findings, *streams.unknown)
+    for number, name in zip(lost, names, strict=True):
+        is_told = any(name in text and "never flushed" in text for text in told)
+        assert is_told is (bool(what) or number < max({0, 1, 2, 3} - set(lost), default=0))
+    assert any("does not know it yet, or was not flushed" in text for text in told) or len(lost) == 4
+    assert "deleted" not in streams.streams("demo")
+    [transaction] = streams.stream("demo", "txns").transactions
+    assert sorted(transaction.segments.values()) == [18124, 34481]
+
+
+def test_a_truncated_stream_of_which_nobody_knows_the_head_begins_where_its_objects_do() -> None:
+    lost = ("_system/containers/metadata_", "_system/_tables/demo/truncated/metadata")
+    streams = opened(without(case(ROLLING).objects, *lost))
+    truncated = streams.stream("demo", "truncated")
+    assert truncated.head.positions == {0: 1048576, 1: 524288}
+    assert any("demo/truncated/0.#epoch.0' begins at 1048576 or later" in text for text in streams.archive.findings)
+
+
+def test_a_scope_without_streams_is_one_and_that_it_has_none_is_known_by_its_table_only() -> None:
+    number = uuid.UUID(int=7)
+    objects = with_entries(case(ROLLING).objects, "scopes", {"quiet": number.bytes})
+    streams = opened(objects)
+    assert streams.scopes() == ["_system", "demo", "quiet"]
+    assert streams.streams("quiet") == streams.key_value_tables("quiet") == streams.reader_groups("quiet") == []
+    assert [text for text in streams.unknown if "'quiet'" in text]
+    table = f"_system/_tables/quiet/streamsInScope.#.{number}$header"
+    assert opened({**objects, table: b"maxsize=16777216&"}).unknown == ()
+    named = {**objects, table: b"maxsize=16777216&", "quiet/s/0.#epoch.0": bytes(8)}
+    assert opened(named).streams("quiet") == ["s"] and opened(named).unknown
+    assert opened(without(objects, "_system/_tables/scopes")).scopes() == ["_system", "demo"]
+
+
+def test_tables_that_were_not_flushed_as_far_as_their_indexes() -> None:
+    """Each of a stream's tables ends before each of its entries: its events are the same, or its head is not known."""
+    one, refused = case(ROLLING), set()
+    whole = opened(one.objects)
+    due = all_events(whole)
+    for name in [each for each in whole.archive.tables if each.startswith("_system/_tables/demo/")]:
+        table = f"{name}$offset.0"
+        rows = whole.archive.table(name)
+        for entry in rows.values() if table in one.objects else ():
+            streams = opened({**one.objects, table: one.objects[table][: entry.offset]})
+            assert set(STREAMS) <= set(streams.streams("demo"))
+            for stream in STREAMS:
+                try:
+                    assert list(streams.stream("demo", stream).events()) == due[stream], (name, entry.offset)
+                except ArchiveDamaged as error:
+                    assert f"/{stream}/metadata" in name
+                    assert "'truncation'" in str(error) or "no record says that it is truncated" in str(error)
+                    refused.add(stream)
+    assert refused == set(STREAMS)
 
 
 @pytest.mark.parametrize(
