@@ -192,21 +192,17 @@ class IndexCache:
         except StorageError as error:
             self._tell(error)
             return None
-        content = data[_CHECKSUM:]
-        if len(data) < _CHECKSUM or crc32c(content).to_bytes(_CHECKSUM, "big") != data[:_CHECKSUM]:
-            return None
         try:
-            decode_records(content)
+            return decode_kept(data)
         except InvalidIndex:
             return None
-        return content
 
     def save(self, key: str, records: bytes) -> None:
         """Keep records under a key."""
         if not self._place:
             return
         try:
-            self._opened().put(_path(key), crc32c(records).to_bytes(_CHECKSUM, "big") + records)
+            self._opened().put(_path(key), encode_kept(records))
         except StorageError as error:
             self._tell(error)
 
@@ -219,6 +215,22 @@ class IndexCache:
         if not self._told:
             logger.warning("indexes of segments are not kept in %s: %s", self._place, error)
             self._told = True
+
+
+def encode_kept(records: bytes) -> bytes:
+    """An object of the cache: the records behind their checksum."""
+    return crc32c(records).to_bytes(_CHECKSUM, "big") + records
+
+
+def decode_kept(data: bytes) -> bytes:
+    """The records in an object of the cache. Raises InvalidIndex unless they are as they were, and can be searched."""
+    records = data[_CHECKSUM:]
+    if len(data) < _CHECKSUM or data != encode_kept(records):
+        raise InvalidIndex("its checksum is another")
+    found = decode_records(records)
+    if (found < 0).any() or (found[1:, :2] <= found[:-1, :2]).any():
+        raise InvalidIndex("its offsets or counts do not ascend")
+    return records
 
 
 def cache_place() -> str:

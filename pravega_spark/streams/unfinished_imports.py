@@ -25,6 +25,7 @@ from engine.state.horizon import creation_time
 from engine.state.operations import decode_extents, encode_extents
 from engine.state.segments import Extent
 from pravega_spark.streams.event_walk import WalkState
+from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.index import decode_records, encode_records
 
 FORMAT = 1
@@ -64,7 +65,9 @@ def begin(store: Store, stream: str, source: bytes) -> Begun:
     place = f"{IMPORTS}{stream}/begun"
     while True:
         try:
-            found = _begun(store.read(place), stream)
+            found = decode_begun(store.read(place), stream)
+        except InvalidData:
+            found = None
         except ObjectNotFound:
             new = _new(store, stream, source)
             if store.put_if_absent(place, _encoded(new)) is Outcome.MINE:
@@ -84,18 +87,16 @@ def _new(store: Store, stream: str, source: bytes) -> Begun:
 def _encoded(begun: Begun) -> bytes:
     """Begins with a token, as `put_if_absent` wants it."""
     fields = bytes(msgpack.packb([FORMAT, begun.source, begun.created]))
-    return _sealed(begun.id + begun.id[: TOKEN - len(begun.id)] + fields)
+    return sealed(begun.id + begun.id[: TOKEN - len(begun.id)] + fields)
 
 
-def _begun(data: bytes, stream: str) -> Begun | None:
-    try:
-        content = _opened(data)
-        fields = unpack(content[TOKEN:])
-        check_format(fields[0], FORMAT)
-        source, created = _BEGUN(fields[1:])
-    except InvalidData:
-        return None
-    return Begun(stream, content[:16], source, created)
+def decode_begun(data: bytes, stream: str) -> Begun:
+    """The import of a stream that was begun. Raises InvalidData."""
+    content = _opened(data)
+    with decoding():
+        known, *fields = unpack(content[TOKEN:])
+        check_format(known, FORMAT)
+        return Begun(stream, content[:16], *_BEGUN(fields))
 
 
 def finish(store: Store, stream: str) -> None:
@@ -108,7 +109,7 @@ def keep(store: Store, begun: Begun, segment: int, reached: Reached, since: int)
     """Keep how far a segment is, with what came since the offset `since`. Raises StorageError."""
     extents, records, walk = reached
     fields = [FORMAT, since, encode_extents(extents), encode_records(records), walk]
-    store.put(f"{begun.folder}{segment}-{since:020d}", _sealed(bytes(msgpack.packb(fields))))
+    store.put(f"{begun.folder}{segment}-{since:020d}", sealed(bytes(msgpack.packb(fields))))
 
 
 def reached(store: Store, begun: Begun, segment: int, start: int) -> Iterator[Reached]:
@@ -116,24 +117,28 @@ def reached(store: Store, begun: Begun, segment: int, start: int) -> Iterator[Re
     while True:
         try:
             data = store.read(f"{begun.folder}{segment}-{start:020d}")
-            found = _reached(data, start)
+            found = decode_reached(data, start)
         except (ObjectNotFound, InvalidData):
             return
         yield found
         start = found.walk.place
 
 
-def _reached(data: bytes, start: int) -> Reached:
+def decode_reached(data: bytes, start: int) -> Reached:
+    """How far a segment is, by what was kept when it had been at `start`. Raises InvalidData."""
     with decoding():
         known, since, extents, records, walk = unpack(_opened(data))
         check_format(known, FORMAT)
-        found = Reached(decode_extents(extents), decode_records(_BYTES(records)), _WALK(walk))
+        found = Reached(decode_extents(extents), decode_records(_BYTES(records)), WalkState(*_WALK(walk)))
         if since != start or sum(extent.length for extent in found.extents) != found.walk.place - start:
             raise InvalidData(f"it is of offset {since}, or its extents do not reach {found.walk.place}")
+        if len(found.walk.rest) >= HEADER_SIZE:
+            raise InvalidData(f"{len(found.walk.rest)} bytes of a header are left, which has {HEADER_SIZE}")
         return found
 
 
-def _sealed(data: bytes) -> bytes:
+def sealed(data: bytes) -> bytes:
+    """The bytes, with their checksum behind them."""
     return data + crc32c(data).to_bytes(WIDTH, "big")
 
 
@@ -144,5 +149,5 @@ def _opened(data: bytes) -> bytes:
 
 
 _BEGUN = reader(tuple[bytes, Natural])
-_WALK = reader(WalkState)
+_WALK = reader(tuple[Natural, Natural, Natural, bytes, Natural])
 _BYTES = reader(bytes)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import zlib
 
+import numpy as np
+
+from chunkstore.checksums import block_checksums
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.pravega import controller_records
@@ -15,12 +19,17 @@ from chunkstore.pravega.reader_groups import GroupPositions
 from chunkstore.pravega.segment_infos import decode_info
 from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.pravega.table_entries import entries, live_by_hash, newest
+from chunkstore.testing import SimulatedStore
+from engine.state.segments import Extent
 from pravega_spark.streams.archived import decoded
+from pravega_spark.streams.event_walk import BrokenEvent, EventWalk, WalkState
 from pravega_spark.streams.events import InvalidEvent
-from pravega_spark.streams.index import decode_records
-from pravega_spark.streams.made_index import index_events
+from pravega_spark.streams.index import IndexReader, InvalidIndex, decode_records, encode_records
+from pravega_spark.streams.made_index import decode_kept, encode_kept, index_events
+from pravega_spark.streams.unfinished_imports import Reached, begin, decode_begun, decode_reached, keep, sealed
 from tests.archives import CHUNKED, case, retention_cut, retention_set
 from tests.fuzz.harness import Parser
+from tests.fuzz.mutators import of_msgpack
 
 _ARCHIVE = open_archive(case(CHUNKED).store())
 
@@ -92,6 +101,33 @@ def _indexed(data: bytes) -> None:
         raise problem
 
 
+def _kept(data: bytes) -> None:
+    """An object of the cache, and its search as readers do it."""
+    records = decode_kept(data)
+    if records:
+        IndexReader(functools.partial(_bytes, records), 0, len(records)).locate_offset(100)
+
+
+def _progress(data: bytes) -> None:
+    """How far an import is, and going on from there."""
+    found = decode_reached(data, 0)
+    walk = EventWalk(found.walk)
+    with contextlib.suppress(BrokenEvent):
+        walk.take(STREAM)
+    walk.records(0)
+    encode_records(found.records)
+
+
+def _unfinished() -> tuple[bytes, bytes]:
+    """What is kept of an import that was begun, and of one of its segments."""
+    store = SimulatedStore()
+    begun = begin(store, "demo/rides", b"source")
+    chunk = Extent(begun.chunk_name("demo/rides/0.#epoch.0", 0), 0, 100, block_checksums(bytes(100)))
+    keep(store, begun, 0, Reached((chunk,), np.array([[90, 3, 7]]), WalkState(100, 90, 3, bytes(2), 0)), 0)
+    place = f"{begun.folder}0-{0:020d}"
+    return store.read("_system/imports/demo/rides/begun"), store.read(place)
+
+
 def _tag() -> bytes:
     fields, packed = FieldWriter(), zlib.compress(b"\0\5rides\0\6scaled")
     fields.utf("h5")
@@ -110,6 +146,8 @@ GROUP = [
         _ARCHIVE.segment("demo/_RGrg1/0.#epoch.0").length,
     )
 ]
+BEGUN, PROGRESS = _unfinished()
+KEPT = encode_records(np.array([[100, 2, 0], [200, 4, 0], [350, 5, 0]]))
 SET = retention_set([(1_700_000_000_000, 100)])
 CUT = retention_cut(1_700_000_000_000, 100, {1 << 32 | 2: 77})
 REFUSED = (InvalidData,)
@@ -136,5 +174,11 @@ PARSERS = [
     Parser("archive-made-index", _indexed, [STREAM], (InvalidEvent,)),
     Parser("archive-reader-group", _group, GROUP, REFUSED),
     Parser("archive-events", _events, [STREAM], (ArchiveDamaged,)),
+    Parser("index-cache", _kept, [encode_kept(KEPT)], (InvalidIndex,)),
+    Parser("index-cache-records", lambda data: _kept(encode_kept(data)), [KEPT], (InvalidIndex,)),
+    Parser("import-begun", lambda data: decode_begun(data, "demo/rides"), [BEGUN], REFUSED),
+    Parser("import-begun-fields", lambda data: decode_begun(sealed(data), "demo/rides"), [BEGUN[:-4]], REFUSED),
+    Parser("import-progress", _progress, [PROGRESS], REFUSED),
+    Parser("import-progress-fields", lambda data: _progress(sealed(data)), [PROGRESS[:-4]], REFUSED, of_msgpack),
     *(Parser(f"controller-{name}", parse, samples, REFUSED) for name, parse, samples in RECORDS),
 ]
