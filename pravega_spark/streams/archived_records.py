@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Literal
 
 from chunkstore.pravega.controller_records import (
     ControllerEpoch,
@@ -16,6 +17,7 @@ from chunkstore.pravega.controller_records import (
     RetentionType,
     ScaleType,
     Scaling,
+    StreamConfiguration,
     TransactionStatus,
 )
 from chunkstore.pravega.source import ArchiveDamaged
@@ -30,7 +32,10 @@ from pravega_spark.streams.transactions import TransactionRecord
 _CLOSE = 1e-4
 """By how much the key ranges of an epoch may miss each other (Pravega: the precision with which it compares them)."""
 
-_KINDS = {ScaleType.FIXED: "fixed", ScaleType.KBYTES_PER_SECOND: "bytes", ScaleType.EVENTS_PER_SECOND: "events"}
+_KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
+    ScaleType.KBYTES_PER_SECOND: "bytes",
+    ScaleType.EVENTS_PER_SECOND: "events",
+}
 
 
 def stream_record(stream: ArchivedStream) -> StreamRecord:
@@ -43,14 +48,12 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
         raise ArchiveDamaged(f"stream {stream.scope}/{stream.name}: it has no epochs and no segments")
     first = min((segment_epoch(number) for number in head), default=epochs[0].epoch)
     configuration = known.configuration
-    scaling = _scaling(configuration.scaling, unknown) if configuration is not None else ScalingPolicy()
-    if configuration is None:
-        unknown.append("its policies and tags are not known")
+    scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
     return StreamRecord(
         known.created or epochs[0].created,
         tuple(epoch for epoch in epochs if epoch.epoch >= first),
         scaling,
-        _retention(configuration.retention, unknown) if configuration is not None else None,
+        retention,
         tuple(configuration.tags) if configuration is not None else (),
         bool(stream.sealed),
         dict(head),
@@ -117,24 +120,36 @@ def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator
         yield EpochRecord(epoch, created, current, epoch)
 
 
-def _scaling(scaling: Scaling | None, unknown: list[str]) -> ScalingPolicy:
-    if scaling is None:
-        return ScalingPolicy()
-    kind = _KINDS[scaling.type]
-    rate, factor = (scaling.rate, scaling.factor) if kind != "fixed" else (0, 0)
-    try:
-        return ScalingPolicy(kind, scaling.segments, rate, factor)  # type: ignore[arg-type]
-    except ValueError as error:
-        unknown.append(f"its scaling policy has no counterpart: {error}")
-        return ScalingPolicy()
+def scaling_policy(scaling: Scaling | None, segments: int) -> ScalingPolicy:
+    """A stream's scaling policy; where it has none, as many segments as it has. Raises ValueError if there is no such
+    policy of ours."""
+    if scaling is None or scaling.type is ScaleType.FIXED:
+        return ScalingPolicy("fixed", scaling.segments if scaling is not None else segments)
+    return ScalingPolicy(_KINDS[scaling.type], scaling.segments, scaling.rate, scaling.factor)
 
 
-def _retention(retention: Retention | None, unknown: list[str]) -> RetentionPolicy | None:
+def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
+    """A stream's retention policy. Raises ValueError if there is no such policy of ours."""
     if retention is None:
         return None
-    kind, most = ("time" if retention.type is RetentionType.TIME else "size"), retention.most
+    kind: Literal["time", "size"] = "time" if retention.type is RetentionType.TIME else "size"
+    return RetentionPolicy(kind, retention.least, retention.most)
+
+
+def _policies(
+    configuration: StreamConfiguration | None, segments: int, unknown: list[str]
+) -> tuple[ScalingPolicy, RetentionPolicy | None]:
+    """A stream's policies, as far as there are such of ours; what there is not goes to `unknown`."""
+    if configuration is None:
+        unknown.append("its policies and tags are not known")
+        return ScalingPolicy(), None
+    scaling, retention = scaling_policy(None, segments), None
     try:
-        return RetentionPolicy(kind, retention.least, most)  # type: ignore[arg-type]
+        scaling = scaling_policy(configuration.scaling, segments)
+    except ValueError as error:
+        unknown.append(f"its scaling policy has no counterpart: {error}")
+    try:
+        retention = retention_policy(configuration.retention)
     except ValueError as error:
         unknown.append(f"its retention policy has no counterpart: {error}")
-        return None
+    return scaling, retention

@@ -1,31 +1,31 @@
 """A stream made of a segment that old code left in its own layout (`engine.admin.rolling_segments`).
 
-The chunks are attached to the stream's segment where they are, once all events in them were walked (S3).
+The chunks are attached to the stream's segment where they are, once all events in them were walked (S3): an import from
+the root into itself (`segment_import`), which is over in one go.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from chunkstore import Store
-from chunkstore.checksums import continued
+from chunkstore.pravega.archived_segments import ArchivedChunk
+from chunkstore.pravega.source import ArchiveDamaged
 from engine.admin.progress import Progress, no_progress
 from engine.admin.rolling_segments import RollingSegment, check_unused, creation_time_of, find_rolling_segment
 from engine.root import Root
-from engine.state.segments import Extent
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.event_walk import BrokenEvent, EventWalk, WalkState
+from pravega_spark.streams.event_walk import BrokenEvent
+from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.segment_import import SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.stream import SegmentAppend
 from pravega_spark.streams.stream_import import ImportRefused
+from pravega_spark.streams.unfinished_imports import unkept
 
-STEP = 8 << 20
-"""Bytes that are read at a time."""
+_AT_ONCE = Sizes(kept=sys.maxsize, logged=sys.maxsize)
 
 
 class Imported(NamedTuple):
@@ -46,62 +46,42 @@ def import_segment(root: Root, segment: str, scope: str, name: str, progress: Pr
     found = find_rolling_segment(store, segment)
     chunks = [chunk for chunk, _ in found.chunks]
     check_unused(root, chunks)
-    walk = _Walk(found)
-    for done in walk.over(store):
-        progress(segment, done, found.length)
+    content = _content(store, found, f"{scope}/{name}", progress)
     catalog = Catalog(root)
     if not catalog.create_stream(scope, name, ScalingPolicy("fixed", 1)):
         raise ImportRefused(f"stream {scope}/{name} exists already; give the name of a new stream")
     stream = catalog.stream(scope, name)
     if found.length:
-        created = creation_time_of(store, chunks)
-        stream.write([walk.append(stream.snapshot().record.current.segments[0].id, created)])
+        created, number = creation_time_of(store, chunks), stream.snapshot().record.current.segments[0].id
+        assert isinstance(content.records, bytes)
+        records = decode_records(content.records)
+        stream.write([SegmentAppend(number, content.extents, records, content.events, created)])
     if found.header is not None:
         store.delete([found.header])
-    return Imported(walk.events, found.length, len(found.chunks))
+    return Imported(content.events, found.length, len(found.chunks))
 
 
-class _Walk:
-    """Walks all events of a segment in the old layout, and makes the checksums of its chunks."""
+def _content(store: Store, found: RollingSegment, stream: str, progress: Progress) -> SegmentContent:
+    """The chunks of a segment, once all events were walked. Raises ImportRefused for what are no events."""
+    chunks, place = [], 0
+    for name, length in found.chunks:
+        chunks += [ArchivedChunk(name, place, length)] if length else []
+        place += length
+    source = SegmentSource(0, found.name, 0, found.length, tuple(chunks), events=True, open=True)
+    told = _summed(lambda done: progress(found.name, done, found.length))
+    try:
+        return SegmentImport(store, store, unkept(store, stream), source, False, _AT_ONCE, told).run()
+    except ArchiveDamaged as error:
+        why = error.__cause__ if isinstance(error.__cause__, BrokenEvent) else error
+        raise ImportRefused(f"segment {found.name!r}, {why}; nothing was imported") from error
 
-    def __init__(self, segment: RollingSegment) -> None:
-        self._segment = segment
-        self._events = EventWalk(WalkState(0, 0))
-        self._records = np.empty((0, 3), np.int64)
-        self.extents: list[Extent] = []
 
-    @property
-    def events(self) -> int:
-        """How many there are."""
-        return self._events.events
+def _summed(tell: Callable[[int], None]) -> Callable[[int], None]:
+    done = 0
 
-    def over(self, store: Store) -> Iterator[int]:
-        """Read everything; how many bytes were. Raises ImportRefused for what are no events."""
-        place = 0
-        for name, length in self._segment.chunks:
-            checksums = b""
-            for start in range(0, length, STEP):
-                end = min(start + STEP, length)
-                data = store.read(name, start, end)
-                if len(data) != end - start:
-                    raise ImportRefused(f"chunk {name!r} ends before its byte {end}")
-                checksums = continued(checksums, start, data)
-                with self._whole():
-                    self._events.take(data)
-                place += len(data)
-                yield place
-            self.extents.append(Extent(name, 0, length, checksums))
-        self._records = self._events.records(int(time.time() * 1000))
-        with self._whole():
-            self._events.finish()
+    def told(more: int) -> None:
+        nonlocal done
+        done += more
+        tell(done)
 
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenEvent as error:
-            raise ImportRefused(f"segment {self._segment.name!r}, {error}; nothing was imported") from error
-
-    def append(self, segment_id: int, made: int) -> SegmentAppend:
-        """What a write appends."""
-        return SegmentAppend(segment_id, tuple(self.extents), self._records, self.events, made)
+    return told

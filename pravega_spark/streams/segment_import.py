@@ -78,7 +78,8 @@ class SegmentContent(NamedTuple):
 
 
 class SegmentImport:
-    """Brings one segment. source: the store of the archive. target: that of the root's chunks. For one thread."""
+    """Brings one segment. source: the store of the archive. target: that of the root's chunks; if it is the same, chunks
+    stay where and what they are. For one thread."""
 
     def __init__(
         self, source: Store, target: Store, begun: Begun, segment: SegmentSource, copied: bool, sizes: Sizes, told: Told
@@ -144,7 +145,11 @@ class SegmentImport:
         """Make the chunk of a range, and walk through it."""
         name = self._begun.chunk_name(self._segment.name, start)
         if not self._copied:
-            self._target.link(name, self._source, self._segment.chunks[self._chunk_at(start)].name)
+            chunk = self._segment.chunks[self._chunk_at(start)].name
+            if self._source is self._target:
+                name = chunk
+            else:
+                self._target.link(name, self._source, chunk)
         pieces: list[bytes] = []
         checksums, place = b"", start
         for data in self._read(start, end):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData
-from chunkstore.pravega.controller_records import ScaleType, StreamConfiguration, TransactionStatus
+from chunkstore.pravega.controller_records import TransactionStatus
 from engine.errors import (
     BadKeyVersion,
     ChunksGivenUp,
@@ -39,6 +39,7 @@ from pravega_spark.errors import StreamError
 from pravega_spark.segment_ids import segment_label, segment_number
 from pravega_spark.streams import changes
 from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction, RecordedCut
+from pravega_spark.streams.archived_records import retention_policy, scaling_policy
 from pravega_spark.streams.changes import NUMBERS, STREAMS
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.epochs import EpochRecord, Epochs
@@ -49,7 +50,6 @@ from pravega_spark.streams.names import (
     validate_scope_name,
     validate_stream_name,
 )
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import recording
 from pravega_spark.streams.segment_import import SegmentContent, SegmentSource
 from pravega_spark.streams.stream import Stream
@@ -131,8 +131,8 @@ def _record(found: ArchivedStream) -> StreamRecord:
     record = StreamRecord(
         found.records.created if found.records.created is not None else kept[0].created,
         kept,
-        _scaling(configuration, kept[-1]),
-        _retention(configuration),
+        scaling_policy(configuration.scaling if configuration is not None else None, len(kept[-1].segments)),
+        retention_policy(configuration.retention if configuration is not None else None),
         checked_tags(configuration.tags if configuration is not None else ()),
         _is_sealed(found, kept[-1]),
         {} if is_whole else head,
@@ -142,21 +142,6 @@ def _record(found: ArchivedStream) -> StreamRecord:
     if StreamRecord.decode(record.encode(), record.version, f"{found.scope}/{found.name}") != record:
         raise InvalidData("its epochs are not those of a stream that was scaled")
     return record
-
-
-def _scaling(configuration: StreamConfiguration | None, current: EpochRecord) -> ScalingPolicy:
-    policy = configuration.scaling if configuration is not None else None
-    if policy is None or policy.type is ScaleType.FIXED:
-        return ScalingPolicy("fixed", policy.segments if policy is not None else len(current.segments))
-    kind = "bytes" if policy.type is ScaleType.KBYTES_PER_SECOND else "events"
-    return ScalingPolicy(kind, policy.segments, policy.rate, policy.factor)  # type: ignore[arg-type]
-
-
-def _retention(configuration: StreamConfiguration | None) -> RetentionPolicy | None:
-    policy = configuration.retention if configuration is not None else None
-    if policy is None:
-        return None
-    return RetentionPolicy("time" if policy.type.name == "TIME" else "size", policy.least, policy.most)
 
 
 def _is_sealed(found: ArchivedStream, current: EpochRecord) -> bool:

@@ -80,6 +80,11 @@ def begin(store: Store, stream: str, source: bytes) -> Begun:
         return new
 
 
+def unkept(store: Store, stream: str) -> Begun:
+    """An import of which nothing is kept: it is done at once, or anew. Raises StorageError."""
+    return _new(store, stream, b"")
+
+
 def _new(store: Store, stream: str, source: bytes) -> Begun:
     return Begun(stream, uuid.uuid4().bytes, source, creation_time(store.clock()))
 

@@ -33,7 +33,7 @@ from engine.storage.reads import ObjectRange
 from engine.writer.defragmentation import defragment
 from engine.writer.garbage import collect_garbage
 from pravega_spark import StreamManager
-from pravega_spark.streams import rolling_import
+from pravega_spark.streams import rolling_import, segment_import
 from pravega_spark.streams.verification import check_events
 from tests.cli.test_cli import SEGMENT, document, number_of, run
 from tests.clocks import set_ahead
@@ -473,7 +473,7 @@ def test_what_is_exported_belongs_to_the_root_already(folder: str) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_old_segments_become_streams(folder: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolling_import, "STEP", 7 if seed % 2 else 1 << 20)
+    monkeypatch.setattr(segment_import, "STEP", 7 if seed % 2 else 1 << 20)
     texts = [random.Random(n).randbytes(n % 40) for n in range(60)]
     legacy(folder, cut(framed(*texts), seed))
     before = {path for path in objects(folder) if "$offset" in path}
@@ -547,7 +547,7 @@ def test_segments_without_a_header_or_without_bytes(folder: str) -> None:
 )
 def test_what_are_no_events(folder: str, pieces: list[bytes], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (5, 1 << 20):
-        monkeypatch.setattr(rolling_import, "STEP", step)
+        monkeypatch.setattr(segment_import, "STEP", step)
         legacy(folder, pieces)
         told = run("header", "import", "old/seg/0", "sc/new", root=folder, code=1).stderr
         assert problem in told and "nothing was imported" in told
