@@ -78,8 +78,8 @@ class SegmentContent(NamedTuple):
 
 
 class SegmentImport:
-    """Brings one segment. source: the store of the archive. target: that of the root's chunks; if it is the same, chunks
-    stay where and what they are. For one thread."""
+    """Brings one segment. source: the store of the archive. target: that of the root's chunks; if it is the same, the
+    chunks stay where they are. For one thread."""
 
     def __init__(
         self, source: Store, target: Store, begun: Begun, segment: SegmentSource, copied: bool, sizes: Sizes, told: Told
