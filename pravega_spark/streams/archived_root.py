@@ -381,6 +381,8 @@ class ArchivedContainer(Container):
                     functools.partial(self._known_index, segment),
                     functools.partial(self._made_index, segment),
                 )
+            if self._stream_of(segment) is not None:
+                return MadeIndex.of(name, name, bytes, bytes)  # nothing is there of it
         return None
 
     def _recorded(self, name: str) -> Segment | None:

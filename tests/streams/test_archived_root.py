@@ -459,6 +459,22 @@ def test_a_stream_whose_table_was_not_flushed_is_read_by_names_and_says_so() -> 
     assert any("epochs are not known" in finding.problem for finding in verify_root(root).findings)
 
 
+@pytest.mark.parametrize("salvage", [False, True])
+def test_streams_of_containers_that_never_flushed_their_metadata(salvage: bool) -> None:
+    """All that there is of them is read, an empty segment of which there is nothing too, and it is no error."""
+    one = case(ROLLING)
+    lost = {name: data for name, data in one.objects.items() if not name.startswith("_system/containers/")}
+    root, whole = ArchivedRoot(stored(lost), salvage=salvage), StreamManager.over(ArchivedRoot(one.store()))
+    manager = StreamManager.over(root)
+    assert manager.list_stream("demo") == STREAMS
+    for name in STREAMS:
+        assert events(manager, name) == events(whole, name)
+        assert manager.stream_info("demo", name).events == whole.stream_info("demo", name).events
+    assert root.losses == () and verify_root(root, deep=True).errors == 0
+    unknown = Catalog(root).stream("demo", "empty").snapshot().record.unknown
+    assert unknown == ("nothing of segments 0.0, 1.0 is there: they were empty, or nothing of them was flushed",)
+
+
 @pytest.mark.parametrize("archive", [CHUNKED, ROLLING], ids=lambda path: path.name)
 def test_a_sound_archive_has_no_errors(archive: Path) -> None:
     assert verify_root(ArchivedRoot(case(archive).store()), deep=True).errors == 0

@@ -10,9 +10,13 @@ import pytest
 
 from chunkstore.decoding import InvalidData
 from chunkstore.pravega import table_entries
+from chunkstore.pravega.archived_segments import ArchivedChunk, StoredSegment, table_of
 from chunkstore.pravega.attribute_index import attributes_of, key_of, read_index
-from chunkstore.pravega.table_entries import Entry, entries, live_by_hash, live_by_key, newest
+from chunkstore.pravega.segment_infos import SEGMENT_TYPE, SegmentInfo
+from chunkstore.pravega.source import Source
+from chunkstore.pravega.table_entries import Entry, TableRows, ahead_of, entries, live_by_hash, live_by_key, newest
 from engine.tables import btree
+from tests.archives import stored
 
 NONE = -(1 << 63)
 
@@ -75,6 +79,41 @@ def test_entries_behind_the_index_are_newer_than_what_it_says() -> None:
     assert {entry.key for entry in live_by_hash(rows, removed, indexed)} == {b"a", b"c", b"d"}
     with pytest.raises(InvalidData, match="index"):
         list(live_by_hash(rows, index | index_of(Entry(7, b"a", b"", 7)), indexed))
+
+
+def test_an_index_that_is_ahead_of_its_table() -> None:
+    """It leads behind the end, where `a` was put again and `new` was put; `gone` was removed there."""
+    data = b"".join([packed(b"a", b"1"), packed(b"b", b"1"), packed(b"gone", b"1")])
+    rows = list(entries(functools.partial(read, data), 0, len(data)))
+    index = index_of(Entry(len(data), b"a", b"2", 0), rows[1], Entry(len(data) + 30, b"new", b"1", 0))
+    ahead = ahead_of(index, len(data))
+    found = TableRows({entry.key: entry for entry in live_by_hash(rows, index, len(data), ahead)}, ahead)
+    assert {key: entry.value for key, entry in found.items()} == {b"a": b"1", b"b": b"1"}
+    assert [found.is_newest(key) for key in (b"a", b"b", b"new", b"gone")] == [False, True, False, True]
+    with pytest.raises(InvalidData, match="does not lead"):
+        list(live_by_hash(rows, index, len(data)))
+
+
+def test_an_index_of_keys_of_one_length_that_is_ahead_of_its_table() -> None:
+    found = state(packed(b"aa", b"1"), packed(b"bb", b"2"))
+    index = {b"aa": 1000, b"cc": 1030, b"bb": found[b"bb"].offset}
+    ahead = ahead_of(index, 1000, hashes=False)
+    assert [entry.value for entry in live_by_key(found, index, ahead)] == [b"1", b"2"]
+    assert not TableRows({}, ahead).is_newest(b"cc")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_table_of_keys_of_one_length_is_told_by_its_index(known: bool) -> None:
+    """Where its container has not said what it is."""
+    rows = packed(b"aa", b"1"), packed(b"bb", b"2")
+    page = btree.update(functools.partial(_ranges, b""), None, 0, {b"bb": len(rows[0])}, key_length=2, max_page=256)
+    source = Source(stored({"t": b"".join(rows), "t$attributes.index": page.pages}))
+    table, index = (
+        StoredSegment(name, 0, source.size(name) or 0, False, (ArchivedChunk(name, 0, source.size(name) or 0),))
+        for name in ("t", "t$attributes.index")
+    )
+    info = SegmentInfo("t", 0, 0, False, {SEGMENT_TYPE: 5}) if known else None
+    assert list(table_of(source, table, index, info)) == [b"bb"]
 
 
 def test_keys_with_the_same_hash_are_led_to_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
