@@ -20,7 +20,7 @@ REACHED = {
     "bench": 2,
     "chunkstore": 2,
     "chunkstore/collection": 4,
-    "chunkstore/pravega": 7,
+    "chunkstore/pravega": 4,
     "chunkstore/segments": 26,
     "cli": 15,
     "client": 29,
