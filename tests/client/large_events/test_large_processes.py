@@ -155,6 +155,7 @@ def collect_what_is_left(root: Root) -> set[str]:
     assert not container.state.transients
     sweep = orphans.find_orphans(root, partial(owner_of, count=1), age=0)
     orphans.give_up(root, sweep, share=1)
+    container.flush()  # there may be no garbage, and what is in the log is no object
     deadline = time.monotonic() + 30
     while container.refresh().garbage and time.monotonic() < deadline:
         container.flush()
