@@ -5,27 +5,27 @@ Small data travels in the task's message, large data in chunks that the driver's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from engine.state.horizon import creation_time
 from pravega_spark.roots import open_root
-from pravega_spark.source.task_outputs import TaskOutput
+from pravega_spark.source.router import Place, Router
+from pravega_spark.source.task_outputs import TaskMessage, TaskOutput
 from pravega_spark.streams.chunk_uploads import ChunkUploads
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.names import segment_name
-from pravega_spark.streams.routing import KeyPlaces, segment_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.state.segments import Extent
     from pravega_spark.source.options import SourceOptions
-    from pravega_spark.streams.epochs import StreamSegmentRecord
+    from pravega_spark.streams.stream_record import Routing
 
 INLINE_BYTES = 256 << 10
 """A task with no more than this puts its data into its commit message."""
@@ -51,7 +51,7 @@ LARGE_PART_BYTES = 32 << 20
 class _Group(NamedTuple):
     """What was collected for one segment."""
 
-    segment_id: int
+    place: Place
     buffers: list[memoryview]
     records: np.ndarray
     events: int
@@ -60,27 +60,29 @@ class _Group(NamedTuple):
         """Bytes of the framed events."""
         return sum(map(len, self.buffers))
 
+    def output(self, content: bytes | tuple[Extent, ...]) -> TaskOutput:
+        """The same with its content."""
+        return TaskOutput(self.place.stream, self.place.segment_id, content, self.records, self.events)
+
 
 class Collector:
     """Collects a task's rows by segment, and writes chunks when there is much of it.
 
-    digested: whether a digest of the rows is wanted.
+    planned: by what rows are routed; None: each names its stream. digested: whether digests of the rows are wanted, one
+    for each stream.
     """
 
-    def __init__(self, options: SourceOptions, segments: Sequence[StreamSegmentRecord], digested: bool = False) -> None:
+    def __init__(self, options: SourceOptions, planned: Routing | None, digested: bool = False) -> None:
         self._store = open_root(options.root, options.storage, options.wal).stores.chunks
-        self._scope, self._stream = options.scope, options.stream
-        self._segments = segments
-        self._bounds = [segment.high for segment in segments]
-        self._random = np.random.default_rng()
-        self._places = KeyPlaces()
+        self._scope = options.scope
+        self._router = Router(options, planned)
         self._framed: list[Framed] = []
         self._size = 0
         self._outputs: list[TaskOutput] = []
-        self.digest = Digest() if digested else None
-        self.created_at: int | None = None
+        self._digests = defaultdict[str, Digest](Digest) if digested else None
         chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
-        self._collected_bytes = chunk_bytes * min(len(segments), COLLECTED_CHUNKS)
+        one = planned is not None and len(planned.segments) == 1
+        self._collected_bytes = chunk_bytes * (1 if one else COLLECTED_CHUNKS)
         self._ahead = BYTES_AHEAD // chunk_bytes
         self._uploads = ChunkUploads[list[_Group] | None](self._store, self._ahead, "chunks")
 
@@ -92,88 +94,94 @@ class Collector:
                 f"Column 'event' is null in {events.null_count} of the {len(events)} rows that a task got at once: "
                 'leave such rows out, with where("event is not null"), or give them an empty event.'
             )
-        segments = None
-        if len(self._segments) > 1:
-            segments = segment_for(self._fractions(batch), self._bounds, self._random)
+        places = self._router.find(batch)
         first = 0
         for row in large_rows(events):
-            self._add_small(events, segments, first, row)
-            self._write_large(0 if segments is None else int(segments[row]), payload_of(events, row))
+            self._add_small(events, places, first, row)
+            self._write_large(0 if places is None else int(places[row]), payload_of(events, row))
             first = row + 1
-        self._add_small(events, segments, first, len(events))
+        self._add_small(events, places, first, len(events))
 
-    def _add_small(self, events: pa.Array, segments: np.ndarray | None, first: int, end: int) -> None:
+    def _add_small(self, events: pa.Array, places: np.ndarray | None, first: int, end: int) -> None:
         """Frame some rows of a column, none of which is large."""
         if first == end:
             return
-        own = None if segments is None else segments[first:end]
-        framed = frame_column(events.slice(first, end - first), own, len(self._segments))
-        if self.digest is not None:
-            self.digest = Digest.total([self.digest, Digest.of_framed(framed)])
+        own = None if places is None else places[first:end]
+        framed = frame_column(events.slice(first, end - first), own, len(self._router.places))
+        if self._digests is not None:
+            for stream, begin, behind in self._router.spans():
+                self._digest(stream, Digest.of_framed(framed.part(begin, behind)))
         self._framed.append(framed)
         self._size += framed.data.size
         if self._size >= self._collected_bytes:
             self._write_chunks()
 
-    def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
-        if "routing_key" in batch.schema.names:
-            return self._places.find(batch.column("routing_key"))
-        return np.full(batch.num_rows, np.nan)
+    def _digest(self, stream: str, digest: Digest) -> None:
+        if self._digests is not None and digest.events:
+            self._digests[stream] = Digest.total([self._digests[stream], digest])
 
-    def finish(self) -> list[TaskOutput]:
-        """The outputs of all rows, durable unless they are inline."""
+    def finish(self, query_id: str | None) -> TaskMessage:
+        """What the driver is told: the outputs of all rows, durable unless they are inline."""
         if self._uploads.names or self._size > INLINE_BYTES:
             self._write_chunks()
         else:
             for group in self._by_segment():
-                self._outputs.append(TaskOutput(group.segment_id, b"".join(group.buffers), group.records, group.events))
+                self._outputs.append(group.output(b"".join(group.buffers)))
         self._take_written(0)
         self._uploads.close()
+        created_at = None
         if self._uploads.names:
-            self.created_at = creation_time(self._store.stat(self._uploads.names[0]).modified)
-        return self._outputs
+            created_at = creation_time(self._store.stat(self._uploads.names[0]).modified)
+        digests = dict(self._digests) if self._digests is not None else None
+        return TaskMessage(self._outputs, query_id, self._router.planned, created_at, digests)
 
     def _by_segment(self) -> list[_Group]:
+        found: dict[int, list[Framed]] = defaultdict(list)
+        for framed in self._framed:
+            for index in framed.segments():
+                found[index].append(framed)
         groups = []
-        for index, segment in enumerate(self._segments):
-            lengths = [framed.segment_lengths(index) for framed in self._framed]
-            events = sum(len(some) for some in lengths)
-            if events:
-                buffers = [memoryview(framed.segment_data(index)) for framed in self._framed]
-                records = sparse_records(np.concatenate(lengths), time_ms=0)
-                groups.append(_Group(segment.id, buffers, records, events))
+        for index, some in sorted(found.items()):
+            lengths = np.concatenate([framed.segment_lengths(index) for framed in some])
+            buffers = [memoryview(framed.segment_data(index)) for framed in some]
+            records = sparse_records(lengths, time_ms=0)
+            groups.append(_Group(self._router.places[index], buffers, records, len(lengths)))
         return groups
 
     def _write_chunks(self) -> None:
         """Start to write all that was collected.
 
-        A segment with much of it gets a chunk of its own, which a flush takes over as it is; the others share one.
+        A segment with much of it gets a chunk of its own, which a flush takes over as it is; the others of a container
+        share one: whether it is garbage is known to one container.
         """
         groups = self._by_segment()
         self._framed, self._size = [], 0
         large = [group for group in groups if group.size() >= OWN_CHUNK_BYTES]
-        small = [group for group in groups if group.size() < OWN_CHUNK_BYTES]
-        for together in [*([group] for group in large), *([small] if small else [])]:
-            self._uploads.send(together, self._name_of(together[0].segment_id), [group.buffers for group in together])
+        small: dict[int, list[_Group]] = defaultdict(list)
+        for group in groups:
+            if group.size() < OWN_CHUNK_BYTES:
+                small[group.place.container].append(group)
+        for together in [*([group] for group in large), *small.values()]:
+            self._uploads.send(together, self._name_of(together[0].place), [group.buffers for group in together])
             self._take_written(self._ahead)
 
-    def _name_of(self, segment: int) -> str:
-        return segment_name(self._scope, self._stream, segment)
+    def _name_of(self, place: Place) -> str:
+        return segment_name(self._scope, place.stream, place.segment_id)
 
     def _write_large(self, index: int, payload: memoryview) -> None:
         """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
         if self._framed:
             self._write_chunks()
+        place = self._router.places[index]
         header = event_header(len(payload))
         parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
         parts[0].insert(0, memoryview(header))
         for part in parts:
-            self._uploads.send(None, self._name_of(self._segments[index].id), [part])
+            self._uploads.send(None, self._name_of(place), [part])
         extents = self._take_written(0)
-        if self.digest is not None:
-            self.digest = Digest.total([self.digest, Digest.of_large(extents)])
+        self._digest(place.stream, Digest.of_large(extents))
         records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
-        self._outputs.append(TaskOutput(self._segments[index].id, extents, records, 1))
+        self._outputs.append(TaskOutput(place.stream, place.segment_id, extents, records, 1))
 
     def _take_written(self, most: int) -> tuple[Extent, ...]:
         """Wait until no more than `most` chunks are under way. Returns the extents of those that hold a large event."""
@@ -183,7 +191,7 @@ class Collector:
                 large += extents
                 continue
             for group, extent in zip(groups, extents, strict=True):
-                self._outputs.append(TaskOutput(group.segment_id, (extent,), group.records, group.events))
+                self._outputs.append(group.output((extent,)))
         return tuple(large)
 
     def drop(self) -> None:

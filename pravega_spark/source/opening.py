@@ -60,6 +60,24 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
     )
 
 
+def open_stream_of(options: SourceOptions, name: str) -> Stream:
+    """A stream of the options' scope, in a root that was there when it was planned what to do. Nothing is looked up."""
+    return Catalog(open_root_of(options, "follow")).stream(options.scope, name)
+
+
+def ensure_scope(options: SourceOptions) -> None:
+    """Make the scope of a write whose rows name their streams, if that is allowed.
+
+    Raises RootNotFound, ScopeNotFound.
+    """
+    catalog = Catalog(open_root_of(options, "write"), suggesting=True)
+    if catalog.scope_exists(options.scope):
+        return
+    if not options.allow_create_scope:
+        raise catalog.scope_not_found(options.scope)
+    catalog.create_scope(options.scope)
+
+
 def current_snapshot(options: SourceOptions, access: Access) -> Snapshot:
     """The stream as it is now, created if allowed."""
     try:

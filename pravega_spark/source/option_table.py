@@ -117,7 +117,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "stream",
         "string",
-        "Name of the stream; a read may name several, with commas between them. The metadata tables StreamCuts, "
+        "Name of the stream; a read may name several, with commas between them. A write without it sends each row to "
+        "the stream that its column stream names. The metadata tables StreamCuts, "
         "Chunks, Transactions and Containers cover all streams of the scope without it.",
         EVERYWHERE,
         required=True,

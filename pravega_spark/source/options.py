@@ -46,7 +46,8 @@ class SourceOptions:
     """The options of one read or write, checked. None is "not given" wherever the type allows it.
 
     `storage` goes to fsspec; a value that parses as JSON is what it parses to (quote it, '"0123"', to keep a text).
-    `scope` and `stream` are empty where a metadata table is about all of them. Of several streams `stream` has the
+    `scope` and `stream` are empty where a metadata table is about all of them, `stream` where each row of a write names
+    its own. Of several streams `stream` has the
     names with commas between them, or there is a `stream_pattern`; then a cut may be a JSON object with a place for
     each stream. `of_stream` gives the options of a read of one of them.
     `asked_to_create_…`: the option was given as true; a batch read creates nothing otherwise.
@@ -95,15 +96,21 @@ class SourceOptions:
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None, *, warn: bool = True
+        cls,
+        options: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        warn: bool = True,
+        rows_name_streams: bool = False,
     ) -> SourceOptions:
         """Checks what Spark handed us. Raises ValueError for the first fault.
 
         environment: stands for os.environ. warn: log what is ignored, as is right once for each read or write.
+        rows_name_streams: these are of a write whose rows may do what option `stream` does.
         """
         given = GivenOptions(options)
         environment = os.environ if environment is None else environment
-        scope, stream, pattern = _names(given, environment)
+        scope, stream, pattern = _names(given, environment, rows_name_streams)
         scaling, retention = _policies(given, warn)
         max_bytes = _max_bytes_per_trigger(given)
         root = _root(given, environment)
@@ -167,6 +174,11 @@ class SourceOptions:
         return self.stream_pattern is not None or "," in self.stream
 
     @property
+    def by_row(self) -> bool:
+        """Whether each row of a write names the stream that it goes to."""
+        return not self.stream and self.stream_pattern is None and self.metadata is None
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """The streams that are named; none where there is a pattern."""
         return tuple(self.stream.split(",")) if self.stream else ()
@@ -209,8 +221,8 @@ def table_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
-def _names(given: GivenOptions, environment: Mapping[str, str]) -> tuple[str, str, str | None]:
-    """Scope, stream, and the pattern of streams."""
+def _names(given: GivenOptions, environment: Mapping[str, str], by_row: bool) -> tuple[str, str, str | None]:
+    """Scope, stream, and the pattern of streams. by_row: rows name their streams, unless an option does."""
     rooted = bool(given.text("path") or given.text("controller") or environment.get(ROOT_VARIABLE))
     metadata = given.text("metadata")
     if given.has("stream_pattern") and metadata not in OF_SEVERAL:
@@ -219,6 +231,9 @@ def _names(given: GivenOptions, environment: Mapping[str, str]) -> tuple[str, st
         _refuse_both(given, "stream", "stream_pattern")
         (scope,) = given.required("scope", rooted=rooted)
         return scope, "", pattern_of(given.text("stream_pattern") or "")
+    if by_row and not given.has("stream"):
+        (scope,) = given.required("scope", rooted=rooted)
+        return scope, "", None
     if metadata not in OF_ROOTS:
         scope, stream = given.required("scope", "stream", rooted=rooted)
         stream = stream_names(stream)

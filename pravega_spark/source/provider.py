@@ -41,11 +41,14 @@ class PravegaDataSource(DataSource):
     def name(cls) -> str:
         return "pravega"
 
-    def _options(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
+    def _options(
+        self, kept: Mapping[str, str] | None = None, warn: bool = True, rows_name_streams: bool = False
+    ) -> SourceOptions:
         """The options, checked. warn: log what of them is ignored; of a read, only `schema` does it."""
         from pravega_spark.source.options import SourceOptions
 
-        return SourceOptions.parse({**(kept or {}), **self.options}, warn=warn)
+        given = {**(kept or {}), **self.options}
+        return SourceOptions.parse(given, warn=warn, rows_name_streams=rows_name_streams)
 
     def _is_new(self) -> bool:
         """Whether this process sees these options for the first time: Spark makes a writer for each micro-batch, and
@@ -81,12 +84,15 @@ class PravegaDataSource(DataSource):
                 "with toTable."
             )
 
-    def _to_write(self, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
-        options = self._options(kept, warn)
+    def _to_write(self, schema: StructType, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
+        options = self._options(kept, warn, rows_name_streams="stream" in schema.names)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
         if options.several:
-            raise ValueError("Several streams can be read, but a write goes to one: give its name as option 'stream'.")
+            raise ValueError(
+                "Option 'stream' names several streams, and 'stream_pattern' is for reads: give the one that all rows "
+                "go to, or leave the option out, and each row goes to the stream that its column 'stream' names."
+            )
         return options
 
     @for_users
@@ -138,14 +144,14 @@ class PravegaDataSource(DataSource):
             )
         kept = self._of_table(schema)
         self._check_named(kept)
-        return BatchWriter(self._to_write(kept), schema, only_events=bool(kept))
+        return BatchWriter(self._to_write(schema, kept), schema, only_events=bool(kept))
 
     @for_users
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
         self._check_named({})
-        options = self._to_write(warn=self._is_new())
+        options = self._to_write(schema, warn=self._is_new())
         if overwrite and not options.append_complete_results:
             raise ValueError(
                 "Output mode 'complete' would append the whole result again with each micro-batch: use foreachBatch to "

@@ -1,5 +1,8 @@
 """The writers: tasks route and frame their rows, the driver's commit is ONE append for all of them.
 
+Where rows name their streams there is one for each container that holds some of these, one after the other. Each
+remembers its streams' share of the batch, so a replay after a crash between two of them does the rest only.
+
 Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). A streaming
 query's batch is remembered in the same append under the query's id and the batch's number, so a replay of it is a
 no-op, and told (X3); a digest of the rows, which each task makes, tells whether it is one. `txn_app_id` and
@@ -13,6 +16,7 @@ one of them needs is imported there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.task_outputs import TaskMessage
+    from pravega_spark.streams.writes import StreamWrite
+
+logger = logging.getLogger(__name__)
 
 
 class _Writer:
@@ -38,12 +45,16 @@ class _Writer:
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, only_events: bool = False) -> None:
-        _check_schema(schema, all_columns=only_events or options.ignore_extra_columns)
+        _check_schema(schema, only_events or options.ignore_extra_columns, options.by_row)
         self._options = options
         self._only_events = only_events
-        from pravega_spark.source.opening import current_snapshot
+        from pravega_spark.source.opening import current_snapshot, ensure_scope
 
-        self._planned = current_snapshot(options, "write").record.routing  # the tasks need not look at the log
+        self._planned = None  # then each task looks its streams up; otherwise none needs to look at the log
+        if options.by_row:
+            ensure_scope(options)
+        else:
+            self._planned = current_snapshot(options, "write").record.routing
 
     def _remembered(self) -> bool:
         """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""
@@ -53,58 +64,77 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         from pravega_spark.source.collector import Collector
-        from pravega_spark.source.task_outputs import TaskMessage
 
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        collector = Collector(self._options, self._planned.segments, self._remembered())
+        collector = Collector(self._options, self._planned, self._remembered())
         try:
             for batch in iterator:
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
-            outputs = collector.finish()
-            return TaskMessage(outputs, query_id, self._planned, collector.created_at, collector.digest)
+            return collector.finish(query_id)
         except BaseException:
             collector.drop()
             raise
 
     @for_users
     def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
-        from pravega_spark.source.opening import open_stream
+        from itertools import groupby
+
+        from pravega_spark.source.opening import open_stream_of
         from pravega_spark.source.task_outputs import merged
         from pravega_spark.streams.digests import Digest
         from pravega_spark.streams.upkeep import after_commit
+        from pravega_spark.streams.writes import write_together
 
         tasks = _of_tasks(messages)
-        parts = merged(tasks)
-        if not parts:
+        by_stream = merged(tasks)
+        if not by_stream:
             self._tell_of_nothing(writer)
-            return
-        stream = open_stream(self._options, "follow")  # the root was there when the write was planned
-        digest = Digest.total(task.digest for task in tasks if task.digest is not None) if writer is not None else None
+        writes: list[StreamWrite] = []
         policy = self._options.on_changed_replay
-        if not stream.write(parts, writer, tasks[0].planned, digest=digest, on_changed_replay=policy):
-            self._abort(messages)  # this batch is there already; if by another attempt, ours has chunks of no use
-        after_commit(stream)
+        for name, parts in by_stream.items():
+            stream = open_stream_of(self._options, name)
+            digest = None
+            if writer is not None:
+                digest = Digest.total(task.digests[name] for task in tasks if task.digests and name in task.digests)
+            writes.append(stream.to_write(parts, writer, digest=digest, on_changed_replay=policy))
+        writes.sort(key=_container)
+        for number, together in groupby(writes, _container):
+            some = list(together)
+            try:
+                write_together(some)
+            except Exception:
+                _tell_of_rest([write for write in writes if write.stream.number < number], writes)
+                raise
+        if not all(write.new for write in writes):
+            self._abort(messages)  # they are there already; if by another attempt, ours has chunks of no use
+        for write in writes:
+            after_commit(open_stream_of(self._options, write.stream.name))
 
     def _tell_of_nothing(self, writer: tuple[str, int] | None) -> None:
         """Of a batch without rows nothing is written, or remembered; but where there were some before, it is told."""
-        from pravega_spark.source.opening import open_root_of
-        from pravega_spark.streams.catalog import Catalog
+        from pravega_spark.source.opening import open_stream_of
         from pravega_spark.streams.digests import Digest
 
-        if writer is not None:
-            catalog = Catalog(open_root_of(self._options, "follow"))
-            stream = catalog.stream(self._options.scope, self._options.stream)
+        if writer is not None and not self._options.by_row:
+            stream = open_stream_of(self._options, self._options.stream)
             stream.recall(writer, Digest(), self._options.on_changed_replay)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Give up chunks that are of no use, each in the container of the stream that it is named after."""
         chunks = [name for message in _of_tasks(messages) for name in message.chunks()]
         if chunks:
-            from pravega_spark.source.opening import open_stream
+            from pravega_spark.source.opening import open_stream_of
+            from pravega_spark.streams.stream import Stream
 
-            open_stream(self._options, "follow").discard(chunks)
+            by_container: dict[int, tuple[Stream, list[str]]] = {}
+            for chunk in chunks:
+                stream = open_stream_of(self._options, chunk.split("/")[1])
+                by_container.setdefault(stream.number, (stream, []))[1].append(chunk)
+            for stream, some in by_container.values():
+                stream.discard(some)
 
     def _named(self) -> tuple[str, int] | None:
         """The writer that the options name."""
@@ -161,6 +191,22 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
+def _container(write: StreamWrite) -> int:
+    return write.stream.number
+
+
+def _tell_of_rest(done: Sequence[StreamWrite], writes: Sequence[StreamWrite]) -> None:
+    """Log how far a write came that failed between two containers."""
+    if done:
+        names = {write.stream.name for write in done}
+        logger.error(
+            "A write to several streams failed after it was committed to %s. It may not be in %s. If it has a name and "
+            "a number (writeStream, or options 'txn_app_id' and 'txn_version'), writing it again does the rest only.",
+            ", ".join(sorted(names)),
+            ", ".join(sorted({write.stream.name for write in writes} - names)),
+        )
+
+
 def _of_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
     """The messages of the tasks that sent one."""
     from pravega_spark.source.task_outputs import TaskMessage
@@ -168,8 +214,11 @@ def _of_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessag
     return [message for message in messages if isinstance(message, TaskMessage)]
 
 
-def _check_schema(schema: StructType, all_columns: bool = False) -> None:
-    """Raise ValueError for columns that cannot be written. all_columns: or, if not set, that would be left out."""
+def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = False) -> None:
+    """Raise ValueError for columns that cannot be written. all_columns: or, if not set, that would be left out.
+
+    by_row: column stream says where a row goes.
+    """
     fields = {field.name: field.dataType for field in schema.fields}
     if "event" not in fields:
         raise ValueError(  # it begins with the original connector's words, as below
@@ -187,7 +236,18 @@ def _check_schema(schema: StructType, all_columns: bool = False) -> None:
             f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}: column "
             f"'routing_key' can be written with {_as_text('routing_key', fields)}"
         )
-    extra = [] if all_columns else [name for name in fields if name not in (*_WRITTEN, *_of_read(fields))]
+    if by_row and not isinstance(fields["stream"], StringType):
+        raise ValueError(
+            f"Column 'stream' names the stream of each row, so it must be a string, not "
+            f"{fields['stream'].simpleString()}: cast it, or set option 'stream'."
+        )
+    written = (*_WRITTEN, "stream") if by_row else _WRITTEN
+    extra = [] if all_columns else [name for name in fields if name not in (*written, *_of_read(fields))]
+    if extra == ["stream"]:
+        raise ValueError(
+            "Column 'stream' would not be used, as option 'stream' says where all rows go: remove the option, and each "
+            "row goes to the stream that it names; or drop the column."
+        )
     if extra:
         names = ", ".join(map(repr, extra))
         raise ValueError(

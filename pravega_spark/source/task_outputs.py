@@ -6,7 +6,8 @@ Tasks make it and the driver's processes read it; what only those need is import
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from engine.state.operations import Payload
     from engine.state.segments import Extent
     from pravega_spark.streams.digests import Digest
-    from pravega_spark.streams.stream import SegmentAppend
     from pravega_spark.streams.stream_record import Routing
+    from pravega_spark.streams.writes import SegmentAppend
 
 
 class TaskOutput(NamedTuple):
     """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
 
+    stream: str
     segment_id: int
     content: bytes | tuple[Extent, ...]
     records: np.ndarray
@@ -31,25 +33,26 @@ class TaskOutput(NamedTuple):
 
 class TaskMessage(WriterCommitMessage):
     """What a task hands to the driver: its outputs in the order of its rows, the query that it belongs to, and by what
-    its rows were routed: the driver commits in a process that did not plan the job.
+    the rows of each stream were routed: the driver commits in a process that did not plan the job.
 
     created_at: when its first chunk was made by the storage's clock, None if it wrote none: it may be longer ago than
-    clean-ups leave chunks alone (see `engine.state.horizon`). digest: of its rows, None where nobody will ask for it.
+    clean-ups leave chunks alone (see `engine.state.horizon`). digests: of each stream's rows, None where nobody will
+    ask for them.
     """
 
     def __init__(
         self,
         outputs: Sequence[TaskOutput],
         query_id: str | None,
-        planned: Routing,
+        planned: Mapping[str, Routing],
         created_at: int | None,
-        digest: Digest | None = None,
+        digests: Mapping[str, Digest] | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
         self.query_id = query_id
         self.planned = planned
         self.created_at = created_at
-        self.digest = digest
+        self.digests = digests
 
     def chunks(self) -> list[str]:
         """The chunks that the task has written."""
@@ -57,30 +60,40 @@ class TaskMessage(WriterCommitMessage):
         return sorted({str(extent.source) for some in extents for extent in some})
 
 
-def merged(tasks: Sequence[TaskMessage]) -> list[SegmentAppend]:
-    """One part for each segment and kind of content, in the order of the tasks."""
-    parts: list[SegmentAppend] = []
+def merged(tasks: Sequence[TaskMessage]) -> dict[str, dict[Routing | None, list[SegmentAppend]]]:
+    """What goes to each stream, by what it was routed: a part for each segment and kind of content, in the order of the
+    tasks."""
     created_at = min((task.created_at for task in tasks if task.created_at is not None), default=0)
-    by_segment: dict[int, list[TaskOutput]] = {}
+    routes: dict[tuple[str, Routing], int] = {}
+    by_segment: dict[tuple[int, int], list[TaskOutput]] = defaultdict(list)
     for task in tasks:
+        numbers = {stream: routes.setdefault((stream, task.planned[stream]), len(routes)) for stream in task.planned}
         for output in task.outputs:
-            by_segment.setdefault(output.segment_id, []).append(output)
+            by_segment[numbers[output.stream], output.segment_id].append(output)
     now = int(time.time() * 1000)
-    for segment, outputs in sorted(by_segment.items()):
+    known = list(routes)
+    found: dict[str, dict[Routing | None, list[SegmentAppend]]] = defaultdict(lambda: defaultdict(list))
+    for (number, _), outputs in sorted(by_segment.items(), key=_place):
+        stream, planned = known[number]
+        parts = found[stream][planned]
         run: list[TaskOutput] = []
         for output in outputs:
             if run and isinstance(run[-1].content, bytes) is not isinstance(output.content, bytes):
-                parts.append(_part(segment, run, now, created_at))
+                parts.append(_part(run, now, created_at))
                 run = []
             run.append(output)
-        parts.append(_part(segment, run, now, created_at))
-    return parts
+        parts.append(_part(run, now, created_at))
+    return found
 
 
-def _part(segment: int, outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
+def _place(item: tuple[tuple[int, int], list[TaskOutput]]) -> tuple[int, int]:
+    return item[0]
+
+
+def _part(outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
     """Outputs of one kind as one append; their index records count on from one to the next."""
     from engine.state.operations import Payload
-    from pravega_spark.streams.stream import SegmentAppend
+    from pravega_spark.streams.writes import SegmentAppend
 
     records, offset, count = [], 0, 0
     for output in outputs:
@@ -93,5 +106,5 @@ def _part(segment: int, outputs: Sequence[TaskOutput], now: int, created_at: int
     else:
         content = tuple(extent for output in outputs for extent in output.content)  # type: ignore[misc]
     return SegmentAppend(
-        segment, content, np.concatenate(records), sum(output.events for output in outputs), created_at
+        outputs[0].segment_id, content, np.concatenate(records), sum(output.events for output in outputs), created_at
     )

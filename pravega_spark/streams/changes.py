@@ -266,48 +266,65 @@ def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[in
 class Rerouted(NamedTuple):
     """Where what was meant for the segments of an epoch goes now: the new segment of each, and what has to be done.
 
-    before: what goes before the appends, in the same commit. after: what goes behind them.
+    targets: by epoch, as `reroute` was asked for them. before: what goes before the appends, in the same commit. after:
+    what goes behind them.
     """
 
-    targets: dict[int, int]
+    targets: list[dict[int, int]]
     before: list[Operation]
     after: list[Operation]
 
 
-def reroute(snapshot: Snapshot, planned: Routing, used: Iterable[int]) -> Rerouted:
-    """Where events go that were routed to the segments `used` of an epoch that is over.
+def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]) -> Rerouted:
+    """Where events go that were routed to some segments of an epoch that may be over: pairs of it and those segments.
 
-    A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets two more epochs in the same
+    A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets more epochs in the same
     append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
     routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
     Raises StreamSealed, and StreamNotFound if another stream has the name now.
     """
     record = snapshot.record
-    if record.created != planned.created:
-        raise StreamNotFound(snapshot.stream.key)
+    targets: list[dict[int, int]] = []
+    rolled: list[int] = []
+    routings: list[Routing] = []
+    for routing, used in planned:
+        if record.created != routing.created:
+            raise StreamNotFound(snapshot.stream.key)
+        segments = {segment.id: segment for segment in routing.segments}
+        places = {number: overlapping(record.current.segments, segments[number]) for number in used}
+        if any(len(place) != 1 for place in places.values()):
+            rolled.append(len(targets))
+            routings.append(routing)
+        targets.append({number: place[0].id for number, place in places.items()})
     _require_open(snapshot)
-    segments = {segment.id: segment for segment in planned.segments}
-    places = {number: overlapping(record.current.segments, segments[number]) for number in used}
-    if all(len(place) == 1 for place in places.values()):
-        return Rerouted({number: place[0].id for number, place in places.items()}, [], [])
-    return _rolled(snapshot, planned)
+    if not rolled:
+        return Rerouted(targets, [], [])
+    return _rolled(snapshot, routings, targets, rolled)
 
 
-def _rolled(snapshot: Snapshot, planned: Routing) -> Rerouted:
+def _rolled(
+    snapshot: Snapshot, routings: Sequence[Routing], targets: list[dict[int, int]], rolled: Sequence[int]
+) -> Rerouted:
+    """The same where epochs that are over come again; rolled: which of the targets are theirs."""
     current, now = snapshot.record.current, int(time.time() * 1000)
     created = max(now, current.created + 1)
-    past = EpochRecord(planned.reference, 0, planned.segments, planned.reference)
-    again, following = duplicate(past, current.epoch + 1, created), duplicate(current, current.epoch + 2, created + 1)
+    again: list[EpochRecord] = []
+    for place, routing in zip(rolled, routings, strict=True):
+        past = EpochRecord(routing.reference, 0, routing.segments, routing.reference)
+        again.append(duplicate(past, current.epoch + len(again) + 1, created + len(again)))
+        numbers = {segment_number(segment.id): segment.id for segment in again[-1].segments}
+        targets[place] = {segment.id: numbers[segment_number(segment.id)] for segment in routing.segments}
+    following = duplicate(current, current.epoch + len(again) + 1, created + len(again))
+    passing = [segment for epoch in again for segment in epoch.segments]
     change = StreamChange(
-        _with_epochs(snapshot, again, following),
-        creations(snapshot.segments.name_of(segment.id) for segment in again.segments),
+        _with_epochs(snapshot, *again, following),
+        creations(snapshot.segments.name_of(segment.id) for segment in passing),
     )
-    numbers = {segment_number(segment.id): segment.id for segment in again.segments}
     return Rerouted(
-        {segment.id: numbers[segment_number(segment.id)] for segment in planned.segments},
+        targets,
         change.committed(snapshot.stream.key),
         [
-            *_seals(snapshot, [*current.segments, *again.segments]),
+            *_seals(snapshot, [*current.segments, *passing]),
             *creations(snapshot.segments.name_of(segment.id) for segment in following.segments),
         ],
     )

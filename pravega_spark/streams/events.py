@@ -62,6 +62,12 @@ class Framed:
         for segment in self.segments():
             yield segment, memoryview(self.segment_data(segment)), self.segment_lengths(segment)
 
+    def part(self, first: int, end: int) -> Framed:
+        """That of the segments from `first` to the one before `end`; shares memory."""
+        events, data = self.event_bounds[first : end + 1], self.byte_bounds[first : end + 1]
+        content = self.data.slice(int(data[0]), int(data[-1] - data[0]))
+        return Framed(content, self.lengths[events[0] : events[-1]], events - events[0], data - data[0])
+
     def segment_data(self, segment: int) -> pa.Buffer:
         """The framed bytes of one segment; shares memory with `data`."""
         first, end = (int(bound) for bound in self.byte_bounds[segment : segment + 2])

@@ -10,46 +10,37 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from engine.errors import (
-    BadAttributeUpdate,
     BadKeyVersion,
-    OutcomeUnknown,
     Rejected,
     SegmentNotFound,
-    SegmentSealed,
     SegmentTruncated,
 )
 from engine.logs.pending import Receipt
 from engine.root import Root
-from engine.state.index_records import IndexRecords
 from engine.state.operations import (
-    Append,
-    AttributeUpdate,
     CreateSegment,
     Discard,
     Operation,
     Payload,
     PutEntry,
-    UpdateKind,
 )
-from engine.state.segments import EVENT_COUNT, Extent
 from engine.state.state import NOT_EXISTS, State
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import NUMBERS, STREAMS, StreamChange
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.epochs import StreamSegmentRecord
-from pravega_spark.streams.index import encode_records, sparse_records
+from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.named import NamedWrite
-from pravega_spark.streams.names import index_segment_name, segment_name
+from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import similar_keys
 from pravega_spark.streams.snapshot import Snapshot
@@ -63,30 +54,9 @@ from pravega_spark.streams.stream_record import (
     decode_number,
     first_epoch,
 )
+from pravega_spark.streams.writes import Parts, SegmentAppend, StreamWrite, stream_operations, write_together
 
 T = TypeVar("T")
-
-_SAFE = "It is committed completely or not at all. Writing it again with the same name and number is safe"
-
-
-class SegmentAppend(NamedTuple):
-    """What a write appends to one segment.
-
-    content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
-    start (see index.sparse_records). events: how many there are. created_at: when the first of the chunks was begun
-    (see `engine.state.horizon`).
-    """
-
-    segment_id: int
-    content: Payload | tuple[Extent, ...]
-    records: np.ndarray
-    events: int
-    created_at: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the events, with their headers."""
-        return len(self.content) if isinstance(self.content, Payload) else sum(each.length for each in self.content)
 
 
 class Stream(StreamLocation):
@@ -243,33 +213,20 @@ class Stream(StreamLocation):
         StreamNotFound, ReplayChanged, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name only after
         trying again for some minutes.
         """
-        named = NamedWrite(self.writers, *writer, digest or _figures(parts)) if writer is not None else None
-        doubt = Doubt(self.container, f"stream {self.key}: it is unknown whether {named} was committed", _SAFE)
-        remembering = named.remembering() if named is not None else []
-        operations = [*remembering, *self.operations(parts)]
-        while True:
-            try:
-                self.container.commit(operations)
-                return True
-            except BadAttributeUpdate as error:
-                if named is None or not named.is_refused(error):
-                    raise
-                found = named.found(self.container)
-                if found is None or found.number < named.number:
-                    remembering = named.remembering()  # what was to be replaced is gone, as the stream was made again
-                elif named.judge(self.key, found, on_changed_replay):
-                    remembering = named.replacing(found)
-                else:
-                    return False
-                operations = [*remembering, *self.operations(parts)]
-            except OutcomeUnknown as error:
-                if named is None:
-                    raise
-                doubt.again(error)  # with a name it can be tried again: what is there is not written twice
-            except (SegmentSealed, SegmentNotFound, BadKeyVersion):
-                if planned is None:
-                    raise
-                operations = [*remembering, *self._rerouted(parts, planned)]
+        write = self.to_write({planned: parts}, writer, digest=digest, on_changed_replay=on_changed_replay)
+        write_together([write])
+        return write.new
+
+    def to_write(
+        self,
+        parts: Parts,
+        writer: tuple[str, int] | None = None,
+        *,
+        digest: Digest | None = None,
+        on_changed_replay: OnChangedReplay = "skip",
+    ) -> StreamWrite:
+        """What `write` appends, as one of those that `write_together` appends; parts: by what they were routed."""
+        return StreamWrite(self, self.snapshot, parts, writer, digest, on_changed_replay)
 
     def recall(self, writer: tuple[str, int], digest: Digest, on_changed_replay: OnChangedReplay) -> None:
         """Tell of a write that is not to be made whether it was made before, as far as this process knows.
@@ -281,15 +238,6 @@ class Stream(StreamLocation):
         if found is not None and found.number >= named.number:
             named.judge(self.key, found, on_changed_replay)
 
-    def _rerouted(self, parts: Sequence[SegmentAppend], planned: Routing) -> list[Operation]:
-        """The operations of a write that was planned before the stream was scaled.
-
-        What remembers its writer goes before them: a replay is to be known as one, whatever has become of the stream.
-        """
-        targets, before, after = changes.reroute(self.snapshot(), planned, {part.segment_id for part in parts})
-        moved = [part._replace(segment_id=targets[part.segment_id]) for part in parts]
-        return [*before, *self.operations(moved), *after]
-
     def discard(self, chunks: Sequence[str]) -> None:
         """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
         self.container.commit([Discard(tuple(chunks))])
@@ -300,15 +248,7 @@ class Stream(StreamLocation):
 
     def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
         """The operations of one write: each segment's index records and events."""
-        operations: list[Operation] = []
-        for part in parts:
-            operations += append_operations(segment_name(self.scope, self.name, part.segment_id), part)
-        return operations
-
-
-def _figures(parts: Iterable[SegmentAppend]) -> Digest:
-    """The digest of what nobody has made one of: the figures that the parts tell."""
-    return Digest.total(Digest(part.events, part.size) for part in parts)
+        return stream_operations(self, parts)
 
 
 def parts_of(
@@ -319,20 +259,6 @@ def parts_of(
         SegmentAppend(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
         for index, content, lengths in contents
     ]
-
-
-def append_operations(segment: str, part: SegmentAppend) -> list[Operation]:
-    """What appends a part to a segment and its index, the index first."""
-    count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, part.events)
-    return [
-        Append(index_segment_name(segment), index_content(segment, part.records)),
-        Append(segment, part.content, None, (count,), part.created_at),
-    ]
-
-
-def index_content(segment: str, records: np.ndarray) -> IndexRecords:
-    """What goes to the index with an append to `segment`: its records, which count from where the append begins."""
-    return IndexRecords(segment, encode_records(records))
 
 
 __all__ = ["NUMBERS", "STREAMS", "Rejected", "SegmentAppend", "Snapshot", "Stream"]

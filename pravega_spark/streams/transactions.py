@@ -38,8 +38,9 @@ from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, segment_name, transaction_segment_name
-from pravega_spark.streams.stream import SegmentAppend, Stream, append_operations, index_content
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import FORMAT, REMEDY, Routing
+from pravega_spark.streams.writes import SegmentAppend, append_operations, index_content
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
@@ -213,7 +214,7 @@ class Transaction:
         numbers = [segment.id for segment in record.routing.segments]
         known = self.stream.container.activated([name for number in numbers for name in self._names(number)])
         used = [number for number in numbers if (written := known[self.segment(number)]) and written.length]
-        targets, before, after = changes.reroute(snapshot, record.routing, used)
+        (targets,), before, after = changes.reroute(snapshot, [(record.routing, used)])
         operations: list[Operation] = [
             self._put(record._replace(status=COMMITTED, changed=_now(self.stream))),
             *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),

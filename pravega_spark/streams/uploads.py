@@ -64,7 +64,8 @@ from pravega_spark.streams.names import index_segment_name, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import SegmentAppend, Stream, append_operations, index_content
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writes import SegmentAppend, append_operations, index_content
 
 OWNER = uuid.UUID(int=1).bytes
 PLACE = uuid.UUID(int=2).bytes

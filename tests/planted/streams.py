@@ -11,16 +11,16 @@ _POLICIES = "tests/streams/test_policies.py"
 BREAKAGES = [
     Breakage(
         name="unknown-named-write-is-success",
-        file="pravega_spark/streams/stream.py",
-        old="                doubt.again(error)  # with a name",
-        new="                return True  # with a name",
+        file="pravega_spark/streams/writes.py",
+        old="            doubt.again(error)  # with names",
+        new="            return  # with names",
         tests=[f"{_DOUBT}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-batch-is-success",
-        file="pravega_spark/streams/stream.py",
-        old="                doubt.again(error)  # with a name",
-        new="                return True  # with a name",
+        file="pravega_spark/streams/writes.py",
+        old="            doubt.again(error)  # with names",
+        new="            return  # with names",
         tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
@@ -122,20 +122,26 @@ BREAKAGES = [
     ),
     Breakage(
         name="number-in-an-append-of-its-own",
-        file="pravega_spark/streams/stream.py",
-        old="        operations = [*remembering, *self.operations(parts)]\n        while True:",
-        new="        operations = self.operations(parts)\n"
-        "        if remembering and self.exists():\n"
-        "            self.container.commit(remembering)\n"
-        "        while True:",
+        file="pravega_spark/streams/writes.py",
+        old="            container.commit([operation for write in pending for operation in write.operations()])",
+        new="            for write in pending:\n"
+        "                container.commit(write.operations()[: write.named is not None] or write.operations())\n"
+        "            container.commit([each for one in pending for each in one.operations()[one.named is not None :]])",
         tests=[f"{_NAMED}::test_a_crash_at_every_request_of_a_named_write"],
     ),
     Breakage(
         name="rerouted-write-forgotten",
-        file="pravega_spark/streams/stream.py",
-        old="                operations = [*remembering, *self._rerouted(parts, planned)]",
-        new="                operations = self._rerouted(parts, planned)",
+        file="pravega_spark/streams/writes.py",
+        old="        return [*self._remembering, *self._before, *appends, *self._after]",
+        new="        return [*([] if self._before else self._remembering), *self._before, *appends, *self._after]",
         tests=[f"{_NAMED}::test_what_was_planned_before_a_scale_is_remembered_too"],
+    ),
+    Breakage(
+        name="replay-of-one-stream-hides-the-others",
+        file="pravega_spark/streams/writes.py",
+        old="            pending = [write for write in pending if write.new]",
+        new="            pending = [write for write in pending if all(each.new for each in pending)]",
+        tests=["tests/source/test_by_row.py::test_a_replay_with_other_rows_is_told_of_each_stream"],
     ),
     Breakage(
         name="digest-of-figures-only",
@@ -154,8 +160,8 @@ BREAKAGES = [
     Breakage(
         name="large-events-without-digest",
         file="pravega_spark/source/collector.py",
-        old="            self.digest = Digest.total([self.digest, Digest.of_large(extents)])",
-        new="            self.digest = Digest.total([self.digest, Digest(1, len(payload), hash(self._uploads.names[-1]))])",
+        old="        self._digest(place.stream, Digest.of_large(extents))",
+        new="        self._digest(place.stream, Digest(1, len(payload), hash(self._uploads.names[-1])))",
         tests=[f"{_SINK}::test_the_same_rows_in_other_tasks_and_another_order_are_a_replay"],
     ),
     Breakage(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.task_outputs import TaskMessage, merged
+from pravega_spark.streams.writes import SegmentAppend
 
 
 def options(url: str, stream: str, **more: object) -> SourceOptions:
@@ -28,6 +32,12 @@ def events(url: str, stream: str, **more: object) -> list[str]:
         for batch in reader.read(partition):
             found.extend(event.decode() for event in batch.column("event").to_pylist())
     return found
+
+
+def parts(tasks: Sequence[TaskMessage]) -> list[SegmentAppend]:
+    """What the driver appends for tasks whose rows go to one stream."""
+    (routed,) = merged(tasks).values()
+    return [part for some in routed.values() for part in some]
 
 
 def by_key(found: list[str]) -> dict[str, list[int]]:

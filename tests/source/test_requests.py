@@ -21,8 +21,9 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import StreamWriter
-from pravega_spark.source.task_outputs import TaskMessage, merged
+from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
+from tests.source.keyed import parts as merged_parts
 
 MICRO_BATCHES_APART = 1.0
 """Seconds of the containers' clock between two micro-batches."""
@@ -164,7 +165,7 @@ def test_a_poll_that_finds_a_batch_reads_its_frame(storage: Storage) -> None:
         stream = Catalog(writer_side).stream("s", "t")
         writer = StreamWriter(storage.options(), SCHEMA)
         message = task(writer, ["new"])
-        assert stream.write(merged([message]))
+        assert stream.write(merged_parts([message]))
 
         def poll() -> None:
             end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -206,7 +207,7 @@ def test_old_micro_batches_do_not_make_opening_dearer(storage: Storage, batches:
             young[batch] = opening(storage)
     stream = Catalog(open_root(storage.root)).stream("s", "t")
     writer = StreamWriter(storage.options(), SCHEMA)
-    parts = merged([task(writer, [str(number) for number in range(segments * 3)])])
+    parts = merged_parts([task(writer, [str(number) for number in range(segments * 3)])])
     for batch in range(26, batches):
         assert stream.write(parts, ("query:q", batch))
         storage.later()

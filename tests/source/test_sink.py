@@ -147,7 +147,7 @@ def test_digests_are_made_only_where_they_are_asked_for(stream: Stream, url: str
         (StreamWriter(options(url, exactly_once=False), ROWS), False),
     ):
         (message,) = tasks(writer, [b"a"])
-        assert (message.digest is not None) == wanted
+        assert (message.digests is not None) == wanted
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

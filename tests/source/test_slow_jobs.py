@@ -23,13 +23,14 @@ from pravega_spark.source import collector as collector_module
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import plan_partitions, read_partition
 from pravega_spark.source.sink import BatchWriter, StreamWriter
-from pravega_spark.source.task_outputs import TaskMessage, merged
+from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import owner_of
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.verification import check_events
 from tests.clocks import moved_on
+from tests.source.keyed import parts as merged_parts
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
 CONTAINERS = 2
@@ -212,10 +213,10 @@ def test_the_first_chunk_of_all_tasks_counts(stream: Stream) -> None:
     early = task(writer, *texts("early"))
     moved_on(stream.root.stores.chunks)
     late = task(writer, *texts("late"))
-    parts = merged([late, early, task(writer, b"0 inline")])
+    parts = merged_parts([late, early, task(writer, b"0 inline")])
     assert {part.created_at for part in parts} == {early.created_at} and early.created_at is not None
     assert early.created_at < (late.created_at or 0)
-    assert {part.created_at for part in merged([task(writer, b"0 inline")])} == {0}
+    assert {part.created_at for part in merged_parts([task(writer, b"0 inline")])} == {0}
 
 
 def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream: Stream) -> None:
@@ -225,7 +226,7 @@ def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream
     def extents(name: str) -> tuple[Extent, ...]:
         return tuple(write_chunk(store, f"s/t/{name}", [[b"bytes"]]))
 
-    part = merged([task(BatchWriter(options(stream), ROWS), b"0 inline")])[0]
+    part = merged_parts([task(BatchWriter(options(stream), ROWS), b"0 inline")])[0]
     assert stream.write([part._replace(content=extents("one"))])
     task(BatchWriter(options(stream), ROWS), *texts("died"))
     swept(stream)
