@@ -1,0 +1,69 @@
+"""Why a read takes no filters from Spark: what Spark does with what was planned for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from tests.spark.folder import Folder
+
+pytestmark = pytest.mark.spark
+
+SETTING = "spark.sql.python.filterPushdown.enabled"
+
+
+class Pruning(DataSource):
+    """A source of two partitions with a row each, which leaves out the second one if it is told of a filter."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pruning"
+
+    def schema(self) -> str:
+        return "number int"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        class Reader(DataSourceReader):
+            count = 2
+
+            def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+                self.count = 1
+                return filters
+
+            def partitions(self) -> list[InputPartition]:
+                return [InputPartition(number) for number in range(self.count)]
+
+            def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+                yield (partition.value,)
+
+        return Reader()
+
+
+def test_spark_plans_other_queries_by_the_filters_of_one(spark: SparkSession) -> None:
+    """When this fails Spark has mended it: then a read may take filters, as docs/spark.md says it does not."""
+    spark.dataSource.register(Pruning)
+    spark.conf.set(SETTING, "true")
+    try:
+        frame = spark.read.format("pruning").load()
+        assert frame.count() == 2
+        assert frame.where("number = 0").count() == 1
+        assert frame.count() == 1, "wrong: a row is missing"
+    finally:
+        spark.conf.unset(SETTING)
+
+
+@pytest.mark.parametrize("setting", ["false", "true"])
+def test_a_read_is_right_whatever_the_setting_says(folder: Folder, setting: str) -> None:
+    for stream in ("a", "b"):
+        folder.put(*(f"{stream}{number}" for number in range(20)), stream=stream)
+    folder.spark.conf.set(SETTING, setting)
+    try:
+        frame = folder.frame("a,b")
+        assert [frame.where(f"stream = '{name}' AND offset >= 0").count() for name in "ab"] == [20, 20]
+        assert frame.count() == 40
+    finally:
+        folder.spark.conf.unset(SETTING)
