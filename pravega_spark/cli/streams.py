@@ -260,6 +260,26 @@ def cut_row(cut: StreamCut) -> dict[str, Any]:
 
 @stream.command()
 @stream_argument
+@click.argument("subscriber")
+@yes_option
+@pass_session
+def unsubscribe(session: Session, name: StreamName, subscriber: str, yes: bool) -> None:
+    """Let retention wait no more for SUBSCRIBER, as `stream describe` names it: a query that runs no more."""
+    info = session.manager.stream_info(*name)
+    behind = info.subscribers.get(subscriber)
+    if behind is not None:
+        session.confirm(
+            yes,
+            f"This would remove subscriber {subscriber} of stream {name} ({behind}): retention would not wait for it.",
+        )
+        session.manager.remove_subscriber(*name, subscriber)
+    session.output.document({"stream": str(name), "subscriber": subscriber, "removed": behind is not None})
+    told = "was removed from" if behind is not None else "is no subscriber of"
+    session.output.line(f"{subscriber} {told} stream {name}")
+
+
+@stream.command()
+@stream_argument
 @yes_option
 @pass_session
 def seal(session: Session, name: StreamName, yes: bool) -> None:

@@ -50,6 +50,7 @@ from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import KEPT, Kept
+from pravega_spark.streams.subscribers import unsubscribe
 from pravega_spark.streams.timeline import Timeline, timeline
 
 if TYPE_CHECKING:
@@ -462,6 +463,14 @@ class StreamManager:
         """
         wanted = retention.PERIOD if period is None else parse_seconds(period)
         return retention.retain(self._catalog.stream(scope_name, stream_name), period=wanted, dry_run=dry_run)
+
+    def remove_subscriber(self, scope_name: str, stream_name: str, subscriber: str) -> bool:
+        """Let retention wait no more for a subscriber, as `stream_info(…).subscribers` names it: a query that runs no
+        more, for example. False if there is none of this name. Raises StreamNotFound.
+        """
+        stream = self._catalog.stream(scope_name, stream_name)
+        stream.snapshot()
+        return unsubscribe(stream, subscriber)
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 

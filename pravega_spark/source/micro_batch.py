@@ -33,6 +33,7 @@ from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.selection import Selection
+from pravega_spark.source.subscription import Subscription
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.lag import AT_TAIL, lag
@@ -64,11 +65,18 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: set[str] = set()
         self._turn = 0
         self._waiting_since: float | None = None
+        self._subscription: Subscription | None = None
+        self._resumed = False
+        if options.subscriber is not None:
+            interval = options.release_interval / 1000
+            self._subscription = Subscription(options.subscriber, interval, self._selection.stream)
 
     @for_users
     def initialOffset(self) -> Any:
         if self._first is None:  # Spark asks twice, and has to get the same answer
             self._first = self._of_each(self._selection.look(), self._begin)
+            if self._subscription is not None:
+                self._subscription.begin(self._first, anew=True)
         return self._offset({}, self._first)
 
     def _of_each(self, streams: Mapping[str, Stream], question: Callable[[str, Snapshot], T]) -> dict[str, T]:
@@ -142,10 +150,16 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in begin.keys() - (begin if self._pinned is None else self._pinned).keys():
             self._deleted(name)
         heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())
+        if self._subscription is not None:
+            self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False)
+            self._subscription.committed(begin)
+            self._resumed = True
         following = {name: self._selection.stream(name) for name in begin if self._is_due(name)}
         ahead = self._of_each(following, lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
         new = {name: each for name, each in ahead.items() if each.is_new}
         reached = {} if self._waits(new, limit) else self._limited(new, limit)
+        if self._subscription is not None and self._pinned is not None and not new:
+            self._subscription.release()  # the query ends here
         self._newest = self._progress(ahead, reached)
         moved = {name: cut for name, cut in reached.items() if cut.positions != begin[name].positions}
         return self._offset(start, moved | heads, begin.keys() - ahead.keys())
@@ -293,7 +307,11 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, partition, self._columns)
 
     def commit(self, end: Any) -> None:
-        """Nothing is held for a query: retention goes on under it."""
+        """A batch is done: what it has read is held back from retention no more, if this query is a subscriber."""
+        if self._subscription is not None:
+            self._subscription.committed(self._cuts(end))
 
     def stop(self) -> None:
         """The process ends with the query, and nothing needs to be closed."""
+        if self._subscription is not None:
+            self._subscription.release()

@@ -225,6 +225,21 @@ OPTIONS: tuple[Option, ...] = (
         least=1,
     ),
     Option(
+        "subscriber",
+        "string",
+        "Let retention wait for this query, as a subscriber of this name to each of its streams: what it has not read "
+        "is kept up to the policy's maximum. A restarted query goes on as the same subscriber; a new one begins anew.",
+        STREAM_READ,
+    ),
+    Option(
+        "release_interval",
+        "duration",
+        "How much time is at least between two releases of what a subscriber has read; 0: after each micro-batch. "
+        "Without effect unless option subscriber is given.",
+        STREAM_READ,
+        default="30s",
+    ),
+    Option(
         "fail_on_data_loss",
         "boolean",
         "Fail if events that should be read have been truncated, or a stream of a streaming query was deleted. If "

@@ -24,6 +24,7 @@ from pravega_spark.source.by_stream import cuts_by_stream, is_by_stream, pattern
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
 from pravega_spark.streams.cuts import BEGINNING, StreamCut
+from pravega_spark.streams.names import validate_stream_name
 from pravega_spark.streams.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 
 __all__ = ["METADATA_TABLES", "OPTIONS", "SourceOptions", "table_options"]
@@ -70,6 +71,8 @@ class SourceOptions:
     min_bytes_per_trigger: int | None
     min_events_per_trigger: int | None
     max_trigger_delay: int
+    subscriber: str | None
+    release_interval: int
     fail_on_data_loss: bool
     min_partitions: int | None
     max_bytes_per_partition: int
@@ -137,6 +140,8 @@ class SourceOptions:
             min_bytes_per_trigger=given.number("min_bytes_per_trigger"),
             min_events_per_trigger=given.number("min_events_per_trigger"),
             max_trigger_delay=given.size("max_trigger_delay"),
+            subscriber=_subscriber(given),
+            release_interval=given.size("release_interval"),
             fail_on_data_loss=given.flag("fail_on_data_loss"),
             min_partitions=given.number("min_partitions"),
             max_bytes_per_partition=given.size("max_bytes_per_partition"),
@@ -290,6 +295,16 @@ def _max_bytes_per_trigger(given: GivenOptions) -> int | None:
             "Options 'approx_bytes_per_trigger' and 'max_bytes_per_trigger' are two names of one option: give one."
         )
     return ours if original is None else original
+
+
+def _subscriber(given: GivenOptions) -> str | None:
+    name = given.text("subscriber")
+    if name is not None:
+        try:
+            validate_stream_name(name)
+        except ValueError as error:
+            raise ValueError(f"Option 'subscriber': {error}") from None
+    return name
 
 
 def _check_least(options: SourceOptions) -> None:

@@ -1,4 +1,4 @@
-"""The subscribers of a stream: the reader groups whose released cuts hold back its retention (PDP-47).
+"""The subscribers of a stream: the reader groups and queries whose released cuts hold back its retention (PDP-47).
 
 Each has an entry in a table of the stream's container (X1), `<scope>/<stream>/<subscriber>`: the bytes of the last cut
 that it released. It only moves forward.
@@ -27,10 +27,16 @@ class NotSubscribed(StreamError):
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(
-            f"stream {stream} has no subscriber {name}: create the reader group with retention 'manual' or 'automatic'"
+            f"stream {stream} has no subscriber {name}: create the reader group with retention 'manual' or "
+            "'automatic', or start a query with option 'subscriber'"
         )
         self.stream = stream
         self.name = name
+
+
+def query_subscriber(name: str) -> str:
+    """What a streaming query is called among the subscribers: no reader group can be called so."""
+    return f"query:{name}"
 
 
 def decode_subscriber(data: bytes, key: str) -> StreamCut:
@@ -64,14 +70,15 @@ def subscribe(stream: StreamLocation, name: str, cut: StreamCut, *, anew: bool =
         stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), cut.to_bytes(), expected)])
 
 
-def unsubscribe(stream: StreamLocation, name: str) -> None:
-    """Let a subscriber hold back nothing any more."""
+def unsubscribe(stream: StreamLocation, name: str) -> bool:
+    """Let a subscriber hold back nothing any more. False if there is none of this name."""
     entry = _entry(stream, name)
     while entry is not None and entry.value is not None:
         with suppress(BadKeyVersion):
             stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), None, entry.version)])
-            return
+            return True
         entry = _entry(stream, name)
+    return False
 
 
 def release(stream: Stream, name: str, cut: StreamCut) -> None:

@@ -19,6 +19,8 @@ from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli import events
 from pravega_spark.cli.completion import SHELLS
 from pravega_spark.cli.main import cli
+from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case
 from tests.cli.test_cli import SEGMENT, document, run
 from tests.clocks import set_ahead
@@ -116,6 +118,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "tags": [str],
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
+    "stream unsubscribe": {"stream": str, "subscriber": str, "removed": bool},
     "stream seal": {"stream": str, "sealed": bool, "before": bool},
     "stream delete": {"stream": str, "deleted": {"events": int, "bytes": int, "segments": int}},
     "stream cuts": {"stream": str, "cuts": [{"at": str, **CUT}]},
@@ -374,6 +377,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
     assert did("stream update", S, "--retain-size", "1000000000", "--tag", "a")["tags"] == ["a"]
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
+    did("stream unsubscribe", S, "query:job", "--yes")
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
     assert seen == set(SCHEMAS) - {"stream scale", "completion"}
@@ -470,6 +474,18 @@ def test_sealing_and_deleting(folder: str) -> None:
     run("stream", "create", S, root=folder)
     run("stream", "delete", S, "--yes", "--seal", root=folder)
     assert document("stream", "list", root=folder)["streams"] == []
+
+
+def test_a_subscriber_that_is_not_there_any_more(folder: str) -> None:
+    with StreamManager(folder) as manager:
+        options = {"controller": folder, "scope": "sc", "stream": "one", "subscriber": "job"}
+        MicroBatchReader(SourceOptions.parse({**options, "start_stream_cut": "earliest"})).initialOffset()
+        assert list(manager.stream_info("sc", "one").subscribers) == ["query:job"]
+    asked = run("stream", "unsubscribe", S, "query:job", root=folder, code=1)
+    assert "would remove subscriber query:job of stream sc/one (3 events, 27 bytes" in asked.stdout
+    assert document("stream", "unsubscribe", S, "query:job", "--yes", root=folder)["removed"]
+    assert "is no subscriber of" in run("stream", "unsubscribe", S, "query:job", root=folder).stdout
+    assert document("stream", "describe", S, root=folder)["stream"]["subscribers"] == {}
 
 
 def test_truncating(folder: str) -> None:
@@ -721,6 +737,7 @@ def test_commands_without_a_root() -> None:
             "stream truncate": [S, "--at", "head"],
             "stream scale": [S, "--segments", "1"],
             "stream update": [S, "--no-tags"],
+            "stream unsubscribe": [S, "query:job"],
             "stream draw": [S, "-o", "x.png"],
             "stream lag": [S, "--from", "head"],
             "container describe": ["0"],

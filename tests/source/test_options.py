@@ -59,6 +59,8 @@ def test_defaults() -> None:
         min_bytes_per_trigger=None,
         min_events_per_trigger=None,
         max_trigger_delay=900_000,
+        subscriber=None,
+        release_interval=30_000,
         fail_on_data_loss=True,
         min_partitions=None,
         max_bytes_per_partition=134217728,

@@ -7,7 +7,8 @@ import gzip
 import json
 import pickle
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.policies import RetentionPolicy
+from pravega_spark.streams.retention import retain
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.subscribers import subscribers
 from tests.spark.folder import Folder
 
 
@@ -314,6 +319,87 @@ def test_several_streams_of_one_source(folder: Folder) -> None:
     rows = folder.spark.read.format("pravega").options(**pattern).load().groupBy("stream").count().collect()
     assert {row.stream: row["count"] for row in rows} == {"in1": 13, "in2": 10, "in3": 10}
     assert len(folder.events("in1,in3")) == 23
+
+
+def test_a_batch_waits_for_enough_events(folder: Folder) -> None:
+    """On a real query with a trigger: one event waits, until there are five, or the delay is over."""
+    folder.put("0")
+    source = folder.follow(start_stream_cut="earliest", min_events_per_trigger=5, max_trigger_delay="1d")
+    writer = source.selectExpr("event", "cast(event AS string) AS routing_key").writeStream.format("pravega")
+    writer = writer.options(**folder.options("sink")).option("checkpointLocation", folder.checkpoint())
+    query = writer.trigger(processingTime="200 milliseconds").start()
+    try:
+        waited(lambda: query.status["message"] == "Waiting for data to arrive")
+        assert all(not progress["numInputRows"] for progress in query.recentProgress)
+        folder.put(*"1234")
+        waited(lambda: sum(progress["numInputRows"] for progress in query.recentProgress) == 5)
+        assert sorted(folder.events("sink")) == list("01234")
+        assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [5]
+    finally:
+        query.stop()
+    folder.put("5")
+    writer = folder.follow(min_events_per_trigger=5, max_trigger_delay="1s").selectExpr("event").writeStream
+    writer = writer.format("pravega").options(**folder.options("sink"))
+    query = writer.option("checkpointLocation", folder.checkpoint()).trigger(processingTime="200 milliseconds").start()
+    try:
+        waited(lambda: any(progress["numInputRows"] for progress in query.recentProgress))
+    finally:
+        query.stop()
+    assert sorted(folder.events("sink")) == list("012345")
+
+
+def waited(condition: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("trigger", [{"continuous": "1 second"}, {"realTime": "5 minutes"}])
+def test_triggers_that_spark_has_not_for_sources_in_python(folder: Folder, trigger: dict[str, str]) -> None:
+    """When one of them runs, docs/spark.md is to say so."""
+    writer = folder.follow().selectExpr("event").writeStream.format("pravega").options(**folder.options("sink"))
+    writer = writer.option("checkpointLocation", folder.checkpoint()).outputMode("append")
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one depends on the trigger
+        writer.trigger(**trigger).start().awaitTermination(60)
+    assert any(
+        word in str(caught.value) for word in ("does not support continuous", "REAL_TIME", "RealTime", "real-time")
+    )
+
+
+def test_retention_waits_for_a_query(folder: Folder) -> None:
+    """It is stopped and started again as the same subscriber; what it has not read is not truncated."""
+    folder.put(*map(str, range(10)))
+    stream = folder.stream()
+    stream.update(retention=RetentionPolicy("size", 0))
+
+    def copied(**more: object) -> list[str]:
+        source = folder.follow(start_stream_cut="earliest", subscriber="job", **more)
+        folder.drain(source)
+        return sorted(folder.events("sink"), key=int)
+
+    assert copied(end_stream_cut=cut_behind(stream, 4)) == list("0123")
+    truncated(stream)
+    assert sorted(folder.events()) == list("456789"), "what was read is gone"
+    folder.put(*map(str, range(10, 15)))
+    truncated(stream)
+    assert copied() == list(map(str, range(15)))
+    truncated(stream)
+    assert folder.events() == []
+    assert list(subscribers(stream)) == ["query:job"]
+
+
+def cut_behind(stream: Stream, events: int) -> str:
+    snapshot = stream.snapshot()
+    return snapshot.next_cut(snapshot.head_cut(), snapshot.tail_cut(), max_events=events).as_text()
+
+
+def truncated(stream: Stream) -> None:
+    """Let retention do its work some hours later."""
+    first = int(time.time() * 1000) + 3_600_000 * len(stream.snapshot().record.head or [0])
+    for hour in range(3):
+        retain(stream, first + 3_600_000 * hour, 0.0)
 
 
 def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -> None:
