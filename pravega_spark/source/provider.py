@@ -9,7 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pravega_spark.source.spark_version import check_spark_version
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError:  # of a Spark before 4.0
+    check_spark_version()
+    raise
 
 from pravega_spark.source.columns import chosen_columns, read_columns, read_schema
 from pravega_spark.source.failures import for_users
@@ -35,7 +41,14 @@ _NAMING = frozenset({"controller", "path", "scope", "stream", "streampattern", "
 
 
 class PravegaDataSource(DataSource):
-    """`format("pravega")`: streams in a folder or a bucket. Found by Spark without registration."""
+    """`format("pravega")`: streams in a folder or a bucket. Found by Spark without registration.
+
+    Sessions that do not use it import it too, so what it is not made for is told by who uses it: ImportError.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_spark_version()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
