@@ -94,3 +94,16 @@ def test_cuts_scaling_and_retention(tmp_path: Path) -> None:
     assert run.text("retained").splitlines()[1:] == ["truncated at friday's end: True", "bytes that went: 7080"]
     assert_has_colours(run.picture("picture-after"), "#C2DDEC", "#EFEFEF", "#8C8C8C", "#009E73", "#D55E00")
     assert rows(run.text("spark-between")) == [["day", "count"], ["sunday", "200"]]
+
+
+@pytest.mark.processes
+def test_operating_a_stream(tmp_path: Path) -> None:
+    run = Run.of("operating_a_stream.ipynb", tmp_path)
+    assert run.complaints() == []
+    for tag, lines in (("watched", 3), ("killed", 4), ("merged", 2)):
+        told = run.text(tag).splitlines()
+        assert len(told) == lines and all(line.endswith(": True") for line in told), told
+    assert_has_colours(run.picture("lag"), "#0072B2", "#E69F00")
+    assert_has_colours(run.picture("chunks"), "#009E73")
+    assert run.text("verified").splitlines() == ["segments: 8", "healthy: True"]
+    assert {line.split()[0] for line in run.text("maintained").splitlines()} >= {"retention", "flush", "garbage"}
