@@ -60,22 +60,30 @@ class TaskMessage(WriterCommitMessage):
         return sorted({str(extent.source) for some in extents for extent in some})
 
 
-def merged(tasks: Sequence[TaskMessage]) -> dict[str, dict[Routing | None, list[SegmentAppend]]]:
-    """What goes to each stream, by what it was routed: a part for each segment and kind of content, in the order of the
-    tasks."""
+Appends = list[tuple["Routing | None", "list[SegmentAppend]"]]
+
+
+def merged(tasks: Sequence[TaskMessage]) -> dict[str, Appends]:
+    """What goes to each stream, in the order of the tasks, and by what it was routed: a part for each segment and kind
+    of content of neighbouring tasks that routed alike."""
     created_at = min((task.created_at for task in tasks if task.created_at is not None), default=0)
-    routes: dict[tuple[str, Routing], int] = {}
-    by_segment: dict[tuple[int, int], list[TaskOutput]] = defaultdict(list)
+    runs: dict[str, list[tuple[Routing, dict[int, list[TaskOutput]]]]] = defaultdict(list)
     for task in tasks:
-        numbers = {stream: routes.setdefault((stream, task.planned[stream]), len(routes)) for stream in task.planned}
+        for stream in {output.stream: None for output in task.outputs}:
+            if not runs[stream] or runs[stream][-1][0] != task.planned[stream]:
+                runs[stream].append((task.planned[stream], defaultdict(list)))
         for output in task.outputs:
-            by_segment[numbers[output.stream], output.segment_id].append(output)
+            runs[output.stream][-1][1][output.segment_id].append(output)
     now = int(time.time() * 1000)
-    known = list(routes)
-    found: dict[str, dict[Routing | None, list[SegmentAppend]]] = defaultdict(lambda: defaultdict(list))
-    for (number, _), outputs in sorted(by_segment.items(), key=_place):
-        stream, planned = known[number]
-        parts = found[stream][planned]
+    return {
+        stream: [(routing, _parts(by_segment, now, created_at)) for routing, by_segment in some]
+        for stream, some in runs.items()
+    }
+
+
+def _parts(by_segment: Mapping[int, Sequence[TaskOutput]], now: int, created_at: int) -> list[SegmentAppend]:
+    parts: list[SegmentAppend] = []
+    for _, outputs in sorted(by_segment.items()):
         run: list[TaskOutput] = []
         for output in outputs:
             if run and isinstance(run[-1].content, bytes) is not isinstance(output.content, bytes):
@@ -83,11 +91,7 @@ def merged(tasks: Sequence[TaskMessage]) -> dict[str, dict[Routing | None, list[
                 run = []
             run.append(output)
         parts.append(_part(run, now, created_at))
-    return found
-
-
-def _place(item: tuple[tuple[int, int], list[TaskOutput]]) -> tuple[int, int]:
-    return item[0]
+    return parts
 
 
 def _part(outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:

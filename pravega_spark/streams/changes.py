@@ -281,6 +281,7 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
     A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets more epochs in the same
     append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
     routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
+    What comes behind such an epoch in the order of the pairs gets one of its own too, so that keys keep their order.
     Raises StreamSealed, and StreamNotFound if another stream has the name now.
     """
     record = snapshot.record
@@ -292,10 +293,10 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
             raise StreamNotFound(snapshot.stream.key)
         segments = {segment.id: segment for segment in routing.segments}
         places = {number: overlapping(record.current.segments, segments[number]) for number in used}
-        if any(len(place) != 1 for place in places.values()):
+        if rolled or any(len(place) != 1 for place in places.values()):  # what follows comes behind it
             rolled.append(len(targets))
             routings.append(routing)
-        targets.append({number: place[0].id for number, place in places.items()})
+        targets.append({number: place[0].id for number, place in places.items() if place})
     _require_open(snapshot)
     if not rolled:
         return Rerouted(targets, [], [])

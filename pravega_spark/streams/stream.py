@@ -213,7 +213,7 @@ class Stream(StreamLocation):
         StreamNotFound, ReplayChanged, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name only after
         trying again for some minutes.
         """
-        write = self.to_write({planned: parts}, writer, digest=digest, on_changed_replay=on_changed_replay)
+        write = self.to_write([(planned, parts)], writer, digest=digest, on_changed_replay=on_changed_replay)
         write_together([write])
         return write.new
 

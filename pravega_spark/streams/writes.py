@@ -6,7 +6,7 @@ and what was planned before a stream was scaled goes where its keys go now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -51,8 +51,8 @@ class SegmentAppend(NamedTuple):
         return len(self.content) if isinstance(self.content, Payload) else sum(each.length for each in self.content)
 
 
-Parts = Mapping["Routing | None", Sequence[SegmentAppend]]
-"""What a write appends, by what it was routed; None: it goes to the segments that are named, or nowhere."""
+Parts = Sequence[tuple["Routing | None", Sequence[SegmentAppend]]]
+"""What a write appends, in order, and by what each part of it was routed; None: to the named segments, or nowhere."""
 
 
 class StreamWrite:
@@ -78,7 +78,7 @@ class StreamWrite:
         self.new = True
         self._parts = parts
         self._policy = on_changed_replay
-        self._written = [part for some in parts.values() for part in some]
+        self._written = [part for _, some in parts for part in some]
         self._before: list[Operation] = []
         self._after: list[Operation] = []
         self.named = NamedWrite(stream.writers, *writer, digest or _figures(self._written)) if writer else None
@@ -87,7 +87,7 @@ class StreamWrite:
     @property
     def planned(self) -> bool:
         """Whether it may go elsewhere if the stream was scaled."""
-        return None not in self._parts
+        return all(routing is not None for routing, _ in self._parts)
 
     def operations(self) -> list[Operation]:
         """What remembers it goes first: a replay is to be known as one, whatever has become of the stream."""
@@ -115,7 +115,7 @@ class StreamWrite:
 
         Raises StreamSealed, StreamNotFound.
         """
-        routed = [(routing, parts) for routing, parts in self._parts.items() if routing is not None]
+        routed = [(routing, parts) for routing, parts in self._parts if routing is not None]
         used = [(routing, {part.segment_id for part in parts}) for routing, parts in routed]
         targets, self._before, self._after = changes.reroute(self._snapshot(), used)
         self._written = [

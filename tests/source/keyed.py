@@ -37,7 +37,7 @@ def events(url: str, stream: str, **more: object) -> list[str]:
 def parts(tasks: Sequence[TaskMessage]) -> list[SegmentAppend]:
     """What the driver appends for tasks whose rows go to one stream."""
     (routed,) = merged(tasks).values()
-    return [part for some in routed.values() for part in some]
+    return [part for _, some in routed for part in some]
 
 
 def by_key(found: list[str]) -> dict[str, list[int]]:

@@ -251,6 +251,22 @@ def test_a_stream_is_scaled_between_tasks(url: str) -> None:
     assert found(url) == as_written(MANY + written)
 
 
+def test_tasks_that_route_by_an_older_epoch_may_come_first_or_between(url: str) -> None:
+    """The order of a key is that of the tasks, whichever of them knew of the scale."""
+    rows: list[list[Row]] = [[("a", f"{turn}:{n}", str(n % 7)) for n in range(30)] for turn in range(4)]
+    committed(url, 0, rows[0], default_num_segments=1)
+    stream, writer = Catalog(open_root(url)).stream("s", "a"), StreamWriter(options(url), ROWS)
+    old = tasks(writer, rows[1], rows[3])
+    stream.scale([stream.snapshot().record.current.segments[0].id], [(0.0, 0.5), (0.5, 1.0)])
+    (new,) = tasks(writer, rows[2])
+    writer.commit([old[0], new, old[1]], 1)
+    everything = in_order(url, "a")
+    for key in range(7):
+        mine = [event for some in rows for _, event, its in some if its == str(key)]
+        assert [event for event in everything if event in mine] == mine
+    assert found(url) == as_written([row for some in rows for row in some])
+
+
 def in_order(url: str, stream: str) -> list[str]:
     """The events of a stream, epoch by epoch."""
     from pravega_spark.segment_ids import segment_epoch
