@@ -192,7 +192,8 @@ def _wanted(option: Option, value: int | None) -> str:
     noun, unit = _NOUNS.get(option.type, ("whole number", ""))
     if option.most < MAX_INT64 or (value is not None and value > option.most):
         return f"a {noun} from {option.least} to {option.most}{unit}"
-    return f"a {noun} of {option.least}{unit} or more"
+    one = option.least == 1 and unit.endswith("bytes")
+    return f"a {noun} of {option.least}{unit.removesuffix('s') if one else unit} or more"
 
 
 def _number(text: str, kind: OptionType) -> int | None:

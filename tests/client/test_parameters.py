@@ -58,6 +58,7 @@ GOOD: dict[str, Any] = {
     "cuts": CUT,
     "other": CUT,
     "stream_cut": CUT,
+    "subscriber": "query:job",
     "approx_bytes": 10,
     "timestamp": 0,
     "txn_id": 7,

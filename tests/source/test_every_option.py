@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 
 def number(name: str, good: str = "5", value: int = 5, bad: str = "0") -> Sample:
-    return Sample(good, name, value, bad, f"^Option '{name}' must be a number from ")
+    return Sample(good, name, value, bad, f"^Option '{name}' must be a (whole number|size|duration) ")
 
 
 def flag(name: str, good: str) -> Sample:
@@ -51,7 +51,11 @@ SAMPLES: dict[str, Sample] = {
     "starting_timestamp": Sample("7", "starting_timestamp", 7, "soon", "^Option 'starting_timestamp': "),
     "ending_timestamp": Sample("7", "ending_timestamp", 7, "soon", "^Option 'ending_timestamp': "),
     "approx_bytes_per_trigger": Sample(
-        "1KiB", "max_bytes_per_trigger", 1024, "0", "^Max offset should be of type long"
+        "1KiB",
+        "max_bytes_per_trigger",
+        1024,
+        "0",
+        "^Option 'approx_bytes_per_trigger' .*Max offset should be of type long",
     ),
     "max_bytes_per_trigger": number("max_bytes_per_trigger", "1KiB", 1024),
     "max_events_per_trigger": number("max_events_per_trigger"),
@@ -79,31 +83,57 @@ SAMPLES: dict[str, Sample] = {
     "allow_create_scope": flag("allow_create_scope", "false"),
     "allow_create_stream": flag("allow_create_stream", "false"),
     "default_num_segments": Sample(
-        "3", "scaling", ScalingPolicy("fixed", 3), "0", "^Number of segments needs to be integer and should be"
+        "3",
+        "scaling",
+        ScalingPolicy("fixed", 3),
+        "0",
+        "^Option 'default_num_segments' .*Number of segments needs to be integer and should be",
     ),
     "default_scale_factor": Sample(
         "3",
         "scaling",
         ScalingPolicy("events", 2, 9, 3),
         "1",
-        "^Scale factor needs to be an integer greater than 1",
+        "^Option 'default_scale_factor' .*Scale factor needs to be an integer greater than 1",
         {**SEGMENTS, "default_segment_target_rate_events_per_sec": "9"},
     ),
     "default_segment_target_rate_bytes_per_sec": Sample(
-        "10KiB", "scaling", ScalingPolicy("bytes", 2, 10, 2), "1023", "^Target rate should an integer", SCALING
+        "10KiB",
+        "scaling",
+        ScalingPolicy("bytes", 2, 10, 2),
+        "1023",
+        "^Option 'default_segment_target_rate_bytes_per_sec' .*Target rate should an integer",
+        SCALING,
     ),
     "default_segment_target_rate_events_per_sec": Sample(
-        "9", "scaling", ScalingPolicy("events", 2, 9, 2), "0", "^Target rate should be an integer", SCALING
+        "9",
+        "scaling",
+        ScalingPolicy("events", 2, 9, 2),
+        "0",
+        "^Option 'default_segment_target_rate_events_per_sec' .*Target rate should be an integer",
+        SCALING,
     ),
     "default_retention_duration_milliseconds": Sample(
-        "1d", "retention", RetentionPolicy("time", 86_400_000), "-1", "^Retention time should be an integer"
+        "1d",
+        "retention",
+        RetentionPolicy("time", 86_400_000),
+        "-1",
+        "^Option 'default_retention_duration_milliseconds' .*Retention time should be an integer",
     ),
     "default_retention_size_bytes": Sample(
-        "1KiB", "retention", RetentionPolicy("size", 1024), "-1", "^Retention size should be an integer"
+        "1KiB",
+        "retention",
+        RetentionPolicy("size", 1024),
+        "-1",
+        "^Option 'default_retention_size_bytes' .*Retention size should be an integer",
     ),
     "read_after_write_consistency": flag("read_after_write_consistency", "false"),
     "transaction_timeout_ms": Sample(
-        "10000", "transaction_timeout_ms", 10_000, "9999", "^Transaction time must be at least 10 seconds"
+        "10000",
+        "transaction_timeout_ms",
+        10_000,
+        "9999",
+        "^Option 'transaction_timeout_ms' .*Transaction time must be at least 10 seconds",
     ),
     "transaction_status_poll_interval_ms": number("transaction_status_poll_interval_ms", bad="-1"),
 }

@@ -428,7 +428,7 @@ def test_the_least_of_a_trigger() -> None:
     assert parsed.max_trigger_delay == 30_000
     for name in ("min_events_per_trigger", "min_bytes_per_trigger"):
         for bad in ("0", "-1", "many"):
-            kind = "size of 1 bytes" if "bytes" in name else "whole number of 1"
+            kind = "size of 1 byte" if "bytes" in name else "whole number of 1"
             assert message(**{name: bad}).startswith(f"Option {name!r} must be a {kind} or more, not {bad!r}.")
     for bad in ("0", "soon"):
         told = message(min_events_per_trigger="1", max_trigger_delay=bad)
@@ -546,7 +546,7 @@ def test_times_ago_durations_and_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse(**{RETENTION_BYTES: "5 GB"}).retention == RetentionPolicy("size", 5 * 10**9)
     assert parse(transaction_timeout_ms="1m").transaction_timeout_ms == 60_000
     assert message(max_event_bytes="10M") == (
-        "Option 'max_event_bytes' must be a size of 1 bytes or more, not '10M'. Sizes are written as "
+        "Option 'max_event_bytes' must be a size of 1 byte or more, not '10M'. Sizes are written as "
         "10485760, 10MB (1000 × 1000 bytes each) or 10MiB (1024 × 1024)."
     )
 

@@ -193,8 +193,8 @@ def test_the_subscriber_can_be_removed(root: Root) -> None:
     [
         ({"subscriber": ""}, r"^Option 'subscriber': "),
         ({"subscriber": "a/b"}, r"^Option 'subscriber': "),
-        ({"release_interval": "soon"}, r"^Option 'release_interval' must be a number"),
-        ({"release_interval": "-1"}, r"^Option 'release_interval' must be a number from 0"),
+        ({"release_interval": "soon"}, r"^Option 'release_interval' must be a duration"),
+        ({"release_interval": "-1"}, r"^Option 'release_interval' must be a duration of 0 ms"),
     ],
 )
 def test_bad_options(root: Root, more: dict[str, str], told: str) -> None:
