@@ -264,5 +264,5 @@ def test_cuts_are_searched_and_not_walked_through() -> None:
 
 def test_policies_that_make_no_sense_are_refused() -> None:
     for limit, maximum in ((-1, None), (10, 9)):
-        with pytest.raises(ValueError, match="of a retention policy"):
+        with pytest.raises(ValueError, match="size_in_bytes"):
             RetentionPolicy.by_size(limit, maximum)
