@@ -163,7 +163,7 @@ def test_a_key_that_is_no_text_is_refused_at_once(manager: StreamManager) -> Non
     with manager.create_writer("sc", "one") as writer:
         with pytest.raises(TypeError, match="routing_key must be a str or None, not 5"):
             writer.write_event("x", 5)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="1 routing keys were given for 2 events"):
+        with pytest.raises(ValueError, match="1 routing_keys were given for 2 events"):
             writer.write_events(["x", "y"], ["a"])
     assert list(manager.read_events("sc", "one")) == []
 
