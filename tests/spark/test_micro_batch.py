@@ -280,7 +280,7 @@ def test_offsets_that_were_deleted_while_the_id_of_the_query_was_kept(folder: Fo
             shutil.rmtree(Path(folder.checkpoint()) / name)
         return folder.drain(folder.follow(start_stream_cut="earliest"), **more)
 
-    with pytest.raises(StreamingQueryException, match=r"write 0 of 'query:.*and the last one, write 1, had 8 events"):
+    with pytest.raises(StreamingQueryException, match=r"write 0 of 'query:.*and its last one, write 1, had 8 events"):
         drain_again(on_changed_replay="fail")
     assert drain_again() == [20]
     assert folder.events("sink") == numbers(0, 20)

@@ -29,6 +29,7 @@ from pravega_spark.errors import TruncatedData
 from pravega_spark.jobs import work
 from pravega_spark.jobs.maintain import maintain
 from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.events import HEADER_SIZE
@@ -50,7 +51,7 @@ AT_ONCE = 10
 PAUSE = 0.08
 SPAWN = multiprocessing.get_context("spawn")
 
-LOST = re.compile(r"Stream s/t, segment (\d+): the data between offsets (\d+) and (\d+) has been truncated")
+LOST = re.compile(r"Stream s/t, segment (\S+): the data between offsets (\d+) and (\d+) has been truncated")
 
 
 def content(key: int, number: int) -> bytes:
@@ -282,7 +283,7 @@ def told_lost(error: BaseException) -> tuple[int, int, int]:
     """The segment and the range that an error names; there must be one, and what to do."""
     found = LOST.search(str(error))
     assert found is not None and "Set option 'fail_on_data_loss' to false" in str(error), str(error)
-    segment, start, end = (int(group) for group in found.groups())
+    segment, start, end = parse_segment_id(found[1]), int(found[2]), int(found[3])
     assert start < end
     return segment, start, end
 
