@@ -5,6 +5,7 @@ Beside it processes append whose clocks are wrong, and one that is stopped again
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import random
@@ -31,6 +32,9 @@ from engine.testing.simulation import audit
 MONTH = 30 * 86_400.0
 HOSTS = {"right": 0.0, "a month ahead": MONTH, "a month behind": -MONTH, "a minute ahead": 60.0, "stopped": 0.0}
 """Processes beside the load, by how far their clocks are wrong (s). One is stopped, again and again."""
+
+
+_LIBC = ctypes.CDLL(None)
 
 
 class Sample(NamedTuple):
@@ -107,6 +111,7 @@ class Load:
     def sample(self) -> Sample:
         """The state of affairs now."""
         gc.collect()
+        _LIBC.malloc_trim(0)  # what threads gave back to malloc fragments its arenas, and is no one's any more
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         counting = CountingStore(self.store)
         Container(Stores(counting, counting), 0, SETTINGS).close()
