@@ -8,6 +8,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from engine.storage.reads import Stores
 from engine.storage.recovery import recover
 from engine.testing.short_lived import End, Mortal
 from pravega_spark.client.manager import StreamManager
+from pravega_spark.client.writer import WriteFailed
 from pravega_spark.streams.names import segment_name
 
 SEGMENT = segment_name("s", "t", 0)
@@ -87,7 +89,10 @@ class Roots:
         writer.flush()
         if end is End.KILL:
             mortal.kill()
-        manager.close()
+            with suppress(WriteFailed):  # a dead process has nobody who hears it
+                manager.close()
+        else:
+            manager.close()
 
     def row(self, commits: int) -> Row:
         rate = (commits - self._rowed[0]) / (time.monotonic() - self._rowed[1])
