@@ -2,7 +2,8 @@
 
 What the original has no checksum for cannot be told: bytes that change within an event, so contents of chunks are cut,
 lost and exchanged here, and not changed. And in the rolling layout nothing says how long the last chunk of a segment
-is, so there chunks are lost only.
+is, so there chunks are lost only. The trimmed archives have zeros where a head was truncated, which read as empty
+events: such a chunk is not put in the place of another.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ def events(objects: dict[str, bytes]) -> dict[str, str | None]:
     return found
 
 
+def is_blank(objects: dict[str, bytes], name: str) -> bool:
+    """Whether a chunk begins with what trimming has left of a truncated head."""
+    return name.startswith("demo/") and len(objects[name]) > 8 and not any(objects[name][:8])
+
+
 def damaged(dice: random.Random, objects: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
     """The objects, one of which (two, if they are exchanged) is damaged, and what was done."""
     kinds = {kind: [name for name in sorted(objects) if name.startswith(start)] for kind, start in KINDS.items()}
@@ -66,7 +72,7 @@ def damaged(dice: random.Random, objects: dict[str, bytes]) -> tuple[str, dict[s
     data = objects[name]
     ways = ["lost"]
     if not any(each.startswith("demo/") and _ROLLING in each for each in (name, other)):
-        ways += ["cut", "exchanged"]
+        ways += ["cut"] if any(is_blank(objects, each) for each in (name, other)) else ["cut", "exchanged"]
     if data and (name.endswith("$header") or not name.startswith("demo/")):
         ways += ["flipped", "zeroed"]
     way = dice.choice(ways)
