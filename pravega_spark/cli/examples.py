@@ -25,6 +25,7 @@ EXAMPLES: Mapping[str, str] = {
     "stream delete": "stream delete examples/rides --seal --yes",
     "stream cuts": 'stream cuts examples/rides --at "5 minutes ago"',
     "stream lag": "stream lag examples/rides --checkpoint /data/checkpoints/rides",
+    "stream unsubscribe": "stream unsubscribe examples/rides query:billing --yes",
     "stream draw": "stream draw examples/rides -o rides.png",
     "group list": "group list examples",
     "group describe": "group describe examples/billing --json",

@@ -264,7 +264,10 @@ def cut_row(cut: StreamCut) -> dict[str, Any]:
 @yes_option
 @pass_session
 def unsubscribe(session: Session, name: StreamName, subscriber: str, yes: bool) -> None:
-    """Let retention wait no more for SUBSCRIBER, as `stream describe` names it: a query that runs no more."""
+    """Remove a subscriber that retention waits for.
+
+    SUBSCRIBER is a query or reader group that runs no more, as `stream describe` names it.
+    """
     info = session.manager.stream_info(*name)
     behind = info.subscribers.get(subscriber)
     if behind is not None:
