@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import struct
 import uuid
-import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +19,6 @@ Record = TypeVar("Record")
 Kind = TypeVar("Kind", bound=enum.Enum)
 
 _SEGMENT = 40  # bytes that the record of a segment has at least
-_MOST_TAGS = 1 << 20  # bytes of names that a tag's record unpacks to at most
 
 
 class StreamState(enum.Enum):
@@ -218,46 +216,6 @@ def decode_retention_cut(data: bytes) -> RetentionCut:
 def decode_transaction(data: bytes) -> ActiveTransaction:
     """A transaction that is not completed. Raises InvalidData."""
     return _decoded(data, _read_transaction)
-
-
-def decode_completed(data: bytes) -> TransactionStatus:
-    """How a transaction ended. Raises InvalidData."""
-
-    def read(fields: FieldReader) -> TransactionStatus:
-        fields.long()
-        return _choice(TransactionStatus, fields.compact_int())
-
-    return _decoded(data, read)
-
-
-def decode_committing(data: bytes) -> tuple[int, tuple[uuid.UUID, ...]]:
-    """The epoch and ids of the transactions that are being committed. Raises InvalidData."""
-
-    def read(fields: FieldReader) -> tuple[int, tuple[uuid.UUID, ...]]:
-        epoch = _int(fields)
-        return epoch, tuple(uuid.UUID(bytes=fields.take(16)) for _ in range(fields.count(16)))
-
-    return _decoded(data, read)
-
-
-def decode_tag(data: bytes) -> tuple[str, tuple[str, ...]]:
-    """A tag and the streams that have it. Raises InvalidData."""
-
-    def read(fields: FieldReader) -> tuple[str, tuple[str, ...]]:
-        name = fields.utf()
-        unpacker = zlib.decompressobj()
-        try:
-            names = FieldReader(unpacker.decompress(fields.take(fields.compact_int()), _MOST_TAGS))
-        except zlib.error as error:
-            raise InvalidData(f"the streams of the tag cannot be unpacked: {error}") from None
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise InvalidData("the streams of the tag cannot be unpacked as a whole")
-        streams = []
-        while names.rest:
-            streams.append(names.utf())
-        return name, tuple(streams)
-
-    return _decoded(data, read)
 
 
 def decode_table_configuration(data: bytes) -> TableConfiguration:

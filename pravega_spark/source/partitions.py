@@ -56,17 +56,6 @@ class SlicePartition(InputPartition):
         return f"SlicePartition({[(part.segment_id, part.start, part.end) for part in self.slices]})"
 
 
-def plan_partitions(
-    options: SourceOptions,
-    snapshot: Snapshot,
-    start: StreamCut,
-    end: StreamCut,
-    columns: Mapping[str, bool] | None = None,
-) -> list[SlicePartition]:
-    """The partitions that cover what lies between two cuts of one stream; see `plan_streams`."""
-    return plan_streams([StreamRange(options, snapshot, start, end)], columns)
-
-
 def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
     """The partitions that cover what is to be read of some streams; columns: None for those that the options say.
 

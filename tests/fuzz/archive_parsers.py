@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import zlib
 
 import numpy as np
 
 from chunkstore.checksums import block_checksums
 from chunkstore.decoding import InvalidData
-from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.pravega import controller_records
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.attribute_index import attributes_of, read_index
@@ -128,14 +126,6 @@ def _unfinished() -> tuple[bytes, bytes]:
     return store.read("_system/imports/demo/rides/begun"), store.read(place)
 
 
-def _tag() -> bytes:
-    fields, packed = FieldWriter(), zlib.compress(b"\0\5rides\0\6scaled")
-    fields.utf("h5")
-    fields.compact_int(len(packed))
-    fields.raw(packed)
-    return with_version(0, fields.getvalue())
-
-
 GROUP = [
     data
     for _, data in decoded(
@@ -160,9 +150,6 @@ RECORDS = [
     ("retention-set", controller_records.decode_retention_set, [SET]),
     ("retention-cut", controller_records.decode_retention_cut, [CUT]),
     ("transaction", controller_records.decode_transaction, _values(_table("demo/txns/transactionsInEpoch-0"), b"")),
-    ("completed", controller_records.decode_completed, _values(_table("completedTransactionsBatch-0"), b"")),
-    ("committing", controller_records.decode_committing, _values(SCALED, b"committingTxns")),
-    ("tag", controller_records.decode_tag, [_tag(), *_values(_table("demo/streamTagsInScope"), b"")]),
     ("kvt-configuration", controller_records.decode_table_configuration, _values(_table("demo/kvt/"), b"conf")),
     ("kvt-epoch", controller_records.decode_table_epoch, _values(_table("demo/kvt/"), b"epochRecord")),
 ]

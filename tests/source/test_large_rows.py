@@ -20,7 +20,7 @@ from pravega_spark.source import collector as collector_module
 from pravega_spark.source.columns import read_columns, read_schema
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.partitions import SlicePartition, plan_partitions, read_partition
+from pravega_spark.source.partitions import SlicePartition, StreamRange, plan_streams, read_partition
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import events as events_module
 from pravega_spark.streams.catalog import Catalog
@@ -59,7 +59,7 @@ def parsed(stream: Stream, **more: object) -> SourceOptions:
 
 def planned(stream: Stream, options: SourceOptions) -> list[SlicePartition]:
     snapshot = stream.snapshot()
-    return plan_partitions(options, snapshot, snapshot.head_cut(), snapshot.tail_cut())
+    return plan_streams([StreamRange(options, snapshot, snapshot.head_cut(), snapshot.tail_cut())])
 
 
 def table(stream: Stream, **more: object) -> pa.Table:

@@ -21,7 +21,7 @@ from engine.storage.chunks import write_chunk
 from pravega_spark.roots import open_root
 from pravega_spark.source import collector as collector_module
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.partitions import plan_partitions, read_partition
+from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
@@ -76,7 +76,7 @@ def content(stream: Stream) -> list[bytes]:
     found, snapshot = options(stream), stream.snapshot()
     return sorted(
         event
-        for partition in plan_partitions(found, snapshot, snapshot.head_cut(), snapshot.tail_cut())
+        for partition in plan_streams([StreamRange(found, snapshot, snapshot.head_cut(), snapshot.tail_cut())])
         for batch in read_partition(found, partition)
         for event in batch.column("event").to_pylist()
     )
