@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -164,6 +165,7 @@ class S3Store(BucketStore):
     def _make_filesystem(self, options: dict[str, Any]) -> Any:
         import s3fs
 
+        _keep_signed_headers_out_of_logs()
         options["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
         fs = s3fs.S3FileSystem(**options)
         fs.retries = 1  # botocore repeats already; both together keep a caller waiting for minutes
@@ -184,6 +186,14 @@ class S3Store(BucketStore):
             return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
         code = type(error).__name__
         return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))
+
+
+def _keep_signed_headers_out_of_logs() -> None:
+    """At DEBUG botocore shows what it signs, a session token too: only if its own level says so, not the root's."""
+    for name in ("botocore", "aiobotocore"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
 
 
 def _seconds(time: datetime) -> float:
