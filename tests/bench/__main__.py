@@ -11,18 +11,21 @@ import time
 import uuid
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
 from tests.bench import chunks, client, engine, imports, jobs, large, large_reads, many_streams
+from tests.bench.figures import Figures
 from tests.bench.noop import FilesSink, NoopSource
+from tests.bench.streaming import Streaming
 
-SIZES = {100: 1_200_000, 1_000: 240_000, 10_000: 30_000}
-"""Event size in bytes, and how many events are read and written."""
-
-PARTITIONS = 4
 ROUNDS = 5
+DELTA = {
+    "spark.jars.packages": "{DELTA}",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def best(measured: dict[str, Callable[[], None]]) -> dict[str, float]:
@@ -41,81 +44,6 @@ def table(title: str, times: dict[str, float], ceiling: str, amount: float, unit
     print(f"\n{title}")
     for name, seconds in times.items():
         print(f"  {name:24s} {amount / seconds:12,.1f} {unit:10s} {times[ceiling] / seconds:6.2f} of the ceiling")
-
-
-def consume(frame: DataFrame) -> None:
-    """Have every column of every row brought to the JVM."""
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def read_and_write(spark: SparkSession, folder: str) -> None:
-    """Batch read and batch write against a no-op source and sink, and against parquet."""
-    for size, rows in SIZES.items():
-        where = {"controller": f"{folder}/root", "scope": "bench", "stream": f"of-{size}", "default_num_segments": "4"}
-        rows_of = spark.range(0, rows, 1, PARTITIONS)
-        frame = rows_of.selectExpr(
-            f"cast(repeat('x', {size}) as binary) as event", "concat('key-', id % 1000) as routing_key"
-        ).cache()
-        consume(frame)
-        written = best(
-            {
-                "no-op Python sink": lambda frame=frame: frame.write.format("noop_python").mode("append").save(),
-                "pravega": lambda frame=frame, where=where: (
-                    frame.write.format("pravega").options(**where).mode("append").save()
-                ),
-                "parquet": lambda frame=frame: frame.write.mode("overwrite").parquet(f"{folder}/written"),
-            }
-        )
-        table(f"batch write, {size} B events", written, "no-op Python sink", rows / 1000, "k events/s")
-        frame.unpersist()
-
-        events = rows * ROUNDS
-        source = spark.read.format("pravega").options(**where).load()
-        partitions = source.rdd.getNumPartitions()
-        noop = {"rows": str(events // partitions), "size": str(size), "partitions": str(partitions)}
-        source.write.mode("overwrite").parquet(f"{folder}/read")
-        read = best(
-            {
-                "no-op Python source": lambda noop=noop: consume(
-                    spark.read.format("noop_python").options(**noop).load()
-                ),
-                "pravega": lambda where=where: consume(spark.read.format("pravega").options(**where).load()),
-                "parquet": lambda: consume(spark.read.parquet(f"{folder}/read")),
-            }
-        )
-        table(f"batch read, {size} B events", read, "no-op Python source", events / 1000, "k events/s")
-
-
-def micro_batch(spark: SparkSession, folder: str) -> None:
-    """The time of a small micro-batch from source to sink against a no-op source and sink."""
-    batches, rows = 40, 100
-    stream = {"controller": f"{folder}/root", "scope": "bench", "default_num_segments": "4"}
-    small = spark.range(batches * rows).selectExpr("repeat('x', 100) as event", "cast(id as string) as routing_key")
-    small.write.format("pravega").options(**stream, stream="small").mode("append").save()
-    noop = spark.readStream.format("noop_python").options(rows=str(rows), size="100").load()
-    ours = (
-        spark.readStream.format("pravega")
-        .options(**stream, stream="small", start_stream_cut="earliest", max_events_per_trigger=str(rows))
-        .load()
-    )
-    floor = _batch_time(noop, "noop_python", {}, f"{folder}/c1", batches)
-    taken = _batch_time(ours, "pravega", {**stream, "stream": "copied"}, f"{folder}/c2", batches)
-    print("\nmicro-batch of 100 events, source to sink, median")
-    print(f"  no-op source and sink    {floor:8.0f} ms")
-    print(f"  pravega to pravega       {taken:8.0f} ms   {taken - floor:+.0f} ms above its floor")
-
-
-def _batch_time(source: DataFrame, sink: str, options: dict[str, str], checkpoint: str, batches: int) -> float:
-    columns = source.selectExpr("event", "cast(offset as string) as routing_key")
-    writer = columns.writeStream.format(sink).options(**options).option("checkpointLocation", checkpoint)
-    query = writer.trigger(processingTime="0 seconds").start()
-    while len(query.recentProgress) < batches - 5 and query.isActive:
-        time.sleep(0.1)
-    query.stop()
-    if query.exception() is not None:
-        raise RuntimeError(str(query.exception()))
-    spent = [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
-    return statistics.median(spent[5:])
 
 
 def append(folder: str) -> None:
@@ -151,9 +79,14 @@ def chunk_layer(folder: str) -> None:
 
 
 def _session(fresh: bool = False) -> SparkSession:
-    """A session that knows the no-op source; fresh: each task gets a new worker process."""
+    """A session that knows the no-op source; fresh: each task gets a new worker process.
+
+    DELTA: in the environment, the Maven coordinates of Delta's jar for this Spark.
+    """
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.python.worker.reuse", str(not fresh).lower()).config("spark.driver.memory", "4g")
+    for name, value in DELTA.items() if "DELTA" in os.environ else ():
+        builder = builder.config(name, value.format(**os.environ))
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
     spark.dataSource.register(NoopSource)
@@ -163,7 +96,7 @@ def _session(fresh: bool = False) -> SparkSession:
 
 def main(parts: list[str]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
-    folder = tempfile.mkdtemp(prefix="pravega-bench-")
+    folder, figures = tempfile.mkdtemp(prefix="pravega-bench-"), Figures()
     try:
         if not parts or "append" in parts:
             append(folder)
@@ -171,7 +104,7 @@ def main(parts: list[str]) -> None:
             engine.measure(folder)
         of_client = [part.partition(":")[2] for part in parts if part.partition(":")[0] == "client"]
         if not parts or of_client:
-            client.measure(folder, [part for part in of_client if part])
+            client.measure(folder, figures, [part for part in of_client if part])
         if not parts or "large" in parts:
             large.measure(folder)
         if not parts or "chunks" in parts:
@@ -181,18 +114,18 @@ def main(parts: list[str]) -> None:
         if not parts or "streams" in parts:
             many_streams.measure(folder)
         if not parts or "jobs" in parts:
-            found = jobs.measure(_session(fresh=True), folder, fresh=True)
+            jobs.measure(_session(fresh=True), folder, figures, fresh=True)
             SparkSession.builder.getOrCreate().stop()
-            jobs.save(found + jobs.measure(_session(), folder), os.environ.get("RESULTS", "bench-jobs.json"))
-        if not parts or {"micro", "batch", "references"} & set(parts):
+        if not parts or {"jobs", "micro", "references"} & set(parts):
             spark = _session()
+            if not parts or "jobs" in parts:
+                jobs.measure(spark, folder, figures)
             if not parts or "micro" in parts:
-                micro_batch(spark, folder)
-            if not parts or "batch" in parts:
-                read_and_write(spark, folder)
+                Streaming(spark, folder, figures).measure()
             if not parts or "references" in parts:
                 large_reads.measure(spark, folder)
             spark.stop()
+        figures.save(os.environ.get("RESULTS", "bench.json"))
     finally:
         shutil.rmtree(folder)
 

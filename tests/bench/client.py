@@ -1,7 +1,7 @@
 """Measurements of the client: appends that are waited for, bulk writes, many threads, many writing processes.
 
-Each figure is printed as a line of JSON beside its ceiling, which is measured in turns with it: what the same bytes
-cost as bare files of the same disk.
+Beside each figure stands its ceiling, which is measured in turns with it: what the same bytes cost as bare files of
+the same disk.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from engine.logs.log import frames_folder
 from engine.root import Root
 from pravega_spark import StreamManager
+from tests.bench.figures import Figures
 
 SIZE = 1000
 BLOCKS, APPENDS = 8, 50
@@ -32,7 +33,7 @@ SINGLE = 200_000
 CHUNK, UPLOADS = 4 << 20, 3
 """What a column is to the segments of its stream, and how many of these a writer writes at a time."""
 
-ROUNDS = 3
+ROUNDS = 5
 THREADS, EACH = 64, 100
 PROCESSES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
 """How many write, and to how many streams."""
@@ -40,22 +41,17 @@ PROCESSES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
 SECONDS = 3.0
 
 
-def measure(folder: str, parts: list[str]) -> None:
+def measure(folder: str, figures: Figures, parts: list[str]) -> None:
     """Print all of them, or those that are named."""
     for name, part in {"waited": waited, "bulk": bulk, "threads": threads, "processes": processes}.items():
         if not parts or name in parts:
-            part(folder)
-
-
-def _show(what: str, **figures: object) -> None:
-    shown = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in figures.items()}
-    print(json.dumps({"what": what, **shown}), flush=True)
+            part(folder, figures)
 
 
 # --- one after the other -------------------------------------------------------------------------------------------
 
 
-def waited(folder: str) -> None:
+def waited(folder: str, figures: Figures) -> None:
     """Events of 1 KB, each waited for, against bare new files: fsync, link and a sync of the folder each."""
     data = os.urandom(SIZE)
     root = Root.open(f"{folder}/waited", create=True)
@@ -88,7 +84,8 @@ def waited(folder: str) -> None:
                 spent[name] += time.process_time() - cpu
     bare = times["bare file"]
     for name, found in times.items():
-        _show(
+        figures.tell(
+            "client, one at a time",
             name,
             p50_ms=statistics.median(found) * 1000,
             p99_ms=_p99(found) * 1000,
@@ -118,7 +115,7 @@ def _bare_file(folder: str, data: bytes) -> None:
 # --- in bulk -------------------------------------------------------------------------------------------------------
 
 
-def bulk(folder: str) -> None:
+def bulk(folder: str, figures: Figures) -> None:
     """Events one by one and as columns, durable at the end, against the same bytes with fdatasync: as one file, and as
     files of a chunk's size, so many at a time as a writer writes."""
     with StreamManager(f"{folder}/bulk") as manager:
@@ -131,9 +128,9 @@ def bulk(folder: str) -> None:
                     writer.write_event_bytes(data, f"key-{number % 1000}")
 
         found = min(_timed(single) for _ in range(ROUNDS))
-        _show("write_event_bytes, 100 B", k_events_s=SINGLE / found / 1000)
+        figures.tell("client, bulk", "write_event_bytes, 100 B", k_events_s=SINGLE / found / 1000)
         for size, total in BULK.items():
-            _in_bulk(manager, folder, size, total)
+            _in_bulk(manager, folder, figures, size, total)
 
 
 def _new_stream(manager: StreamManager) -> str:
@@ -142,7 +139,7 @@ def _new_stream(manager: StreamManager) -> str:
     return name
 
 
-def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None:
+def _in_bulk(manager: StreamManager, folder: str, figures: Figures, size: int, total: int) -> None:
     count = COLUMN // size
     column = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(size), count, [None, pa.py_buffer(os.urandom(count * size))]
@@ -183,7 +180,8 @@ def _in_bulk(manager: StreamManager, folder: str, size: int, total: int) -> None
         spent.append(time.process_time() - cpu)
         os.sync()
     taken, events = min(ours), total // COLUMN * count
-    _show(
+    figures.tell(
+        "client, bulk",
         f"write_events, {size} B",
         k_events_s=events / taken / 1000,
         MB_s=events * size / taken / 1e6,
@@ -204,7 +202,7 @@ def _timed(run: Callable[[], object]) -> float:
 # --- threads -------------------------------------------------------------------------------------------------------
 
 
-def threads(folder: str) -> None:
+def threads(folder: str, figures: Figures) -> None:
     """64 threads append 1 KB each and wait for it, against bare creates of the frames that this made."""
     data, shares, rates, costs = bytes(SIZE), [], [], []
     with Root.open(f"{folder}/threads", create=True) as root, ThreadPoolExecutor(THREADS) as pool:
@@ -227,8 +225,13 @@ def threads(folder: str) -> None:
                 store.put_if_absent(f"_system/bench/{turn}-{number}", bytes(size))
             shares.append((time.perf_counter() - begun) / taken)
             rates.append(THREADS * EACH / taken)
-    _show(
-        "64 threads, 1 KB", per_s=max(rates), share=statistics.median(shares), cpu_ms=min(costs) * 1000, frames=frames
+    figures.tell(
+        "client, threads",
+        "64 threads, 1 KB",
+        per_s=max(rates),
+        share=statistics.median(shares),
+        cpu_ms=min(costs) * 1000,
+        frames=frames,
     )
 
 
@@ -269,14 +272,14 @@ with StreamManager(folder) as manager:
 """
 
 
-def processes(folder: str) -> None:
+def processes(folder: str, figures: Figures) -> None:
     """Processes that write to one stream, or to one each, and wait for each batch."""
     for kind in ("one", "batch", "columns"):
         for count, streams in PROCESSES:
-            _processes(f"{folder}/processes-{kind}-{count}-{streams}", kind, count, streams)
+            _processes(f"{folder}/processes-{kind}-{count}-{streams}", figures, kind, count, streams)
 
 
-def _processes(root: str, kind: str, count: int, streams: int) -> None:
+def _processes(root: str, figures: Figures, kind: str, count: int, streams: int) -> None:
     with StreamManager(root) as manager:
         manager.create_scope("s")
         for number in range(streams):
@@ -298,7 +301,8 @@ def _processes(root: str, kind: str, count: int, streams: int) -> None:
     told = [json.loads(writer.communicate()[0]) for writer in writers]
     times = sorted(each for one in told for each in one["times"])
     events = sum(one["events"] for one in told)
-    _show(
+    figures.tell(
+        "client, processes",
         f"{count} processes, {streams} streams, {kind}",
         events_s=events / SECONDS,
         MB_s=events * SIZE / SECONDS / 1e6,

@@ -2,26 +2,22 @@
 
 One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, a sink
 that only keeps the payloads in a synced file of each task, parquet, and Delta where Spark has it. Best and median of
-the rounds, taken in turns; results go to a JSON file as well.
+the rounds, taken in turns.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
-import platform
-import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+
+from tests.bench.figures import Figures
 
 ROUNDS = 5
 KEYS = 10_000
@@ -33,38 +29,31 @@ TOUCHED = 4 << 30
 new file in the page cache costs ten times as much, and who writes new ones pays for who overwrites its own."""
 
 
-def measure(spark: SparkSession, folder: str, fresh: bool = False) -> list[dict[str, Any]]:
+def measure(spark: SparkSession, folder: str, figures: Figures, fresh: bool = False) -> None:
     """Jobs of all sizes; fresh: in a session whose workers serve one task each, so only of one row."""
-    jobs = _Jobs(spark, folder)
+    jobs = _Jobs(spark, folder, figures)
     if fresh:
-        return jobs.of(100, 0, "new processes")
-    return jobs.of(100, 0, "idle processes") + [
-        result for size in EVENTS for megabytes in MEGABYTES for result in jobs.of(size, megabytes)
-    ]
-
-
-def save(results: list[dict[str, Any]], file: str) -> None:
-    """Write results with what they depend on: machine, versions, commit."""
-    versions = {name: importlib.metadata.version(name) for name in ("pyspark", "pyarrow", "numpy")}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    machine = {"cpus": os.cpu_count(), "processor": platform.machine(), "system": platform.platform()}
-    about = {"machine": machine, "python": platform.python_version(), "versions": versions, "commit": commit}
-    with open(file, "w", encoding="utf-8") as out:
-        json.dump({**about, "rounds": ROUNDS, "results": results}, out, indent=1)
+        jobs.of(100, 0, "new processes")
+        return
+    jobs.of(100, 0, "idle processes")
+    for size in EVENTS:
+        for megabytes in MEGABYTES:
+            jobs.of(size, megabytes)
 
 
 class _Jobs:
     """Writes and reads in one folder, with all peers that this Spark has."""
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
+    def __init__(self, spark: SparkSession, folder: str, figures: Figures) -> None:
         self._spark = spark
+        self._figures = figures
         self._folder = folder
         _touch_memory(folder)
         self._delta = _has_delta(spark)
         if not self._delta:
             print("\nDelta is left out: this Spark has no format 'delta' (delta-spark and its jar)")
 
-    def of(self, size: int, megabytes: int, note: str = "") -> list[dict[str, Any]]:
+    def of(self, size: int, megabytes: int, note: str = "") -> None:
         """Writes and reads of so many megabytes (0: one row) of events of `size` bytes."""
         rows = max(1, megabytes * 1_000_000 // size)
         frame = _events(self._spark, rows, size).cache()
@@ -87,7 +76,7 @@ class _Jobs:
         )
         frame.unpersist()
         what = f"{f'{megabytes} MB' if megabytes else '1 row'}, {size} B events{note and ', '}{note}"
-        results = _results("write", what, written)
+        self._figures.compare("write", what, written, "no-op")
 
         events = rows * (ROUNDS + 1)  # one write does not count
         reader = self._spark.read.format("pravega").options(**stream)
@@ -109,7 +98,7 @@ class _Jobs:
                 ),
             }
         )
-        return results + _results("read", what, read)
+        self._figures.compare("read", what, read, "no-op")
 
 
 def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
@@ -160,19 +149,3 @@ def _in_turns(jobs: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
             if number:
                 times[name].append(time.perf_counter() - begun)
     return times
-
-
-def _results(kind: str, what: str, times: dict[str, list[float]]) -> list[dict[str, Any]]:
-    print(f"\n{kind}, {what}")
-    results = []
-    for name, found in times.items():
-        best, median = min(found), statistics.median(found)
-        shares = min(times["no-op"]) / best, statistics.median(times["no-op"]) / median
-        print(
-            f"  {name:22s} best {best * 1000:7.0f} ms  median {median * 1000:7.0f} ms   "
-            f"{shares[0]:5.2f} and {shares[1]:5.2f} of the ceiling"
-        )
-        results.append(
-            {"job": kind, "what": what, "of": name, "best": best, "median": median, "shares": shares, "all": found}
-        )
-    return results

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
@@ -89,21 +90,23 @@ class _Reader(DataSourceReader):
         return batches(int(self.options["rows"]), int(self.options["size"]))
 
 
-class _StreamReader(DataSourceStreamReader):
-    """One batch after the other, each with `rows` rows, as long as it is asked."""
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """So many `batches`, each with `rows` rows in each of `partitions`."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
-        self.offset = 0
 
     def initialOffset(self) -> dict[str, int]:
         return {"offset": 0}
 
     def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
-        return {"offset": start["offset"] + 1}
+        return {"offset": min(start["offset"] + 1, int(self.options["batches"]))}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        return [InputPartition(0)]
+        return [InputPartition(number) for number in range(int(self.options["partitions"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches(int(self.options["rows"]), int(self.options["size"]))
