@@ -156,8 +156,8 @@ def _checked_lengths(column: pa.Array, max_event_size: int) -> np.ndarray:
         row = int(np.argmax(lengths > limit))
         advice = "split it" if limit >= MAX_LARGE_EVENT_SIZE else "split it, or write it as a large event"
         raise ValueError(
-            f"Write size too large: {lengths[row] + HEADER_SIZE}. The event in row {row} exceeds the limit of {limit} "
-            f"bytes: {advice}"
+            f"The event in row {row} has {lengths[row]} bytes, more than the limit of {limit}: {advice}. "
+            f"(Write size too large: {lengths[row] + HEADER_SIZE})"
         )
     return lengths
 
