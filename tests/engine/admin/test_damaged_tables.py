@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -218,7 +219,8 @@ class Bytes:
         table = new_table("t")._replace(layout=self.layout, flushed=300)
         for key, entry in recent:
             table = table.put(key, entry)
-        found = list(table_problems("t", table, self.content(), Inventory()))
+        with closing(Inventory()) as inventory:
+            found = list(table_problems("t", table, self.content(), inventory))
         assert all(problem.object == "t" for problem in found)
         return "; ".join(problem.problem for problem in found)
 

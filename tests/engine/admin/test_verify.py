@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -245,16 +246,16 @@ def test_findings_keep_their_order_and_are_told_once() -> None:
 
 
 def test_an_inventory_knows_what_is_missing_in_any_number() -> None:
-    inventory = Inventory()
-    inventory.expect(Expected(False, f"{n:05d}", 0, ObjectKind.CHUNK, "s", 10, 5) for n in range(1234))
-    inventory.expect([Expected(False, "00007", 0, ObjectKind.GARBAGE, "garbage", 0, 0, required=False)])
-    inventory.expect([Expected(True, "00007", 0, ObjectKind.FRAME, "s", 10, 5)])
-    assert sum(map(len, inventory.missing(0))) == 1235 and not list(inventory.missing(1))
-    assert not list(inventory.clashes(0))
-    inventory.expect([Expected(False, "00007", 0, ObjectKind.ATTACHED, "other", 20, 5)])
-    assert list(inventory.clashes(0)) == [("00007", "s", "other")]
-    inventory.forget(0)
-    assert not list(inventory.missing(0))
+    with closing(Inventory()) as inventory:
+        inventory.expect(Expected(False, f"{n:05d}", 0, ObjectKind.CHUNK, "s", 10, 5) for n in range(1234))
+        inventory.expect([Expected(False, "00007", 0, ObjectKind.GARBAGE, "garbage", 0, 0, required=False)])
+        inventory.expect([Expected(True, "00007", 0, ObjectKind.FRAME, "s", 10, 5)])
+        assert sum(map(len, inventory.missing(0))) == 1235 and not list(inventory.missing(1))
+        assert not list(inventory.clashes(0))
+        inventory.expect([Expected(False, "00007", 0, ObjectKind.ATTACHED, "other", 20, 5)])
+        assert list(inventory.clashes(0)) == [("00007", "s", "other")]
+        inventory.forget(0)
+        assert not list(inventory.missing(0))
 
 
 def test_a_content_check_is_given_every_segment_and_goes_on_behind_what_cannot_be_read() -> None:
