@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,12 +46,14 @@ class Findings:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        weakref.finalize(self, self._db.close)  # a report is kept and dropped by whoever asked for it
         self._db.execute(
             "CREATE TABLE findings (id INTEGER PRIMARY KEY, severity TEXT, container INTEGER, object TEXT,"
             " problem TEXT, remedy TEXT)"
         )
         self._db.execute("CREATE UNIQUE INDEX one ON findings (ifnull(container, -1), object, problem)")
+
+    def __del__(self) -> None:
+        self._db.close()  # a report is kept, and dropped, by whoever asked for it
 
     def add(self, finding: Finding) -> None:
         """Keep a finding."""
