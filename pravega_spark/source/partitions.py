@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,10 +12,11 @@ from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
 from pravega_spark.source.columns import read_columns
+from pravega_spark.source.even_shares import EvenShares, shares_of
 from pravega_spark.source.failures import for_users
 from pravega_spark.streams.event_columns import NUMBERED, EventColumns
 from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
-from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,17 +60,25 @@ class SlicePartition(InputPartition):
 def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
     """The partitions that cover what is to be read of some streams; columns: None for those that the options say.
 
-    Small streams share partitions. Raises TruncatedData, InvalidStreamCut.
+    They are even, as far as there are event boundaries to cut at, however uneven segments and streams are: small ones
+    share partitions, large ones are cut. Raises TruncatedData, InvalidStreamCut.
     """
     if not ranges:
         return []
     options = ranges[0].options
     reads = [_StreamRead(each) for each in ranges]
-    wanted = options.min_partitions or 2 * (os.cpu_count() or 1)
-    least = 1 if options.min_partitions else LEAST_BYTES
-    target = min(options.max_bytes_per_partition, max(least, -(-sum(read.total for read in reads) // wanted)))
     numbered = not NUMBERED.isdisjoint(_columns(options, columns))
-    return _packed((item for read in reads for item in read.slices(target, numbered)), target)
+    total = sum(read.total for read in reads)
+    partitions = _Partitions(total, _wanted(options, total))
+    for read in reads:
+        read.divide(partitions, numbered)
+    return partitions.made()
+
+
+def _wanted(options: SourceOptions, total: int) -> int:
+    """Into how many partitions so many bytes are to be cut."""
+    least = options.min_partitions or min(2 * (os.cpu_count() or 1), shares_of(total, LEAST_BYTES))
+    return max(1, least, -(-total // options.max_bytes_per_partition))
 
 
 class _StreamRead:
@@ -91,28 +100,48 @@ class _StreamRead:
     def _size(self, number: int, start: int, end: int) -> int:
         return self._left_out.get(number, NONE_LEFT_OUT).size(start, end)
 
-    def slices(self, target: int, numbered: bool) -> Iterator[tuple[str, ScanSlice, int]]:
-        """The slices, with the stream's name and how many bytes of each are read."""
-        for part in plan_slices(self._snapshot, self._ranges, target, self._left_out, numbered):
-            yield self._snapshot.stream.name, part, self._size(part.segment_id, part.start, part.end)
+    def divide(self, partitions: _Partitions, numbered: bool) -> None:
+        """Add all that there is to partitions, in order."""
+        snapshot, name = self._snapshot, self._snapshot.stream.name
+        for number, (start, end) in self._ranges.items():
+            while start < end:
+                bound = self._bound(number, start, end, partitions.even)
+                size = self._size(number, start, bound)
+                if partitions.even.is_over(size):
+                    partitions.even.close()  # rather than put it here, begin another one with it or a part of it
+                else:
+                    partitions.add(name, plan_slice(snapshot, number, start, bound, numbered), size)
+                    start = bound
+
+    def _bound(self, number: int, start: int, end: int, even: EvenShares) -> int:
+        """Where the next slice of a range ends: at an index record, which is an event boundary, or at its end."""
+        if even.takes(self._size(number, start, end)) or not self._snapshot.segments.is_indexed(number):
+            return end
+        left_out = self._left_out.get(number, NONE_LEFT_OUT)
+        record = self._snapshot.segments.index(number).locate_offset(left_out.behind(start, even.room))
+        return end if record is None else min(record.offset, end)
+
+
+class _Partitions:
+    """Partitions that are filled one after the other, each with its share."""
+
+    def __init__(self, total: int, count: int) -> None:
+        self.even = EvenShares(total, count)
+        self._slices: dict[int, list[tuple[str, ScanSlice]]] = {}
+
+    def add(self, stream: str, part: ScanSlice, size: int) -> None:
+        """Add the next slice. size: the bytes that are read of it."""
+        self._slices.setdefault(self.even.number, []).append((stream, part))
+        self.even.take(size)
+
+    def made(self) -> list[SlicePartition]:
+        """All of them."""
+        return [SlicePartition(slices) for slices in self._slices.values()]
 
 
 def _columns(options: SourceOptions, columns: Mapping[str, bool] | None) -> Mapping[str, bool]:
     """The columns of a read: the given ones, which may be null or not, or those that its options say."""
     return dict.fromkeys(read_columns(options), True) if columns is None else columns
-
-
-def _packed(slices: Iterable[tuple[str, ScanSlice, int]], target: int) -> list[SlicePartition]:
-    """Put small slices together until a partition has about `target` bytes."""
-    packed: list[list[tuple[str, ScanSlice]]] = []
-    size = 0
-    for stream, part, taken in slices:
-        if not packed or size + taken > target * 5 // 4:
-            packed.append([])
-            size = 0
-        packed[-1].append((stream, part))
-        size += taken
-    return [SlicePartition(parts) for parts in packed]
 
 
 @for_users

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import cycle, pairwise
@@ -27,7 +27,7 @@ from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode, decode_whole, event_header
 from pravega_spark.streams.index import WIDEST_GAP, decode_records
-from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, gaps
+from pravega_spark.streams.large_events import gaps
 from pravega_spark.streams.made_index import IndexCache, IndexMaker
 from pravega_spark.streams.object_ranges import between, fetch_whole
 
@@ -175,27 +175,24 @@ def plan_slices(
     snapshot: Snapshot,
     ranges: dict[int, tuple[int, int]],
     target_bytes: int,
-    left_out: Mapping[int, LeftOut] | None = None,
     numbered: bool = False,
 ) -> list[ScanSlice]:
-    """Slices of which at most about `target_bytes` are read, that cover the ranges in their order; none for an empty
-    range. left_out: large events of segments that will not be read.
-    """
+    """Slices of at most about `target_bytes` that cover the ranges in their order; none for an empty range."""
     slices = []
     for number, (start, end) in ranges.items():
-        bounds = _bounds(snapshot, number, start, end, target_bytes, (left_out or {}).get(number, NONE_LEFT_OUT))
+        bounds = _bounds(snapshot, number, start, end, target_bytes)
         for low, high in pairwise(bounds):
             slices.append(plan_slice(snapshot, number, low, high, numbered))
     return slices
 
 
-def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int, left_out: LeftOut) -> list[int]:
+def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int) -> list[int]:
     """Where to cut a range: at index records, which are event boundaries."""
     bounds = [start]
     if end - start > target_bytes and snapshot.segments.is_indexed(number):
         index = snapshot.segments.index(number)
-        while left_out.size(bounds[-1], end) > target_bytes * 5 // 4:
-            record = index.locate_offset(left_out.behind(bounds[-1], target_bytes))
+        while end - bounds[-1] > target_bytes * 5 // 4:
+            record = index.locate_offset(bounds[-1] + target_bytes)
             if record is None or record.offset >= end:
                 break
             bounds.append(record.offset)

@@ -251,21 +251,14 @@ def test_the_large_ones_are_found(stream: Stream, monkeypatch: pytest.MonkeyPatc
     assert find_left_out(snapshot.segments, 1, 0, 0, 100).starts.tolist() == []
 
 
-def test_slices_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(4):
-        put_small(stream, *[b"x" * 992] * 1000)
-        put_large(stream, content(LARGE))
-    snapshot = stream.snapshot()
-    end = snapshot.segments.length(0)
+def test_sizes_without_what_is_left_out() -> None:
     at = 1000 * 1000 + LARGE + 8
     ends = np.arange(1, 5) * at
     left_out = LeftOut(ends - LARGE - 8, ends)
-    whole = plan_slices(snapshot, {0: (0, end)}, 5 * MiB)
-    assert [part.end - part.start for part in whole] == [at] * 4
-    spared = plan_slices(snapshot, {0: (0, end)}, 5 * MiB, {0: left_out})
-    sizes = [left_out.size(part.start, part.end) for part in spared]
-    assert len(sizes) == 2 and sum(sizes) == 4 * (1000 * 1000 + HEADER_COST)
-    assert [part.start for part in spared[1:]] + [end] == [part.end for part in spared]
+    assert left_out.size(0, 4 * at) == 4 * (1000 * 1000 + HEADER_COST)
+    assert left_out.size(at, 2 * at) == 1000 * 1000 + HEADER_COST
+    assert left_out.behind(0, 1000) == 1000
+    assert left_out.behind(0, 1000 * 1000 + HEADER_COST + 1000) == at + 1000
 
 
 def test_gaps() -> None:
