@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +13,7 @@ ROUNDS = 5
 
 
 def measure(spark: SparkSession, folder: str) -> None:
-    """Print the tasks' times, of batches and of a micro-batch, each task in its best of some rounds."""
+    """Print the tasks' times, of batches and of a micro-batch, each task's median of some rounds."""
     stream = {"controller": f"{folder}/root", "scope": "bench", "stream": "skew"}
     rows = spark.range(0, EVENTS, 1, 4).selectExpr(
         f"cast(repeat('x', {SIZE}) as binary) as event",
@@ -46,6 +47,7 @@ def _task_times(spark: SparkSession, job: Callable[[], None]) -> list[int]:
     for number in range(ROUNDS + 1):
         before = jobs.jobsList(None).size()
         job()
+        spark._jsc.sc().listenerBus().waitUntilEmpty()
         stages = {
             stages.apply(place)
             for index in range(jobs.jobsList(None).size() - before)
@@ -57,7 +59,7 @@ def _task_times(spark: SparkSession, job: Callable[[], None]) -> list[int]:
         times = [tasks.apply(place) for place in range(tasks.size())]
         if number:
             rounds.append([task.duration().get() for task in sorted(times, key=lambda task: task.index())])
-    return [min(found) for found in zip(*rounds, strict=True)]
+    return [round(statistics.median(found)) for found in zip(*rounds, strict=True)]
 
 
 def _tell(name: str, times: list[int]) -> None:
