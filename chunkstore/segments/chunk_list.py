@@ -302,6 +302,12 @@ class ChunkList:
             raise self._changed(key)
         return block
 
+    def _left(self, base: int, key: str) -> Entries:
+        """The entries of a block without those of chunks that were cut off: a short list has a short block, however
+        many chunks it had before."""
+        entries = self._block(key).entries
+        return entries[bisect.bisect_left(entries, self.record.first_chunk_start - base, key=_start) :]
+
     def _nearest(self, offset: int) -> tuple[int, str | None]:
         """Start and name of a chunk that begins at or before `offset`, as near as the index knows."""
         record = self.record
@@ -328,7 +334,7 @@ class ChunkList:
         blocks = list(self.record.blocks)
         if blocks:
             base, key = blocks[-1]
-            entries = self._block(key).entries
+            entries = self._left(base, key)
             room = max(BLOCK_CHUNKS - len(entries), 0)
             fitting, chunks = chunks[:room], chunks[room:]
             if fitting:
@@ -348,7 +354,7 @@ class ChunkList:
         blocks = list(self.record.blocks)
         if blocks and added:
             (base, key), (next_base, next_key) = blocks[-1], added[0]
-            entries, more = self._block(key).entries, self._block(next_key).entries
+            entries, more = self._left(base, key), self._block(next_key).entries
             if len(entries) + len(more) <= BLOCK_CHUNKS:
                 moved = tuple((next_base + at - base, name) for at, name in more)
                 self._transaction.put(IndexBlockRecord(key, entries + moved))

@@ -235,6 +235,25 @@ def test_an_old_record_never_leads_to_the_wrong_bytes(seed: int) -> None:
     assert right > 100  # it is not for nothing
 
 
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_short_list_has_a_short_block_however_long_it_lives(monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
+    monkeypatch.setattr(chunk_list, "BLOCK_CHUNKS", 1000)
+    chunks = Chunks(0)
+    for number in range(200):
+        with chunks.metadata.begin(segment_key(NAME)) as transaction:
+            layout = ChunkList(transaction, chunks.record())
+            (chunks.join if joined else chunks.extend)(layout, transaction)
+            chunks.start = max(0, layout.record.length - 30)
+            layout.record = layout.record._replace(start_offset=chunks.start)
+            gone = layout.cut(1000)
+            del chunks.plain[: len(gone)]
+            layout.save()
+            assert sum(len(transaction.block(key).entries) for _, key in layout.record.blocks) <= 60
+            transaction.commit()
+        if number % 20 == 0:
+            chunks.check()
+
+
 def test_a_list_without_an_index_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in metadata of the original."""
     monkeypatch.setattr(ChunkList, "_index", lambda self, chunks: None)
