@@ -36,12 +36,26 @@ def open_root(
     create: make it if there is none, and the place is empty. salvage: see `opened_root`. Raises
     RootNotFound, StorageRefused.
     """
-    key = os.getpid(), json.dumps([url, wal, salvage, dict(storage_options or {})], sort_keys=True, default=repr)
+    key = _key(url, storage_options, wal, salvage)
     with _lock:
         root = _open.get(key)
         if root is None:
             root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, salvage=salvage)
         return root
+
+
+def close_root(
+    url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None, *, salvage: bool = False
+) -> None:
+    """Close the root at `url` if this process has it open, and forget it: who asks for it again opens it anew."""
+    with _lock:
+        root = _open.pop(_key(url, storage_options, wal, salvage), None)
+    if root is not None:
+        root.close()
+
+
+def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, salvage: bool) -> tuple[int, str]:
+    return os.getpid(), json.dumps([url, wal, salvage, dict(options or {})], sort_keys=True, default=repr)
 
 
 def opened_root(
