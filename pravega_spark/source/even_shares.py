@@ -1,8 +1,9 @@
 """Even shares of a sequence whose pieces come one after the other: what the tasks of a scan get.
 
-A share ends near its bound: where a piece ends that is within an eighth of it, so that few pieces are cut, and otherwise
-inside a piece, which the caller cuts at the place nearest to it. Bounds do not move with that, so shares differ by
-little: from three quarters to five quarters of the mean. Where a piece cannot be cut there, the rest is divided anew.
+A share ends near its bound: where a piece ends that is within an eighth of it, so that few pieces are cut, and
+otherwise inside a piece, which the caller cuts at the place nearest to it. Bounds do not move with that, so shares
+differ by little: from three quarters to five quarters of the mean. Where a piece cannot be cut there, the rest is
+divided anew.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A streaming query from stream to stream in fast motion: what Spark calls, in processes that come and go as Spark's do.
+"""A streaming query from stream to stream in fast motion: what Spark calls, in processes that come and go as there.
 
 A process is a way of its own to one simulated storage, which ends with it, and a root that it opens. What is pickled
 for another process names that one's root. The clocks of all of them and of the storage go on by some seconds from batch
 to batch. Nothing else is made up: log, flushes, upkeep, retention and garbage are as they are.
 
-    query       plans the reads of all batches; is started again from its checkpoint now and then, and then repeats a batch
+    query       plans the reads of all batches; is started again from its checkpoint now and then, and repeats a batch
     planner     plans the write of a batch, and is kept for some batches, as the pool of Spark keeps it
     workers     read and write, and are kept for some batches
     committer   commits, and is kept for some batches
