@@ -38,6 +38,7 @@ def plot(rows: list[Row], file: str) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"  # texts as texts: a small file
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(2, 3, figsize=(9, 4), sharex=True, layout="constrained")
@@ -47,8 +48,9 @@ def plot(rows: list[Row], file: str) -> None:
         axes.set_ylim(0, 1.3 * max(values))
         axes.set_title(title, fontsize=9)
         axes.tick_params(labelsize=7)
+        axes.locator_params(nbins=4)
         axes.grid(alpha=0.3)
     for axes in panels[1]:
         axes.set_xlabel("batches", fontsize=8)
-    figure.savefig(file)
+    figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None)
     pyplot.close(figure)
