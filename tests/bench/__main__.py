@@ -15,7 +15,19 @@ from pyspark.sql import SparkSession
 
 from chunkstore import open_store
 from engine.root import Root
-from tests.bench import chunks, client, engine, imports, jobs, large, large_reads, many_streams
+from tests.bench import (
+    chunks,
+    client,
+    engine,
+    imports,
+    jobs,
+    large,
+    large_reads,
+    many_streams,
+    memory,
+    micro_batches,
+    skew,
+)
 from tests.bench.figures import Figures
 from tests.bench.noop import FilesSink, NoopSource
 from tests.bench.streaming import Streaming
@@ -125,6 +137,12 @@ def main(parts: list[str]) -> None:
             if not parts or "references" in parts:
                 large_reads.measure(spark, folder)
             spark.stop()
+        if not parts or "skew" in parts:
+            skew.measure(folder)
+        if "memory" in parts:
+            memory.measure(folder)
+        if "micro_batches" in parts:
+            micro_batches.measure()
         figures.save(os.environ.get("RESULTS", "bench.json"))
     finally:
         shutil.rmtree(folder)
