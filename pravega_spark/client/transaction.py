@@ -210,10 +210,22 @@ class StreamTransactionWriter:
         self._check_open()
         return StreamTransaction(*transactions.begin(self._stream, parse_seconds(lease)), self._check_open)
 
-    def get_txn(self, txn_id: int) -> StreamTransaction:
-        """A transaction by its id. Raises TransactionNotFound."""
-        if not 0 <= txn_id < 1 << 128:
-            raise ValueError(f"get_txn: txn_id must be from 0 to 2**128 - 1, as get_txn_id() returns it, not {txn_id}")
+    def get_txn(self, txn_id: int | uuid.UUID | str) -> StreamTransaction:
+        """A transaction by its id: an integer, as `get_txn_id` returns it, a UUID or its text, as lists show it.
+
+        Raises TransactionNotFound.
+        """
         self._check_open()
-        transaction = Transaction(self._stream, uuid.UUID(int=txn_id))
+        transaction = Transaction(self._stream, _parse_id(txn_id))
         return StreamTransaction(transaction, transaction.record(), self._check_open)
+
+
+def _parse_id(value: int | uuid.UUID | str) -> uuid.UUID:
+    if isinstance(value, uuid.UUID):
+        return value
+    try:
+        return uuid.UUID(value) if isinstance(value, str) else uuid.UUID(int=value)
+    except ValueError:
+        raise ValueError(
+            f"get_txn: txn_id must be from 0 to 2**128 - 1, as get_txn_id() returns it, or a UUID, not {value!r}"
+        ) from None

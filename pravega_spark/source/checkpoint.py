@@ -18,12 +18,13 @@ from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 
 
 class NoCheckpoint(StreamError):
-    """A checkpoint has no finished batch of a query that reads the stream."""
+    """There is no checkpoint, or none that has a finished batch of a query that reads the stream."""
 
-    def __init__(self, place: str, stream: str) -> None:
+    def __init__(self, place: str, stream: str, is_checkpoint: bool) -> None:
+        what = "has no finished batch" if is_checkpoint else "is not the checkpoint"
         super().__init__(
-            f"{place} has no finished batch of a query that reads stream {stream}: give the checkpointLocation of such "
-            "a query, after its first batch"
+            f"{place} {what} of a query that reads stream {stream}: give the checkpointLocation of such a query, after "
+            "its first batch"
         )
         self.place = place
         self.stream = stream
@@ -37,14 +38,15 @@ def query_position(place: str, scope: str, stream: str, options: Mapping[str, An
     """
     store = open_checked(place, options)
     try:
-        done = sorted(_batches(store, "commits") & _batches(store, "offsets"))
+        begun = _batches(store, "offsets")
+        done = sorted(_batches(store, "commits") & begun)
         content = store.read(f"offsets/{done[-1]}") if done else b""
     finally:
         store.close()
     for cut in _cuts(content):
         if (cut.scope, cut.stream) == (scope, stream):
             return cut
-    raise NoCheckpoint(store.root, f"{scope}/{stream}")
+    raise NoCheckpoint(store.root, f"{scope}/{stream}", bool(begun))
 
 
 def _batches(store: Store, folder: str) -> set[int]:

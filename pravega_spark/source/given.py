@@ -17,6 +17,7 @@ from chunkstore.urls import redact
 from pravega_spark.quantities import DURATIONS, SIZES, parse_milliseconds, parse_size, parse_time
 from pravega_spark.source.option_table import (
     BY_NAME,
+    BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
     MAX_INT64,
     OF_SPARK,
@@ -26,6 +27,7 @@ from pravega_spark.source.option_table import (
     OptionType,
     Use,
     plain,
+    spelling,
     told_of_others,
 )
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
@@ -76,7 +78,14 @@ class GivenOptions:
             return values
         missing += [] if rooted else ["controller"]
         more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
-        raise ValueError(f"Missing required option '{missing[0]}'{more}{self._of_path(missing)}")
+        advice = self._of_path(missing) or self._of_others(missing)
+        raise ValueError(f"Missing required option '{missing[0]}'{more}{advice}")
+
+    def _of_others(self, missing: list[str]) -> str:
+        """What follows where options of other sources were given in the place of those that are missing."""
+        found = [(key, BY_NAME_OF_OTHERS.get(plain(key))) for key in self._unknown]
+        told = [f"option {spelling(key)!r} is {ours!r} here" for key, ours in found if ours in missing]
+        return f": {', '.join(told)}" if told else ""
 
     def _of_path(self, missing: list[str]) -> str:
         """What follows where the path may name the stream too."""
@@ -147,7 +156,7 @@ class GivenOptions:
                 continue
             instead = told_of_others(key)
             if instead is not None:
-                log.warning("Option %r is of another source and is ignored. %s", key, instead)
+                log.warning("Option %r is of another source and is ignored. %s", spelling(key), instead)
                 continue
             near = _nearest(plain(key))
             advice = _NO_LIKE_IT if near is None else f"Did you mean {near!r}?"

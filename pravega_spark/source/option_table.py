@@ -515,6 +515,11 @@ def told_of_others(name: str) -> str | None:
     return f"Here it is option {ours!r}." if ours in BY_NAME else ours
 
 
+def spelling(name: str) -> str:
+    """An option of another source as that one spells it: Spark hands all names over in lower case."""
+    return next((other for other in NAMES_OF_OTHERS if plain(other) == plain(name)), name)
+
+
 def plain(name: str) -> str:
     """A name without case and underscores, in which spellings of one option agree."""
     return name.lower().replace("_", "")

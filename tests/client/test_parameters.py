@@ -256,8 +256,10 @@ def test_events_and_keys_of_other_types_are_told_how_to_be_made(streams: StreamM
 
 def test_wrong_arguments_say_what_to_give(streams: StreamManager) -> None:
     transactions = streams.create_transaction_writer("sc", "one")
-    with pytest.raises(TypeError, match=r"get_txn: txn_id must be an int, not 'abc' \(str\): give what get_txn_id"):
-        transactions.get_txn("abc")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"get_txn: txn_id must be .*, not 7\.5 \(float\): give what get_txn_id"):
+        transactions.get_txn(7.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"txn_id must be .* or a UUID, not 'abc'"):
+        transactions.get_txn("abc")
     with pytest.raises(ValueError, match="txn_id must be from 0 to"):
         transactions.get_txn(-1)
     with pytest.raises(TransactionNotFound):

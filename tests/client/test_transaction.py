@@ -1,5 +1,6 @@
 """Transactions as programs use them. What they are made of: see tests/streams/test_transactions.py."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def test_a_program_of_the_original(manager: StreamManager) -> None:
     txn.write_event("one", "key")
     txn.write_event_bytes(b"two")
     same = writer.get_txn(txn.get_txn_id())
+    as_listed = uuid.UUID(int=txn.get_txn_id())
+    assert {writer.get_txn(each).get_txn_id() for each in (as_listed, str(as_listed))} == {txn.get_txn_id()}
     txn.flush()
     same.write_event("three", routing_key="key")
     same.flush()

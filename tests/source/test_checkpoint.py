@@ -46,11 +46,11 @@ def test_a_query_of_several_streams(tmp_path: Path) -> None:
 
 
 def test_what_has_no_finished_batch(tmp_path: Path) -> None:
-    with pytest.raises(NoCheckpoint, match="no finished batch of a query that reads stream sc/st") as caught:
+    with pytest.raises(NoCheckpoint, match="is not the checkpoint of a query that reads stream sc/st") as caught:
         query_position(str(tmp_path), "sc", "st")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     batch(tmp_path, 0, cut(9), done=False)
-    with pytest.raises(NoCheckpoint):
+    with pytest.raises(NoCheckpoint, match="has no finished batch of a query that reads stream sc/st"):
         query_position(str(tmp_path), "sc", "st")
     batch(tmp_path, 0, cut(9, "other"))
     (tmp_path / "offsets/0").write_bytes(b'v1\n{}\n{\n"\xff"\n7\n')
@@ -77,4 +77,4 @@ def test_the_lag_of_a_query_and_of_a_group(tmp_path: Path) -> None:
     assert "3 events, 48 bytes, " in run("stream", "lag", "sc/st", "--checkpoint", str(place), root=url).stdout
     assert "does not exist" in run("stream", "lag", "sc/st", "--group", "none", root=url, code=1).stderr
     assert "Give one of" in run("stream", "lag", "sc/st", root=url, code=2).stderr
-    assert "no finished batch" in run("stream", "lag", "sc/st", "--checkpoint", url, root=url, code=1).stderr
+    assert "is not the checkpoint" in run("stream", "lag", "sc/st", "--checkpoint", url, root=url, code=1).stderr

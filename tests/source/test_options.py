@@ -149,7 +149,9 @@ def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.Lo
 def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture, theirs: str, ours: str) -> None:
     for name in (theirs, theirs.lower()):  # as Spark hands it over
         parse(**{name: "1"})
-        assert caplog.messages == [f"Option {name!r} is of another source and is ignored. Here it is option {ours!r}."]
+        assert caplog.messages == [
+            f"Option {theirs!r} is of another source and is ignored. Here it is option {ours!r}."
+        ]
         caplog.clear()
         SourceOptions.parse({**REQUIRED, name: "1"}, {}, warn=False)
         assert caplog.messages == []
@@ -158,17 +160,23 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     ("theirs", "told"),
     [
-        ("readchangefeed", "A stream is its changes, and a read returns them: 'start_stream_cut' and"),
-        ("ignorechanges", "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss'"),
-        ("mergeschema", "Events are bytes without a schema"),
+        ("readChangeFeed", "A stream is its changes, and a read returns them: 'start_stream_cut' and"),
+        ("ignoreChanges", "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss'"),
+        ("mergeSchema", "Events are bytes without a schema"),
         ("kafka.security.protocol", "There is no broker to set up: credentials of the storage go into options"),
         ("kafka.group.id", "A query keeps its place in its checkpoint"),
     ],
 )
 def test_what_is_no_option_here_is_told_why(caplog: pytest.LogCaptureFixture, theirs: str, told: str) -> None:
-    parse(**{theirs: "sesame"})
+    parse(**{theirs.lower(): "sesame"})
     assert len(caplog.messages) == 1 and "sesame" not in caplog.text
     assert caplog.messages[0].startswith(f"Option {theirs!r} is of another source and is ignored. {told}")
+
+
+def test_an_option_of_another_source_in_the_place_of_a_required_one_is_told() -> None:
+    given = {name: value for name, value in REQUIRED.items() if name != "stream"}
+    with pytest.raises(ValueError, match=r"^Missing required option 'stream': option 'subscribe' is 'stream' here$"):
+        SourceOptions.parse({**given, "subscribe": "clicks"}, {})
 
 
 def test_what_other_sources_call_as_we_do_is_ours() -> None:
