@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from engine.interrupts import uninterrupted
 from tests.engine.forks import in_child
-
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """Who runs the tests in the background may have Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def strike() -> None:
