@@ -24,8 +24,10 @@ def tables(run: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     about = f"Of {run['date']}: {run['machine']}; Python {run['python']}, {versions}; commit {run['commit'][:7]}."
     parts = [about]
-    for part, figures in groupby(run["figures"], lambda figure: figure["part"]):
-        found = list(figures)
+    by_part: dict[str, list[dict[str, Any]]] = {}
+    for figure in run["figures"]:
+        by_part.setdefault(figure["part"], []).append(figure)
+    for part, found in by_part.items():
         lines = _compared(found) if "shares" in found[0] else _told(found)
         parts.append("\n".join([f"### {part.capitalize()}", "", *lines]))
     return "\n\n".join(parts)
