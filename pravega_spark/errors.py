@@ -88,11 +88,15 @@ class StreamSealed(StreamError):
         super().__init__(f"Stream is sealed: {stream}. It can be read and deleted, not written, scaled or truncated.")
 
 
-class StreamNotSealed(StreamError):
+class StreamNotSealed(AdvisedError):
     """Only a sealed stream can be deleted."""
 
+    problem = "Stream is not sealed: {stream}."
+    remedy = "Seal it first, then delete it."
+
     def __init__(self, stream: str) -> None:
-        super().__init__(f"Stream is not sealed: {stream}. Seal it first, then delete it.")
+        super().__init__(stream=stream)
+        self.stream = stream
 
 
 class Closed(StreamError, ValueError):

@@ -37,6 +37,7 @@ _BYTES = {"b": 1, "byte": 1, "bytes": 1}
 _BYTES |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", start=1)}
 _BYTES |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", start=1)}
 
+_PLAIN_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([a-z]+)")
 _AMOUNTS = re.compile(rf"{_AMOUNT.pattern}(?: ?{_AMOUNT.pattern})*")
@@ -71,8 +72,13 @@ def parse_time(value: str | int | datetime, now: float | None = None) -> int:
     return found
 
 
-def parse_milliseconds(value: str | int | float | timedelta) -> int:
-    """A duration in whole milliseconds; a plain number is milliseconds. ValueError for anything else."""
+def parse_milliseconds(value: str | int | float | timedelta, *, unit: bool = False) -> int:
+    """A duration in whole milliseconds; a plain number is milliseconds. ValueError for anything else.
+
+    unit: a text must say its unit, as nothing beside it does: "5" might be seconds, days or milliseconds.
+    """
+    if unit and isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
+        raise ValueError(f"{_quoted(value)} says no unit. {DURATIONS}")
     return int(_duration(value, 1))
 
 
@@ -100,7 +106,7 @@ def _duration(value: str | int | float | timedelta, plain: int) -> Decimal:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = repr(value)
     if isinstance(value, str) and len(value) <= _LONGEST:
-        if re.fullmatch(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", value):
+        if _PLAIN_NUMBER.fullmatch(value):
             return Decimal(value) * plain
         found = _amounts(value.lower())
         if found is not None:

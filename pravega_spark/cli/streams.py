@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.snapshot import Snapshot
     from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import StreamRecord
+    from pravega_spark.streams.transactions import OpenTransaction
 
 
 @click.group()
@@ -183,6 +184,7 @@ def describe(session: Session, name: StreamName) -> None:
         "tags": list(record.tags),
         "head": cut_row(info.head),
         "tail": cut_row(info.tail),
+        "transactions": [str(each.id) for each in _open_transactions(session, name)],
         "subscribers": {name: behind._asdict() for name, behind in info.subscribers.items()},
         "current": [
             {**_segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
@@ -199,6 +201,8 @@ def describe(session: Session, name: StreamName) -> None:
         "created": moment_text(record.created),
     }
     session.output.properties(flat, _DESCRIBED)
+    for transaction in row["transactions"]:
+        session.output.line(f"open transaction {transaction}")
     for reader, behind in info.subscribers.items():
         session.output.line(f"subscriber {reader}: {behind}")
     for text in record.unknown:
@@ -208,6 +212,12 @@ def describe(session: Session, name: StreamName) -> None:
     session.output.line("")
     places = [{**each, "tail": info.tail.positions.get(each["id"])} for each in row["current"]]
     session.output.table(_SEGMENTS, places, title="newest segments, all sealed" if info.sealed else "open segments")
+
+
+def _open_transactions(session: Session, name: StreamName) -> list[OpenTransaction]:
+    from pravega_spark.streams.transactions import open_transactions
+
+    return list(open_transactions(_the(session, name).container, f"{name}/"))
 
 
 def _segment_row(segment: StreamSegmentRecord) -> dict[str, Any]:
@@ -379,9 +389,12 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     """
     manager = session.manager
     policy = _the(session, name).snapshot().record.retention
-    if policy is not None and not dry_run:
-        would = f"This would truncate stream {name} to what its retention policy keeps; --dry-run tells how much."
-        session.confirm(yes, would, *_the(session, name).query(lambda found: list(_retention_figures(found, policy))))
+    before = []
+    if policy is not None:
+        before = _the(session, name).query(lambda found: list(_retention_figures(found, policy)))
+        if not dry_run:
+            would = f"This would truncate stream {name} to what its retention policy keeps; --dry-run tells how much."
+            session.confirm(yes, would, *before)
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -393,7 +406,7 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     if policy is None:
         session.output.line(f"stream {name} has no retention policy: nothing is truncated")
         return
-    for line in _the(session, name).query(lambda snapshot: list(_retention_figures(snapshot, policy))):
+    for line in before:
         session.output.line(line)
     would = "would be" if dry_run else "was"
     if done.truncated is not None:
@@ -401,7 +414,9 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     else:
         limit = _limit_text(policy.kind, policy.limit)
         why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"
-        session.output.line(f"nothing {would} truncated: no recorded stream cut {why}, or readers hold it back")
+        readers = ", ".join(manager.stream_info(*name).subscribers)
+        held = f", or subscribers hold it back: {readers}" if readers else ""
+        session.output.line(f"nothing {would} truncated: no recorded stream cut {why}{held}")
     if done.recorded is not None:
         session.output.line(f"a stream cut was recorded: {positions_text(done.recorded)}")
 

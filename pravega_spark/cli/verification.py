@@ -65,7 +65,7 @@ def _print(session: Session, report: Report) -> None:
 
 def _how(report: Report) -> str:
     if not report.deep:
-        return "not read"
+        return "not read: --deep reads it and looks for damage"
     return "compared with its checksums" if report.ours else "read: all events are whole; there are no checksums"
 
 

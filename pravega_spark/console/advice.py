@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from engine.errors import RootNotFound
-from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound
+from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
 
 
 def told(error: Exception) -> str:
     """The message of an error for a user of the command line."""
     match error:
         case ScopeNotFound():
-            return f"{error.fact} Create it: `pravega-spark scope create {error.scope}`."
+            return (
+                f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
+                f"{error.scope}` makes it."
+            )
         case StreamNotFound():
-            return f"{error.fact} Create it: `pravega-spark stream create {error.stream}`."
+            return (
+                f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "
+                f"{error.stream}` makes it."
+            )
         case RootNotFound():
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 "there: `pravega-spark --root URI root create`."
             )
+        case StreamNotSealed():
+            return f"{error.fact} Seal it first: `pravega-spark stream seal {error.stream}`."
         case AdvisedError():
             return f"{error.fact} {error.remedy}".strip()
     return str(error)

@@ -113,10 +113,10 @@ def seconds_option(
 
 
 class MillisecondsType(click.ParamType):
-    """A duration in milliseconds: `7d`, or a number of milliseconds."""
+    """A duration in milliseconds, written with its unit: `7d`."""
 
     name = "duration"
-    form = f"{DURATIONS}, or as a number of milliseconds"
+    form = DURATIONS
 
     def __init__(self, min: int = 0) -> None:
         self._limits = click.IntRange(min)
@@ -124,7 +124,7 @@ class MillisecondsType(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number of milliseconds; a usage error for anything else."""
         try:
-            milliseconds = parse_milliseconds(value)
+            milliseconds = parse_milliseconds(value, unit=True)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return int(self._limits.convert(milliseconds, param, ctx))

@@ -89,7 +89,7 @@ def _validated(what: str, name: str, pattern: re.Pattern[str], longest: int) -> 
     if not isinstance(name, str):
         raise TypeError(f"The {what} name must be a str, not {name!r}")
     if not pattern.fullmatch(name) or name in (".", ".."):
-        raise ValueError(f"The {what} name {name!r} {_problem(name)}: use letters a to z, digits, '.' and '-' only.")
+        raise ValueError(f"The {what} name {name!r} {_problem(name)}: use a to z, A to Z, digits, '.' and '-' only.")
     if len(name) > longest:
         raise ValueError(f"The {what} name has {len(name)} characters; choose one of at most {longest}.")
     return name

@@ -38,6 +38,8 @@ def parse_place(value: StreamCut | str | int | datetime) -> Place:
     text = value.strip() if isinstance(value, str) else None
     if text is not None and text.lower() in _ENDS:
         return _ENDS[text.lower()]
+    if isinstance(value, datetime):
+        return parse_time(value)  # whose error says what is missing
     with suppress(ValueError):
         return parse_time(value if text is None else text)
     with suppress(InvalidStreamCut):

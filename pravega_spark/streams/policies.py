@@ -103,9 +103,11 @@ class RetentionPolicy:
 
     @classmethod
     def by_time(cls, time_in_millis: DurationLike, maximum: DurationLike | None = None) -> RetentionPolicy:
-        """Keep events for at least this many milliseconds; a text such as "7d", or a timedelta, does too."""
-        least = parse_milliseconds(time_in_millis)
-        return cls._limited("time", "time_in_millis", least, None if maximum is None else parse_milliseconds(maximum))
+        """Keep events for at least this many milliseconds; a text with its unit, such as "7d", or a timedelta, does
+        too."""
+        least = parse_milliseconds(time_in_millis, unit=True)
+        most = None if maximum is None else parse_milliseconds(maximum, unit=True)
+        return cls._limited("time", "time_in_millis", least, most)
 
     @classmethod
     def _limited(cls, kind: Literal["time", "size"], name: str, least: int, maximum: int | None) -> RetentionPolicy:

@@ -90,7 +90,10 @@ class Snapshot:
     def check(self, cut: StreamCut) -> None:
         """Raise InvalidStreamCut unless `cut` is a cut of this stream; it may lie before the head."""
         if (cut.scope, cut.stream) != (self.stream.scope, self.stream.name):
-            raise InvalidStreamCut(f"stream cut {cut} belongs to another stream than {self.stream.key}")
+            raise InvalidStreamCut(
+                f"stream cut {cut} belongs to another stream than {self.stream.key}: give a cut of that one; if it "
+                "comes from the checkpoint of a query, give the query a checkpoint of its own"
+            )
         problem = self.record.history.problem(cut.positions)
         if problem is not None:
             raise InvalidStreamCut(f"stream cut {cut} does not fit the segments of stream {self.stream.key}: {problem}")
@@ -135,15 +138,24 @@ class Snapshot:
     def _check_order(self, start: Positions, end: Positions) -> None:
         for number, offset in start.items():
             if offset > end.get(number, offset):
-                raise InvalidStreamCut(  # Pravega's words, as below
-                    f"Segment offset in startStreamCut should be <= segment offset in endStreamCut. "
-                    f"Segment {segment_label(number)} of {self.stream.key}: {offset} and {end[number]}"
+                raise InvalidStreamCut(  # it ends in Pravega's words
+                    f"the end lies before the start{self._truncated(start)}: segment {segment_label(number)} of "
+                    f"{self.stream.key} would be read from offset {offset} to {end[number]} (Segment offset in "
+                    "startStreamCut should be <= segment offset in endStreamCut.)"
                 )
         if self.record.history.compare(end, start) is not Comparison.EQUAL_OR_AFTER:
             raise InvalidStreamCut(
                 f"Start stream cut must precede end stream cut. {self._cut(dict(start))} has segments that come "
                 f"after those of {self._cut(dict(end))}"
             )
+
+    def _truncated(self, start: Positions) -> str:
+        """What is said of a start that nobody may have chosen."""
+        return (
+            ", which is the head of the stream: what came before was truncated"
+            if start == self.head_cut().positions
+            else ""
+        )
 
     def available(
         self, ranges: Mapping[int, tuple[int, int]], fail_on_data_loss: bool = True

@@ -24,15 +24,15 @@ def root(tmp_path: Path) -> str:
 def test_a_stream_that_does_not_exist(root: str) -> None:
     told = run("stream", "describe", "examples/clcks", root=root, code=1).stderr
     assert told == (
-        "pravega-spark: Stream does not exist: examples/clcks. Did you mean 'examples/clicks'? Create it: "
-        "`pravega-spark stream create examples/clcks`.\n"
+        "pravega-spark: Stream does not exist: examples/clcks. Did you mean 'examples/clicks'? "
+        "`pravega-spark stream list` shows what there is, and `pravega-spark stream create examples/clcks` makes it.\n"
     )
 
 
 def test_a_scope_that_does_not_exist(root: str) -> None:
     wanted = (
-        "pravega-spark: Scope does not exist: exmples. Did you mean 'examples'? Create it: `pravega-spark scope create "
-        "exmples`.\n"
+        "pravega-spark: Scope does not exist: exmples. Did you mean 'examples'? `pravega-spark scope list` shows what "
+        "there is, and `pravega-spark scope create exmples` makes it.\n"
     )
     for command in (("stream", "list", "exmples"), ("stream", "create", "exmples/a"), ("scope", "delete", "exmples")):
         assert run(*command, root=root, code=1).stderr == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,17 @@ def test_people_get_grouped_digits_sizes_and_durations(url: str) -> None:
     assert re.search(r"^head\nH4sI\S+\ntail\nH4sI\S+$", shown, re.MULTILINE)
     assert re.search(r"2\.1 +4294967298 +0 +0\.25 +0", shown)
     assert re.search(r"^garbage delay +10 min$", run("root", "describe", root=url).stdout, re.MULTILINE)
+
+
+def test_a_stream_is_described_with_its_open_transactions(url: str) -> None:
+    scope, name = RIDES.split("/")
+    with StreamManager(url) as manager:
+        begun = manager.create_transaction_writer(scope, name).begin_txn()
+        number = str(uuid.UUID(int=begun.get_txn_id()))
+        assert document("stream", "describe", RIDES, root=url)["stream"]["transactions"] == [number]
+        assert f"open transaction {number}\n" in run("stream", "describe", RIDES, root=url).stdout
+        begun.abort()
+    assert document("stream", "describe", RIDES, root=url)["stream"]["transactions"] == []
 
 
 # --- segments -----------------------------------------------------------------------------------------------------

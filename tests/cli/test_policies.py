@@ -36,7 +36,7 @@ def updated(root: str, *options: str, stream: str = "sc/st") -> tuple[Any, Any, 
 def test_each_part_for_itself(root: str) -> None:
     scaling, retention = ("bytes", 2, 100, 3), ("size", 5000)
     assert updated(root, "--tag", "c") == (scaling, retention, ["c"])
-    assert updated(root, "--retain-time", "7") == (scaling, ("time", 7), ["c"])
+    assert updated(root, "--retain-time", "7ms") == (scaling, ("time", 7), ["c"])
     assert updated(root, "--scale-kib", "200") == (("bytes", 2, 200, 3), ("time", 7), ["c"])
     assert updated(root, "--scale-factor", "4") == (("bytes", 2, 200, 4), ("time", 7), ["c"])
     assert updated(root, "--scale-events", "9", "--min-segments", "1")[0] == ("events", 1, 9, 4)
@@ -56,7 +56,7 @@ def test_what_people_see(root: str) -> None:
         ((), "at least one option"),
         (("--tag", "a", "--no-tags"), "not both"),
         (("--scale-kib", "1", "--no-scaling"), "only one of"),
-        (("--retain-time", "1", "--retain-size", "1"), "only one of"),
+        (("--retain-time", "1s", "--retain-size", "1"), "only one of"),
         (("--no-scaling", "--scale-factor", "2"), "requires --scale-kib"),
     ],
 )

@@ -97,6 +97,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "tags": [str],
             "head": CUT,
             "tail": CUT,
+            "transactions": list,
             "subscribers": dict,
             "current": [{"id": int, "segment": str, "name": str, **RANGE}],
         }
@@ -326,7 +327,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("scope create", "empty")
     assert did("scope list")["scopes"] == [{"scope": "empty", "streams": 0}, {"scope": "sc", "streams": 0}]
     assert did("scope delete", "empty", "--yes") == {"scope": "empty", "deleted": True}
-    assert did("stream create", S, "--scale-kib", "5", "--retain-time", "999999999", "--tag", "t")["created"]
+    assert did("stream create", S, "--scale-kib", "5", "--retain-time", "999999999ms", "--tag", "t")["created"]
     lines = tmp_path / "lines"
     lines.write_bytes(b"first\nsecond\n\xff\n")
     assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12}
@@ -453,6 +454,7 @@ def test_durations_sizes_and_times_ago(folder: str) -> None:
     assert texts(folder, "--from", "-5m") == texts(folder, "--from", "5 minutes ago") == ["a", "b", "c"]
     assert texts(folder, "--from", "now", "--to", "tail") == texts(folder, "--to", "1h") == []
     assert "Sizes are written as" in run("stream", "create", "sc/x", "--retain-size", "1M", root=folder, code=2).stderr
+    assert "'5' says no unit" in run("stream", "create", "sc/x", "--retain-time", "5", root=folder, code=2).stderr
     wrong = run("stream", "create", "sc/x", "--retain-time", "1x", root=folder, code=2)
     assert "Durations are written as" in wrong.stderr
     assert len(document("stream", "cuts", S, "--at", "10m", root=folder)["cuts"]) == 3
@@ -658,7 +660,7 @@ def test_following(folder: str) -> None:
         ["stream", "create", S, "--segments", "many"],
         ["stream", "create", S, "--scale-kib", "1", "--scale-events", "1"],
         ["stream", "create", S, "--scale-factor", "1"],
-        ["stream", "create", S, "--retain-size", "1", "--retain-time", "1"],
+        ["stream", "create", S, "--retain-size", "1", "--retain-time", "1s"],
         ["stream", "list", "a b"],
         ["stream", "write", S, "/nowhere/at/all"],
         ["stream", "write", S, "--key", "a", "--key-from", "b"],

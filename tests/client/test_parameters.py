@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -326,6 +327,13 @@ def test_policies_name_the_parameters_of_their_makers() -> None:
         StreamRetentionPolicy.by_time(10, 9)
     with pytest.raises(ValueError, match="by_time: time_in_millis is wrong: 'soon' is not a duration"):
         StreamRetentionPolicy.by_time("soon")
+    with pytest.raises(ValueError, match=r"^'5' says no unit\. Durations are written as 500ms, 90s"):
+        StreamRetentionPolicy.by_time("5")
+
+
+def test_a_time_without_a_zone_is_told_so(streams: StreamManager) -> None:
+    with pytest.raises(ValueError, match="the time 2026-01-01 00:00:00 has no zone: give it one"):
+        streams.read_events("sc", "one", datetime(2026, 1, 1))
 
 
 def test_a_checking_function_is_the_same_otherwise() -> None:

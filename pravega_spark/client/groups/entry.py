@@ -38,7 +38,10 @@ class GroupNotFound(StreamError, ValueError):
         scope = group.partition("/")[0]
         more = f" and {len(there) - _MOST_TOLD} more" if len(there) > _MOST_TOLD else ""
         told = f" Scope {scope} has {', '.join(there[:_MOST_TOLD])}{more}." if there else ""
-        super().__init__(f"Reader group does not exist: {group}.{did_you_mean(similar)}{told} Create it first.")
+        super().__init__(
+            f"Reader group does not exist: {group}.{did_you_mean(similar)}{told} Programs create groups, with "
+            "StreamManager.create_reader_group."
+        )
         self.group = group
         self.similar = tuple(similar)
         self.there = tuple(there)

@@ -1,10 +1,10 @@
 """A reader as a member of its group: what the group's entry has of it, and the lease on which it has its segments.
 
-A reader records what it has released every few seconds while it is used, and when it goes offline; what was delivered
-and not recorded is delivered again after a crash. A reader that is not heard of for the time of the lease is taken for
-gone by the others, and they share its segments. Such a zombie records nothing more, and it delivers nothing more
-either: when it may have lost its lease, by its own clock and counted from before it last recorded, it asks the group
-before it gives out another event.
+What a reader has released is recorded within REFRESH, whether the reader is used or not, and when it goes offline; what
+was delivered and not recorded is delivered again after a crash. A reader that is not heard of for the time of the lease
+is taken for gone by the others, and they share its segments. Such a zombie records nothing more, and it delivers
+nothing more either: when it may have lost its lease, by its own clock and counted from before it last recorded, it asks
+the group before it gives out another event.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Member:
         self._leases = Leases()
         self._heard = self._looked = group.clock()
         self._in_background = threading.Event()
+        self._delayed = threading.Event()
         joined = group.entry.change(lambda state: state.joined(name, self.token).balanced(name))
         self._lease = joined.lease
         self._adopt(joined, set())
@@ -161,9 +162,13 @@ class Member:
             self._record_in_background()
 
     def record_soon(self) -> None:
-        """Have recorded what was returned, by another thread, unless it was a moment ago. It waits for nothing."""
-        if self.group.clock() - self._heard >= REFRESH:
+        """Have recorded what was returned, by another thread, REFRESH after the last time. It waits for nothing."""
+        rest = REFRESH - (self.group.clock() - self._heard)
+        if rest <= 0:
             self._record_in_background()
+        elif not self._delayed.is_set():
+            self._delayed.set()
+            self.group.later(rest, self._try_to_record_returned)
 
     def _record_in_background(self) -> None:
         if not self._in_background.is_set():
@@ -177,6 +182,16 @@ class Member:
                     self.segments.take_back_returned()
                     self.record()
         except (ReaderOffline, EngineError, StorageError) as error:
-            logger.warning("%r could not record its positions: %s", self, error)  # the next call tries again
+            self._warn_of(error)
         finally:
             self._in_background.clear()
+
+    def _try_to_record_returned(self) -> None:
+        self._delayed.clear()
+        try:
+            self.record_returned()
+        except (ReaderOffline, EngineError, StorageError) as error:
+            self._warn_of(error)
+
+    def _warn_of(self, error: Exception) -> None:
+        logger.warning("%r could not record its positions: %s", self, error)  # the next call tries again

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from engine.ownership import Owner
 from engine.root import Root
@@ -36,6 +37,7 @@ class OpenGroup:
         self._pool_lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
+        self._timers: set[threading.Timer] = set()
 
     def stream(self, key: str) -> Stream:
         """A stream by its "scope/stream"."""
@@ -50,9 +52,24 @@ class OpenGroup:
                 self._pool = ThreadPoolExecutor(THREADS, f"reader-group {self.entry.key}")
             return self._pool
 
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        """Have it done by a thread in so many seconds, unless the group is closed before."""
+
+        def submit() -> None:
+            self._timers.discard(timer)
+            with suppress(Closed, RuntimeError):  # it is closed, or just being closed
+                self.pool().submit(work)
+
+        timer = threading.Timer(seconds, submit)
+        timer.daemon = True
+        self._timers.add(timer)
+        timer.start()
+
     def end_threads(self) -> None:
         """Wait for what they do, and end them: the group is closed."""
         self._closed = True
+        for timer in tuple(self._timers):
+            timer.cancel()
         if self._pool is not None:
             self._pool.shutdown()
 

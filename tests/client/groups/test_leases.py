@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections import Counter
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -44,6 +45,21 @@ def test_a_zombie_delivers_nothing_after_its_segments_were_taken(
     zombie.reader_offline()
     other.reader_offline()
     assert grouped(roots[0], clock).stream_cuts()["sc/one"] == manager.stream_info("sc", "one").tail
+
+
+def test_what_was_released_is_recorded_soon_although_the_reader_rests(
+    manager: StreamManager, roots: tuple[Root, Root], clock: Clock
+) -> None:
+    write(manager, "one", numbered(9))
+    reader = grouped(roots[0], clock).create_reader("r")
+    part = next_slice(reader)
+    assert payloads(part) == numbered(9)
+    clock.now += 2.9
+    reader.release_segment(part)  # so soon after the last record that it is left for later
+    tail, end = manager.stream_info("sc", "one").tail, time.monotonic() + 30
+    while grouped(roots[1], clock).stream_cuts()["sc/one"] != tail:
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_who_is_slow_but_alive_keeps_its_segments(
