@@ -288,7 +288,8 @@ def unsubscribe(session: Session, name: StreamName, subscriber: str, yes: bool) 
         session.manager.remove_subscriber(*name, subscriber)
     session.output.document({"stream": str(name), "subscriber": subscriber, "removed": behind is not None})
     told = "was removed from" if behind is not None else "is no subscriber of"
-    session.output.line(f"{subscriber} {told} stream {name}")
+    there = f", which has {', '.join(info.subscribers)}" if behind is None and info.subscribers else ""
+    session.output.line(f"{subscriber} {told} stream {name}{there}")
 
 
 @stream.command()

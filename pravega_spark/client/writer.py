@@ -247,6 +247,9 @@ class EventWriter:
     def _wait_for_room(self) -> None:
         while self._queued > MAX_QUEUED and self._cause is None:
             self._done.wait()
+        self._check_open()
+
+    def _check_open(self) -> None:
         self._check()
         if self._closed:
             raise Closed(f"this writer of stream {self._stream.key}")
@@ -254,9 +257,10 @@ class EventWriter:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until everything written before is durable. Raises WriteFailed, StreamSealed or StreamNotFound."""
+        """Wait until everything written before is durable. Raises WriteFailed, StreamSealed, StreamNotFound, Closed."""
         self._owner.check()
         with self._lock:
+            self._check_open()
             target = self._written
         while not self._is_durable(target):
             if not uninterrupted(self._append_here):

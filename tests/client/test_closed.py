@@ -37,6 +37,7 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
         "manager with": lambda: manager.__enter__(),
         "writer": lambda: writer.write_event("text"),
         "writer of columns": lambda: writer.write_events(["text"]),
+        "writer's flush": writer.flush,
         "group": lambda: group.create_reader("another"),
         "group's cut": group.get_streamcut,
         "reader": lambda: asyncio.run(reader.get_segment_slice_async()),
