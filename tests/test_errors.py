@@ -25,6 +25,7 @@ VALUES: dict[str, Any] = {
     "int": 7,
     "int | None": 7,
     "str | int": 7,
+    "bool": True,
     "float": 7.5,
     "uuid.UUID": uuid.UUID(int=7),
     "Sequence[str]": ("one", "two"),

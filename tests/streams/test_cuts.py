@@ -142,7 +142,7 @@ def test_text_that_is_not_a_cut_is_refused(plain: str) -> None:
 
 @pytest.mark.parametrize("name", ["../stream", "scope/..", "scope/a/b", "/stream", "scope/", "s_cope/stream"])
 def test_names_that_no_stream_has_are_refused(name: str) -> None:
-    with pytest.raises(InvalidStreamCut, match=r"^The scope or stream name .*: use letters"):
+    with pytest.raises(InvalidStreamCut, match=r"^The scope or stream name .*: use a to z"):
         StreamCut.from_text(text_of(f"0:{name}:0:0:0"))
 
 
