@@ -216,8 +216,9 @@ class Store(abc.ABC):
         on objects that others made, and may not have synced yet."""
 
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
-        """Wait until no other process of this host has the turn to make objects in the folder `prefix` ("a/b/"), and
-        take it. Returns what gives it back; None where that took too long (seconds), or the store knows of no turns.
+        """Wait until no other process of this host has the turn to make an object in the folder `prefix` ("a/b/"), and
+        take it. Returns what gives it back, as `put_if_absent` does there as soon as others see the object; None where
+        that took too long (seconds), or the store knows of no turns. Who waits longest is next.
 
         Nothing is safer for it: who takes turns loses no races, which is all.
         """

@@ -29,13 +29,13 @@ import os
 import pwd
 import re
 import stat
-import time
 import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from chunkstore.backends.local_turns import FolderTurn
 from chunkstore.backends.tree import walk
 from chunkstore.errors import (
     InvalidOffset,
@@ -104,7 +104,6 @@ _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times cha
 _WAIT_WRITE_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM)  # by this kernel, filesystem, or sandbox
 _NOT_TO_BE_SYNCED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-_TURN_PAUSE = 0.0001  # between two looks at whether the turn is free
 _Result = TypeVar("_Result")
 
 
@@ -124,6 +123,7 @@ class LocalStore(Store):
         self._numbers = itertools.count()
         self._stamped: int | None = None  # the file that shows the filesystem's time
         self._known: set[str] = set()  # folders that exist and are synced into their parents
+        self._turns: dict[tuple[int, str], FolderTurn] = {}  # by process and folder
         self._used = False  # whether something of ours was read here
         self._real: set[str] = {self._folder}  # folders that are no links, nor those on the way to them
 
@@ -270,22 +270,14 @@ class LocalStore(Store):
             raise self._error(error, prefix) from error
 
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
-        """A lock on the folder, which its holder's end frees. It is tried again and again: that one may be stopped."""
-        folder, end = os.path.dirname(self._file(f"{prefix}-")), time.monotonic() + timeout
-        try:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return None
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return functools.partial(_give_back, fd)
-            except BlockingIOError:
-                time.sleep(_TURN_PAUSE)
-            except OSError:  # this filesystem has no locks on folders
-                break
-        os.close(fd)
-        return None
+        folder = os.path.dirname(self._file(f"{prefix}-"))
+        turn = self._turns.setdefault((os.getpid(), folder), FolderTurn(folder))  # of a fork's parent it is no use
+        return turn.end if turn.take(timeout) else None
+
+    def _end_turn(self, folder: str) -> None:
+        turn = self._turns.get((os.getpid(), folder)) if self._turns else None
+        if turn is not None:
+            turn.end()
 
     def clock(self) -> float:
         """The filesystem stamps one file again and again, which has no name: a new one each time costs as much as an
@@ -393,6 +385,7 @@ class LocalStore(Store):
             raise self._error(error, path) from error
         try:
             self._in_folder_of(target, lambda: os.link(temporary, target))
+            self._end_turn(os.path.dirname(target))  # the next one writes while this one's folder is synced
             return True
         except FileExistsError:
             return False
@@ -551,12 +544,6 @@ class LocalStore(Store):
             f"no write permission for {folder} ({user}): give this user permission to write there, or name another "
             "place; to read a root, permission to read it is enough"
         )
-
-
-def _give_back(turn: int) -> None:
-    """In words: a fork meanwhile has the folder open too, and closing it would leave the turn there."""
-    fcntl.flock(turn, fcntl.LOCK_UN)
-    os.close(turn)
 
 
 def _user() -> str:

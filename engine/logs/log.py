@@ -53,9 +53,6 @@ RACE_WINDOW = 8
 COMPANY = 1.0
 """Seconds for which others are reckoned with after a race was lost."""
 
-TURN_GAP = 0.0003
-"""Seconds for which who had the turn leaves it to others: long enough for them to look."""
-
 LONGEST_TURN = 0.5
 """Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
 
@@ -191,7 +188,6 @@ class Log:
         self._round_trip = 0.001
         self._contended = -math.inf  # when others were last met at the log's end
         self._turn_back: Callable[[], None] | None = None  # gives the turn back that the store has given us
-        self._turn_ended = -math.inf
         self._pace = 0.0  # addresses per second by which the log grew when it was last read
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -460,17 +456,10 @@ class Log:
         return self._clock() - self._contended < COMPANY
 
     def begin_turn(self) -> list[Frame]:
-        """Where others write too and the store knows turns, take one for the next frame, which was costly to come by,
-        and read on. Returns live frames. A hint only: who gets none in time goes on. Who had the last one leaves room
-        for others first.
-
-        Not for a frame that costs little: who races puts its frame's bytes while the other one's reach the disk.
-        """
+        """Where others write too and the store knows turns, take one for the next frame, and read on. Returns live
+        frames. A hint only: who gets none in time goes on."""
         if not self.contended:
             return self._taken()
-        pause = self._turn_ended + TURN_GAP - self._clock()
-        if pause > 0:
-            self._sleep(pause)
         self.end_turn()
         self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
         self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
@@ -478,12 +467,16 @@ class Log:
             self.end_turn()
         return self.give_way()
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether the frame in flight is sent in a turn: the next one waits for another."""
+        return self._turn_back is not None
+
     def end_turn(self) -> None:
         """Give the turn back, if we have it."""
         if self._turn_back is not None:
             back, self._turn_back = self._turn_back, None
             back()
-            self._turn_ended = self._clock()
 
     def ask(self) -> list[Frame]:
         """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""

@@ -375,7 +375,7 @@ class Processor:
 
     def _most_flights(self) -> int:
         """In flight at most, for another frame to be sent."""
-        return 1 if self._behind else self._max_flights
+        return 1 if self._behind or self.log.in_turn else self._max_flights
 
     def _step(self) -> bool:
         """Settle or send one frame, if one can be without waiting, or else tell of what was settled.
@@ -405,8 +405,9 @@ class Processor:
         if not self._spilled(batch):
             return
         try:
-            if not self.log.flights and any(pending.chunk is not None for pending in batch):
+            if not self.log.flights and self.log.contended:
                 self._read_on(self.log.begin_turn)
+                batch = self._with_what_came(batch)
             self._send_laid_out(batch, self._new_layout(batch))
         except (Overtaken, LogMoved) as error:  # while the pieces of a spanning operation were on their way
             self._again(batch)
@@ -421,6 +422,13 @@ class Processor:
     def _take(self) -> list[Pending]:
         with self._wake:
             return self._queue.take(MAX_PAYLOAD, self._frame_transactions)
+
+    def _with_what_came(self, batch: list[Pending]) -> list[Pending]:
+        """The batch, and what was queued while the turn was waited for."""
+        if not self._queue:
+            return batch
+        self._put_back(batch)
+        return self._take()
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
         return Layout(self.log.upcoming().address, self._send_piece if spans(batch[0]) else None)

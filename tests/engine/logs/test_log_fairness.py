@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from chunkstore.testing import FaultStore, LatencyStore, Request, SimulatedStore
+from chunkstore import open_store
+from chunkstore.testing import CountingStore, FaultStore, LatencyStore, Request, SimulatedStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
 from engine.logs.frames import Frame
-from engine.logs.log import LONGEST_TURN, TURN_GAP, Log
+from engine.logs.log import LONGEST_TURN, Log
 from engine.logs.pending import Receipt
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
@@ -292,9 +294,29 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them() -> None:
         race.slow.follow()
         append(race.slow, b"slow")
 
-    race.now += TURN_GAP
     race.on_sleep = slow_sends
     assert metas(taker.begin_turn())[-1] == b"slow"
+
+
+def test_writers_of_a_folder_lose_few_races(tmp_path: Path) -> None:
+    """A lost race is a frame written and synced for nothing: after the first ones they take turns."""
+    stores = [CountingStore(open_store(str(tmp_path))) for _ in range(4)]
+    containers = [Container(Stores(store, store), 0, Settings(upkeep=False)) for store in stores]
+    containers[0].create_segment("s")
+    start = threading.Barrier(len(containers))
+
+    def work(container: Container) -> None:
+        start.wait()
+        for _ in range(50):
+            container.append("s", b"x" * 100)
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work, container) for container in containers]:
+            done.result()
+    frames = sum(store.counts["put_if_absent"] for store in stores)
+    for container in containers:
+        container.close()
+    assert frames <= 1.2 * len(containers) * 50
 
 
 def test_giving_way_costs_nothing_while_nobody_asks() -> None:
