@@ -87,7 +87,7 @@ class Background:
                 work(*args)
             self.failures.pop(kind, None)
         except ContainerOffline as error:  # closed, or failed: whoever uses it hears of that
-            logger.info("%s: %s was given up: %s", self._name, kind, error)
+            logger.info("%s: %s was given up: %s", self._name, kind, str(error))
         except (EngineError, StorageError) as error:
             self._failed(kind, error, f"failed and will be tried again: {error}")
         except Exception as error:  # nobody waits for it, so nobody else would ever hear of it

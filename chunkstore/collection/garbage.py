@@ -135,7 +135,7 @@ class GarbageCollector:
         try:
             return act()
         except StorageError as error:
-            _log.warning("garbage: %s and %d more: %s", tasks[0].name, len(tasks) - 1, error)
+            _log.warning("garbage: %s and %d more: %s", tasks[0].name, len(tasks) - 1, str(error))
             return tasks
 
     def _collect_chunks(
@@ -187,7 +187,7 @@ class GarbageCollector:
         try:
             self._chunks.delete(ChunkHandle(name, read_only=False))
         except StorageError as error:
-            _log.warning("garbage: chunk %s is not deleted: %s", name, error)
+            _log.warning("garbage: chunk %s is not deleted: %s", name, str(error))
             return False
         return True
 

@@ -148,7 +148,7 @@ class StorageOptimiser:
         try:
             self._storage.replace_chunks(handle, merge.start, old, new, merge.length, checksums)
         except (ConcurrentModification, StoredSegmentNotFound, StorageNotPrimary) as error:
-            _log.info("%r is not merged: %s", merge.segment, error)
+            _log.info("%r is not merged: %s", merge.segment, str(error))
             return False
         return True
 
@@ -223,7 +223,7 @@ def copy(merge: Merge, chunks: ChunkStorage) -> bytes | None:
     try:
         return copy_chunks(chunks, merge.segment, merge.parts, merge.target)
     except ChunkNotFound as error:
-        _log.info("%r is not merged: %s", merge.segment, error)
+        _log.info("%r is not merged: %s", merge.segment, str(error))
         return None
 
 

@@ -366,7 +366,7 @@ class SystemJournal:
             except StorageNotPrimary:
                 raise
             except StorageError as error:  # the journal goes on without
-                _log.warning("system journal of container %d: no snapshot: %s", self._container, error)
+                _log.warning("system journal of container %d: no snapshot: %s", self._container, str(error))
 
     def _try_write(self, data: bytes) -> None:
         place, self._place = self._place, None  # until it is known to have happened
@@ -465,7 +465,9 @@ class SystemJournal:
                 raise JournalDamaged(
                     f"{self._store.root}: snapshot {file.name!r} counts, but is damaged: {error}"
                 ) from error
-            _log.warning("system journal: snapshot %s is damaged (%s) and never counted: passed over", file.name, error)
+            _log.warning(
+                "system journal: snapshot %s is damaged (%s) and never counted: passed over", file.name, str(error)
+            )
             return None
         return snapshot if trusted or checked else None
 
@@ -524,6 +526,6 @@ class SystemJournal:
             try:
                 return attempt()
             except StorageUnavailable as error:
-                _log.info("system journal of container %d: %s", self._container, error)
+                _log.info("system journal of container %d: %s", self._container, str(error))
                 time.sleep(self._config.pause)
         return attempt()

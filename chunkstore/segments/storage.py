@@ -584,7 +584,7 @@ class ChunkedSegmentStorage:
                     length = placed.end - start
                     self._replace(transaction, chunks, placed.start, [first], start, name, length, checksums)
         except StorageError as error:
-            _log.warning("segment %r: its first chunk is not relocated: %s", segment, error)
+            _log.warning("segment %r: its first chunk is not relocated: %s", segment, str(error))
 
     def _replace(
         self,

@@ -222,7 +222,7 @@ class Log:
         try:
             flight.future = self._executor.submit(self._put, address, data)
         except Exception as error:
-            logger.warning("%s is put without a thread: %r", frame_path(self.container, address), error)
+            logger.warning("%s is put without a thread: %s", frame_path(self.container, address), repr(error))
             flight.future = _INLINE.submit(self._put, address, data)
 
     def settle(self) -> Flight:

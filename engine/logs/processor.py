@@ -666,7 +666,7 @@ class Processor:
                 if self.failure is None:
                     self.failure = error
                     if not isinstance(error, EngineError | StorageError):
-                        logger.error("the operation processor stopped: %r", error)
+                        logger.error("the operation processor stopped: %s", repr(error))
                 self._queue.clear()
             void = self._land()
             self.log.end_turn()
@@ -684,7 +684,7 @@ class Processor:
         except Overtaken:
             return {pending for flight in self.log.drop() for pending in flight.body.transactions()}
         except BaseException as error:
-            logger.warning("%d frames in flight are given up: %r", len(self.log.flights), error)
+            logger.warning("%d frames in flight are given up: %s", len(self.log.flights), repr(error))
             self.log.flights.clear()
         return set()
 

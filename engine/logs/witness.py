@@ -128,7 +128,7 @@ def _read(store: Store, container: int) -> tuple[Witness, ...]:
     except ObjectNotFound:
         return ()
     except InvalidData as problem:
-        logger.warning("%s: %s: %s; it is made anew, which puts off deleting", store.root, path, problem)
+        logger.warning("%s: %s: %s; it is made anew, which puts off deleting", store.root, path, str(problem))
         return ()
 
 

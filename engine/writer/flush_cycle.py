@@ -99,7 +99,7 @@ class FlushCycle:
         try:
             self._source.commit([GiveUpCycle(self._number, trouble)])
         except (EngineError, StorageError) as error:
-            logger.info("container %d: flush cycle %d ends unsaid: %s", self._source.number, self._number, error)
+            logger.info("container %d: flush cycle %d ends unsaid: %s", self._source.number, self._number, str(error))
 
     def _run(self) -> None:
         """Carry out the cycle. Raises FlushOvertaken if it is over, or a segment is in the way."""
@@ -124,7 +124,7 @@ class FlushCycle:
         """Whether the cycle is over, because another process has begun one or it was handed over; else a segment was in
         the way, which is gone now."""
         state = self._source.refresh()
-        logger.info("container %d: flush cycle %d: %s", self._source.number, self._number, error)
+        logger.info("container %d: flush cycle %d: %s", self._source.number, self._number, str(error))
         return not state.cycle.runs(self._number)
 
     def _each(self, act: Callable[[T], None], items: Iterable[T]) -> None:

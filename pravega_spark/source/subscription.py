@@ -59,7 +59,7 @@ class Subscription:
                     f"{error}. Each query needs a name of its own as option 'subscriber'."
                 )
             except (StorageError, EngineError) as error:
-                logger.warning("What a query has read was not released, and will be later: %s", error)
+                logger.warning("What a query has read was not released, and will be later: %s", str(error))
                 continue
             self._released[name] = self._kept.pop(name)
 

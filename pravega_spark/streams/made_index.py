@@ -213,7 +213,7 @@ class IndexCache:
 
     def _tell(self, error: StorageError) -> None:
         if not self._told:
-            logger.warning("indexes of segments are not kept in %s: %s", self._place, error)
+            logger.warning("indexes of segments are not kept in %s: %s", self._place, str(error))
             self._told = True
 
 

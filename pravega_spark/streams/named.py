@@ -96,11 +96,13 @@ class NamedWrite:
         Raises ReplayChanged if these are other data, or nobody knows, and that is to be an error.
         """
         if found == (self.number, self.digest):
-            logger.info("stream %s: %s was committed before, with %s; nothing is written", stream, self, self.digest)
+            logger.info(
+                "stream %s: %s was committed before, with %s; nothing is written", stream, str(self), str(self.digest)
+            )
             return False
         changed = ReplayChanged(stream, self.name, self.number, str(self.digest), found.number, str(found.digest))
         if policy == "fail":
             raise changed
         done = "was written anyway" if policy == "write" else "was NOT written"
-        logger.warning("%s The new data %s, because option 'on_changed_replay' is %r.", changed, done, policy)
+        logger.warning("%s The new data %s, because option 'on_changed_replay' is %r.", str(changed), done, policy)
         return policy == "write"

@@ -44,7 +44,7 @@ def after_commit(stream: Stream) -> None:
         stream.container.background.note(kind, None)
     except (StreamError, EngineError, StorageError) as error:
         stream.container.background.note(kind, error)
-        logger.warning("stream %s: applying its policies failed and will be retried: %s", stream.key, error)
+        logger.warning("stream %s: applying its policies failed and will be retried: %s", stream.key, str(error))
     except Exception as error:
         stream.container.background.note(kind, error)
         logger.exception("stream %s: applying its policies failed unexpectedly and will be retried", stream.key)

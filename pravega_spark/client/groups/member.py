@@ -194,4 +194,4 @@ class Member:
             self._warn_of(error)
 
     def _warn_of(self, error: Exception) -> None:
-        logger.warning("%r could not record its positions: %s", self, error)  # the next call tries again
+        logger.warning("%s could not record its positions: %s", repr(self), str(error))  # the next call tries again

@@ -266,7 +266,9 @@ class LargeEvent(io.RawIOBase):
                 self._upload.abandon()
             self._upload.discard(sorted(self._uploads.names))
         except (EngineError, StorageError) as error:
-            logger.warning("%r: its upload could not be deleted and remains until it is idle: %s", self, error)
+            logger.warning(
+                "%s: its upload could not be deleted and is left until it is idle: %s", repr(self), str(error)
+            )
 
 
 def _new_part() -> bytearray:
