@@ -53,15 +53,18 @@ class ScopeNotEmpty(StreamError):
 
 
 class StreamNotFound(AdvisedError):
-    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream"."""
+    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream", or
+    scopes like its scope. without_scope: that the scope does not exist either."""
 
-    problem = "Stream does not exist: {stream}.{similar}"
+    problem = "Stream does not exist: {stream}{scope}.{similar}"
     remedy = "Create it first with create_stream."
 
-    def __init__(self, stream: str, similar: Sequence[str] = ()) -> None:
-        super().__init__(stream=stream, similar=did_you_mean(similar))
+    def __init__(self, stream: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
+        scope = f" (there is no scope {stream.partition('/')[0]!r})" if without_scope else ""
+        super().__init__(stream=stream, scope=scope, similar=did_you_mean(similar))
         self.stream = stream
         self.similar = tuple(similar)
+        self.without_scope = without_scope
 
 
 class StreamDeleted(StreamNotFound):

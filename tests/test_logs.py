@@ -1,4 +1,4 @@
-"""What is logged is text: whoever keeps records keeps no error, and with it the frames and states that it was raised in."""
+"""What is logged is text: who keeps records keeps no errors, with the frames and states that they were raised in."""
 
 from __future__ import annotations
 

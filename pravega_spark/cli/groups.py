@@ -21,10 +21,7 @@ def group() -> None:
 def list_(session: Session, scope: str | None) -> None:
     """List the reader groups of a scope, or of all."""
     manager = session.manager
-    if scope is not None and scope not in manager.list_scope():
-        raise session.catalog.scope_not_found(scope)
-    scopes = manager.list_scope() if scope is None else [scope]
-    rows = [{"group": f"{each}/{name}"} for each in scopes for name in manager.list_reader_group(each)]
+    rows = [{"group": f"{each}/{name}"} for each, name in session.in_scopes(scope, manager.list_reader_group)]
     session.output.document({"groups": rows})
     session.output.table({"group": "reader group"}, rows)
 

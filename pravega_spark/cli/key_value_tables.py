@@ -9,7 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.key_value_tables import entries, key_value_tables
+from pravega_spark.streams.key_value_tables import entries
 
 
 @click.group()
@@ -22,11 +22,8 @@ def kvt() -> None:
 @pass_session
 def list_(session: Session, scope: str | None) -> None:
     """List the key-value tables of a scope, or of all."""
-    known = session.manager.list_scope()
-    if scope is not None and scope not in known:
-        raise session.catalog.scope_not_found(scope)
-    scopes = known if scope is None else [scope]
-    rows = [{"table": f"{each}/{name}"} for each in scopes for name in key_value_tables(session.root, each)]
+    manager = session.manager
+    rows = [{"table": f"{each}/{name}"} for each, name in session.in_scopes(scope, manager.list_key_value_table)]
     session.output.document({"tables": rows})
     session.output.table({"table": "key-value table"}, rows)
 

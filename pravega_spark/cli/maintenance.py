@@ -55,8 +55,8 @@ def maintain(
         raise click.UsageError("--stream requires --scope.")
     if stream is not None:
         StreamNameType().convert(f"{scope}/{stream}", None, None)
-    if scope is not None and not session.catalog.scope_exists(scope):
-        raise session.catalog.scope_not_found(scope)
+    if scope is not None:
+        session.catalog.check_scope(scope)
     if scope is not None and stream is not None:
         session.catalog.stream(scope, stream).snapshot()  # raises StreamNotFound
     with session.output.progress() as progress:

@@ -30,8 +30,8 @@ def create(session: Session, name: str, new_root: bool) -> None:
 @pass_session
 def list_(session: Session) -> None:
     """List the scopes with the number of streams in each."""
-    manager = session.manager
-    rows = [{"scope": name, "streams": len(manager.list_stream(name))} for name in manager.list_scope()]
+    catalog = session.catalog
+    rows = [{"scope": name, "streams": len(list(catalog.streams(name)))} for name in catalog.scopes()]
     session.output.document({"scopes": rows})
     session.output.table({"scope": "scope", "streams": "streams"}, rows)
 
@@ -43,8 +43,6 @@ def list_(session: Session) -> None:
 def delete(session: Session, name: str, yes: bool) -> None:
     """Delete an empty scope."""
     manager = session.manager
-    if name not in manager.list_scope():
-        raise session.catalog.scope_not_found(name)
     if manager.list_stream(name):
         raise ScopeNotEmpty(name)
     session.confirm(yes, f"This would delete scope {name}, which has no streams.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,11 +12,14 @@ from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.console.output import Output
 from pravega_spark.console.program import Refused
+from pravega_spark.errors import ScopeNotFound
 from pravega_spark.roots import opened_root
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
     from pravega_spark.streams.catalog import Catalog
+
+T = TypeVar("T")
 
 
 class Session:
@@ -98,6 +101,15 @@ class Session:
         from pravega_spark.streams.catalog import Catalog
 
         return Catalog(self.root, suggesting=True)
+
+    def in_scopes(self, scope: str | None, listed: Callable[[str], Iterable[T]]) -> Iterator[tuple[str, T]]:
+        """What is listed in a scope, with its name, or in each scope there is. Raises ScopeNotFound."""
+        if scope is not None:
+            yield from ((scope, found) for found in listed(scope))
+            return
+        for each in self.catalog.scopes():
+            with suppress(ScopeNotFound):  # deleted meanwhile
+                yield from ((each, found) for found in listed(each))
 
     def confirm(self, yes: bool, *lines: str) -> None:
         """Go on if --yes was given; else print what would change, and fail."""

@@ -150,11 +150,8 @@ def _not_applied(
 def list_(session: Session, scope: str | None) -> None:
     """List the streams of SCOPE, or of all scopes."""
     manager = session.manager
-    scopes = manager.list_scope()
-    if scope is not None and scope not in scopes:
-        raise session.catalog.scope_not_found(scope)
-    infos = (info for each in scopes if scope in (None, each) for info in manager.stream_infos(each))
-    rows = [_row(StreamName(info.scope, info.stream), info) for info in infos]
+    infos = session.in_scopes(scope, manager.stream_infos)
+    rows = [_row(StreamName(info.scope, info.stream), info) for _, info in infos]
     session.output.document({"streams": rows})
     session.output.table(_LISTED, rows)
 

@@ -311,10 +311,6 @@ class StreamManager:
             raise ScopeNotEmpty(scope_name, groups)
         return self._catalog.delete_scope(scope_name)
 
-    def list_reader_groups(self, scope_name: str) -> list[str]:
-        """The names of a scope's reader groups, sorted; empty if the scope does not exist."""
-        return StreamReaderGroup.names(self._root, scope_name)
-
     def list_scope(self) -> list[str]:
         """The names of all scopes, sorted."""
         return self._catalog.scopes()
@@ -406,11 +402,14 @@ class StreamManager:
         return list(self._catalog.stream(scope_name, stream_name).snapshot().record.tags)
 
     def list_stream(self, scope_name: str) -> list[str]:
-        """The names of a scope's streams, sorted; empty if the scope does not exist."""
+        """The names of a scope's streams, sorted. Raises ScopeNotFound."""
+        self._catalog.check_scope(scope_name)
         return sorted(self._catalog.streams(scope_name))
 
     def list_key_value_table(self, scope_name: str) -> list[str]:
-        """The names of a scope's key-value tables, sorted; only a Pravega's long-term storage has any."""
+        """The names of a scope's key-value tables, sorted; only a Pravega's long-term storage has any. Raises
+        ScopeNotFound."""
+        self._catalog.check_scope(scope_name)
         return key_value_tables(self._root, scope_name)
 
     def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[ArchivedEntry]:
@@ -435,7 +434,8 @@ class StreamManager:
         return self._catalog.stream(scope_name, stream_name).query(_described)
 
     def stream_infos(self, scope_name: str) -> Iterator[StreamInfo]:
-        """Describe each stream of a scope, in the order of their names."""
+        """Describe each stream of a scope, in the order of their names. Raises ScopeNotFound."""
+        self._catalog.check_scope(scope_name)
         return self._catalog.query(scope_name, _described)
 
     def stream_timeline(
@@ -507,7 +507,8 @@ class StreamManager:
         return self._catalog.stream(found.scope, found.stream).query(lambda snapshot: lag(snapshot, found))
 
     def list_reader_group(self, scope_name: str) -> list[str]:
-        """The names of a scope's reader groups, sorted."""
+        """The names of a scope's reader groups, sorted. Raises ScopeNotFound."""
+        self._catalog.check_scope(scope_name)
         return group_names(self._root, scope_name)
 
     def reader_group_cuts(self, reader_group_name: str, scope_name: str) -> list[StreamCut]:
@@ -581,8 +582,7 @@ class StreamManager:
         self, reader_group_name: str, scope_name: str, rg_config: StreamReaderGroupConfig
     ) -> StreamReaderGroup:
         """A reader group for the streams of a configuration, which may be in another scope than the group."""
-        if not self._catalog.scope_exists(scope_name):
-            raise self._catalog.scope_not_found(scope_name)
+        self._catalog.check_scope(scope_name)
         group = StreamReaderGroup.create(self._root, scope_name, reader_group_name, rg_config)
         self._writers.add(group)
         return group

@@ -14,6 +14,8 @@ def told(error: Exception) -> str:
                 f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
                 f"{error.scope}` makes it."
             )
+        case StreamNotFound(without_scope=True):
+            return f"{error.fact} `pravega-spark scope list` and `pravega-spark stream list` show what there is."
         case StreamNotFound():
             return (
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "

@@ -23,6 +23,7 @@ from pravega_spark.source.option_table import (
     OF_SPARK,
     STORAGE_PREFIX,
     TABLE_PREFIX,
+    TIME_TRAVEL,
     Option,
     OptionType,
     Use,
@@ -58,6 +59,9 @@ class GivenOptions:
                 raise ValueError(f"Option {option.name!r} is given twice with different values: keep one.")
         if "paths" in self._unknown:
             raise ValueError("Several paths were given: streams have one root, so give one path.")
+        for key in self._unknown:
+            if plain(key) in TIME_TRAVEL:
+                raise ValueError(f"Option {spelling(key)!r} is of another source. {told_of_others(key)}")
 
     def text(self, name: str) -> str | None:
         """The option as it was given."""

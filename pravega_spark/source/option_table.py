@@ -502,6 +502,10 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
 """Options of other sources and sinks that a user may give here, and the option that does here what he wants; or, where
 there is none, a sentence that says why, or what to do."""
 
+TIME_TRAVEL = frozenset({"versionasof", "timestampasof"})
+"""Options of other sources that ask for a table as it was, in plain spelling. Refused and not ignored: who gives one
+would get what was written since as well. All others say from where or how much is read, and are warned of."""
+
 OF_KAFKA = "kafka."
 """How options of Kafka's clients begin, which all mean `_NO_BROKER` unless they have a line of their own."""
 

@@ -252,10 +252,10 @@ class TableReader(DataSourceReader):
             current_snapshot(self._options, "read")
             number, prefix = container_of(f"{scope}/{stream}", len(numbers)), f"{scope}/{stream}/"
             numbers = range(number, number + 1)
-        elif scope and not Catalog(root).scope_exists(scope):
-            if not self._options.asked_to_create_scope:
-                raise Catalog(root, suggesting=True).scope_not_found(scope)
+        elif scope and self._options.asked_to_create_scope:
             Catalog(root).create_scope(scope)
+        elif scope:
+            Catalog(root, suggesting=True).check_scope(scope)
         for number in numbers:
             container = root.container(number)
             container.refresh()

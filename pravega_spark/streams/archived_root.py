@@ -45,8 +45,7 @@ from engine.storage.reads import ObjectRange, Stores, fetch, plan, plan_extents
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.archived import ArchivedStream, ArchivedStreams
 from pravega_spark.streams.archived_records import is_open, stream_record, transaction_record
-from pravega_spark.streams.catalog import SCOPES
-from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
+from pravega_spark.streams.changes import SCOPES, STREAMS, TRANSACTIONS
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.made_index import CountedSegment, IndexCache, IndexedEvents, MadeIndex, index_events, key_of
 from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name

@@ -18,11 +18,12 @@ from engine.state.operations import PutEntry
 from engine.state.state import NOT_EXISTS
 from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
+from pravega_spark.streams.changes import SCOPES, STREAMS
 from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import similar_keys, slip_of
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import STREAMS, Stream
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import FORMAT
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-SCOPES = "_system/scopes"
 
 
 class Catalog:
@@ -51,6 +50,11 @@ class Catalog:
     def scope_exists(self, scope: str) -> bool:
         """Whether the scope exists now."""
         return self._entry(scope) is not None
+
+    def check_scope(self, scope: str) -> None:
+        """Raise ScopeNotFound unless the scope exists now."""
+        if not self.scope_exists(scope):
+            raise self.scope_not_found(scope)
 
     def _entry(self, scope: str) -> Entry | None:
         container = self._container(scope)
@@ -121,8 +125,7 @@ class Catalog:
     ) -> bool:
         """Make a stream. False when it exists already. Raises ScopeNotFound."""
         stream = self.stream(scope, name)
-        if not self.scope_exists(scope):
-            raise self.scope_not_found(scope)
+        self.check_scope(scope)
         return stream.create(scaling, retention, tags)
 
     def ensure_stream(

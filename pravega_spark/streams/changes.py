@@ -25,6 +25,7 @@ from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import Kept, Routing, StreamRecord, check_segments, encode_number, next_number
 
+SCOPES = "_system/scopes"
 STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"
 """Tables: the records of streams, and the segment numbers at which deleted streams go on when they are made again."""

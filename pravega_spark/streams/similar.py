@@ -14,6 +14,7 @@ from itertools import islice
 from chunkstore import StorageError
 from engine.errors import EngineError
 from engine.root import Root
+from pravega_spark.streams.names import container_of
 
 MOST_NAMES = 10_000
 """Names that are compared."""
@@ -41,6 +42,15 @@ def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
         scopes = [each.rpartition("/")[0] for each in keys if each.rpartition("/")[2] == name]
         found = [f"{each}/{name}" for each in difflib.get_close_matches(scope, scopes)]
     return tuple(found)
+
+
+def has_key(root: Root, table: str, key: str) -> bool:
+    """Whether a table has the key, which lies in the container of its name; also where it cannot be found out."""
+    try:
+        container = root.container(container_of(key, root.config.containers))
+        return container.entries(table, [key], container.refresh())[key] is not None
+    except (EngineError, StorageError):
+        return True
 
 
 def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from engine.state.operations import (
 from engine.state.state import NOT_EXISTS, State
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams import changes
-from pravega_spark.streams.changes import NUMBERS, STREAMS, StreamChange
+from pravega_spark.streams.changes import NUMBERS, SCOPES, STREAMS, StreamChange
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.epochs import StreamSegmentRecord
@@ -42,7 +42,7 @@ from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.named import NamedWrite
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.similar import similar_keys
+from pravega_spark.streams.similar import has_key, similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     KEPT,
@@ -79,8 +79,18 @@ class Stream(StreamLocation):
         state = container.refresh() if refresh else container.state
         record = self._record(state)
         if record is None:
-            raise StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key) if self._suggesting else ())
+            raise self._not_found()
         return Snapshot(self, record, state, self._known)
+
+    def _not_found(self) -> StreamNotFound:
+        """The error for a stream that does not exist, and of which maybe the scope does not either."""
+        if not self._suggesting:
+            return StreamNotFound(self.key)
+        similar = similar_keys(self.root, STREAMS, self.key)
+        without_scope = not has_key(self.root, SCOPES, self.scope)
+        if without_scope and not similar:
+            similar = similar_keys(self.root, SCOPES, self.scope)
+        return StreamNotFound(self.key, similar, without_scope=without_scope)
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,41 @@ def test_scopes(manager: StreamManager) -> None:
         manager.create_scope("../up")
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        StreamManager.list_stream,
+        StreamManager.list_key_value_table,
+        StreamManager.list_reader_group,
+        StreamManager.stream_infos,
+    ],
+)
+def test_what_a_scope_has_is_asked_of_one_that_exists(
+    manager: StreamManager, ask: Callable[[StreamManager, str], Iterable[object]]
+) -> None:
+    manager.create_scope("empty")
+    assert list(ask(manager, "empty")) == []
+    with pytest.raises(ScopeNotFound, match=re.escape("Scope does not exist: emty. Did you mean 'empty'?")):
+        ask(manager, "emty")
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("sc/fur", "Stream does not exist: sc/fur. Did you mean 'sc/four'?"),
+        ("scc/four", "Stream does not exist: scc/four (there is no scope 'scc'). Did you mean 'sc/four'?"),
+        ("scc/new", "Stream does not exist: scc/new (there is no scope 'scc'). Did you mean 'sc'?"),
+        ("other/new", "Stream does not exist: other/new (there is no scope 'other'). Create it first"),
+    ],
+)
+def test_what_is_missing_of_a_streams_name_is_told(manager: StreamManager, missing: str, told: str) -> None:
+    for call in (manager.stream_info, manager.create_writer, manager.seal_stream, manager.get_stream_tags):
+        with pytest.raises(StreamNotFound, match=re.escape(told)):
+            call(*missing.split("/"))
+
+
 def test_streams(manager: StreamManager) -> None:
     assert manager.list_stream("sc") == ["four", "one"]
-    assert manager.list_stream("none") == []
     assert manager.create_stream("sc", "four", 7) is False
     assert len(manager.stream_info("sc", "four").segments) == 4
     with pytest.raises(ScopeNotFound, match="none"):

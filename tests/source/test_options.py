@@ -140,8 +140,6 @@ def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.Lo
         ("maxOffsetsPerTrigger", "max_events_per_trigger"),
         ("kafka.bootstrap.servers", "controller"),
         ("startingVersion", "start_stream_cut"),
-        ("versionAsOf", "end_stream_cut"),
-        ("timestampAsOf", "ending_timestamp"),
         ("ignoreDeletes", "fail_on_data_loss"),
         ("maxFilesPerTrigger", "max_events_per_trigger"),
     ],
@@ -155,6 +153,14 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
         caplog.clear()
         SourceOptions.parse({**REQUIRED, name: "1"}, {}, warn=False)
         assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("versionAsOf", "end_stream_cut"), ("timestampAsOf", "ending_timestamp")])
+def test_a_stream_as_it_was_is_asked_for_by_our_options(theirs: str, ours: str) -> None:
+    """To ignore it would be to return what was written since."""
+    for name in (theirs, theirs.lower()):
+        with pytest.raises(ValueError, match=f"^Option '{theirs}' is of another source. Here it is option '{ours}'.$"):
+            parse(**{name: "1"})
 
 
 @pytest.mark.parametrize(
