@@ -20,7 +20,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-quick test-long test-lowest coverage planted backend-table lint format docs bench clean
+.PHONY: help venv java servers demo test test-quick test-long test-lowest coverage planted backend-table lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +90,9 @@ format: venv ## bring everything into the style that lint checks
 	$(BIN)/ruff format .
 docs: venv ## build the documentation into build/docs; NOTEBOOKS=1 runs the notebooks for it, which takes minutes
 	$(BIN)/python -m mkdocs build --strict
+
+reference: venv ## write docs/options.md, commands.md, errors.md and metrics.md from the code
+	$(BIN)/python -m docs.hooks.kept
 
 bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw where the time goes, as profile-bench.svg)
 	$(if $(PROFILE),$(BIN)/pip install -q py-spy)

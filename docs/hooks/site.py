@@ -1,7 +1,8 @@
 """What `mkdocs build` does besides rendering docs/: it adds the pages that are made from something else.
 
-The reference comes from the code, README, CONTRIBUTING and CHANGELOG from the root of the repository, the examples and
-notebooks from their files. None of these pages is kept, so none can be out of date.
+The Python API and the operations of the log come from the code, README, CONTRIBUTING and CHANGELOG from the root of the
+repository, the examples and notebooks from their files. None of these pages is kept, so none can be out of date; those
+of the reference that are kept are checked (`docs.hooks.kept`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,7 @@ REPOSITORY_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md
 """Files of the repository that are pages of the site."""
 
 MADE_FROM = {
-    "pravega_spark/source/option_table.py": "options.md",
-    "pravega_spark/cli": "commands.md",
-    "pravega_spark/jobs": "commands.md#jobs",
     "pravega_spark/__init__.py": "api.md",
-    "docs/hooks/reference.py": "metrics.md",
-    "docs/hooks/remedies.py": "errors.md",
     "engine/state/operations.py": "log-operations.md",
     "notebooks": "notebook-first_steps.md",
     "examples": "examples.md",
@@ -50,10 +46,6 @@ def pages(execute: bool = False) -> dict[str, str]:
     made = {name: from_repository(source) for source, name in REPOSITORY_PAGES.items()}
     made |= {
         "LICENSE": (PROJECT / "LICENSE").read_text("utf-8"),
-        "options.md": reference.options(),
-        "commands.md": reference.commands(),
-        "errors.md": reference.errors(),
-        "metrics.md": reference.metrics(),
         "log-operations.md": reference.operations(),
         "api.md": reference.api(),
         "examples.md": reference.examples(PROJECT / "examples"),

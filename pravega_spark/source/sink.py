@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from pravega_spark.errors import StreamSealed
 from pravega_spark.source.columns import METADATA_COLUMNS, READ_COLUMNS
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.options import SourceOptions
@@ -54,7 +55,10 @@ class _Writer:
         if options.by_row:
             ensure_scope(options)
         else:
-            self._planned = current_snapshot(options, "write").record.routing
+            record = current_snapshot(options, "write").record
+            if record.sealed and not self._remembered():  # what is remembered may have been written before that
+                raise StreamSealed(f"{options.scope}/{options.stream}")
+            self._planned = record.routing
 
     def _remembered(self) -> bool:
         """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""

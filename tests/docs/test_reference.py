@@ -10,13 +10,18 @@ import pytest
 
 import pravega_spark
 from chunkstore.metrics import default_metrics
-from docs.hooks import reference
+from docs.hooks import kept, reference
 from docs.hooks.remedies import REMEDIES
 from pravega_spark import StreamManager
 from pravega_spark.cli.main import cli
 from pravega_spark.source.options import SourceOptions
 
 PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", kept.PAGES)
+def test_the_pages_that_are_kept_are_as_the_code_makes_them(name: str) -> None:
+    assert (kept.DOCS / name).read_text("utf-8") == kept.content(name), "make reference"
 
 
 def rows(page: str) -> list[str]:
@@ -62,7 +67,9 @@ def test_no_remedy_is_for_an_error_that_is_not_there() -> None:
 
 def test_a_message_shows_where_values_go() -> None:
     message = reference.error_message(pravega_spark.StreamNotFound)
-    assert message is not None and message.startswith("Stream does not exist: ‹stream›.‹similar› Create it first")
+    assert message is not None and message.startswith(
+        "Stream does not exist: ‹stream›‹scope›.‹similar› Create it first"
+    )
 
 
 def measured_in_code() -> set[str]:

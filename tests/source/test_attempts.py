@@ -5,21 +5,23 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from engine.root import Root
+from pravega_spark import StreamSealed
 from pravega_spark.source import collector
-from pravega_spark.source.sink import StreamWriter
+from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from tests.source.keyed import by_key, events, options, rows
 from tests.spark.folder import EVENTS_WITH_KEYS
 
 
-def attempt(writer: StreamWriter, number: int, query: str = "q") -> TaskMessage:
+def attempt(writer: StreamWriter | BatchWriter, number: int, query: str = "q") -> TaskMessage:
     """What an attempt of a task hands to the driver."""
     message = writer.write(iter([rows(number, number + 50), rows(number + 50, number + 100)]))
     return pickle.loads(pickle.dumps(TaskMessage(message.outputs, query, message.planned, message.created_at)))
@@ -110,3 +112,33 @@ def test_two_drivers_commit_the_same_batches_at_once(tmp_path: Path) -> None:
             rival.kill()
             rival.join()
     assert by_key(events(url, "out")) == {str(key): list(range(key, 100 * batches, 10)) for key in range(10)}
+
+
+def test_a_sealed_stream_is_refused_before_any_task_runs(tmp_path: Path) -> None:
+    """But for a batch that is remembered: it may have been written before that, and then it is done."""
+    url = str(tmp_path)
+    for writer in (
+        StreamWriter(options(url, "out"), EVENTS_WITH_KEYS),
+        BatchWriter(options(url, "out", txn_app_id="job", txn_version=0), EVENTS_WITH_KEYS),
+    ):
+        commit(writer, attempt(writer, 0), 0)
+    with Root.open(url) as root:
+        Catalog(root).stream("s", "out").seal()
+    with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+        BatchWriter(options(url, "out"), EVENTS_WITH_KEYS)
+    for version in (0, 1):
+        for writer in (
+            StreamWriter(options(url, "out"), EVENTS_WITH_KEYS),
+            BatchWriter(options(url, "out", txn_app_id="job", txn_version=version), EVENTS_WITH_KEYS),
+        ):
+            with pytest.raises(StreamSealed) if version else nullcontext():
+                commit(writer, attempt(writer, 0), version)
+    assert len(events(url, "out")) == 200
+
+
+def commit(writer: StreamWriter | BatchWriter, message: TaskMessage, batch: int) -> None:
+    """Commit a batch that one task wrote."""
+    if isinstance(writer, StreamWriter):
+        writer.commit([message], batch)
+    else:
+        writer.commit([message])
