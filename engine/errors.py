@@ -42,6 +42,17 @@ class DataCorruption(EngineError):
     """An object in storage fails its checks (W8). It is never applied and never passed over silently."""
 
 
+class ObjectLost(DataCorruption):
+    """An object is gone that the newest state names: somebody deleted it, or the storage lost it. gone: what was
+    raised of it, or its text."""
+
+    def __init__(self, gone: object) -> None:
+        super().__init__(
+            f"{gone}, though the container's state names it. Restore the object from a copy; `pravega-spark verify` "
+            "tells what else is missing"
+        )
+
+
 class UnknownFormat(DataCorruption):
     """An object was written by a newer version of this program. It is whole: upgrade, and it can be read."""
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ContainerOffline as ContainerOffline,
         DataCorruption as DataCorruption,
         EngineError as EngineError,
+        ObjectLost as ObjectLost,
         OutcomeUnknown as OutcomeUnknown,
         RootNotFound as RootNotFound,
         UnknownFormat as UnknownFormat,

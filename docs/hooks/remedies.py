@@ -44,6 +44,7 @@ REMEDIES: dict[str, str] = {
         "The message names the object. Run `pravega-spark verify`, and restore the object from a "
         "copy; see [When something fails](operations.md#when-something-fails)."
     ),
+    "ObjectLost": "As for `DataCorruption`.",
     "UnknownFormat": "Upgrade this installation: a newer version wrote the object. Nothing is damaged.",
     "OutcomeUnknown": (
         "Find out before you repeat it: read the stream, or write again with the same name and "

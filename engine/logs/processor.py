@@ -26,6 +26,7 @@ from engine.errors import (
     EngineError,
     LogMoved,
     NotPrimary,
+    ObjectLost,
     OutcomeUnknown,
     Overtaken,
     Rejected,
@@ -464,8 +465,7 @@ class Processor:
             except ObjectNotFound as gone:  # the state is out of date, and what it names collected
                 layout = self._ahead.tables[error.table].layout
                 if pending.missed == layout:  # though the log has been read to its end since
-                    damage = f"{gone}, though the container's state names it; restore the object from a copy"
-                    self._callers.tell_one(pending, DataCorruption(damage))
+                    self._callers.tell_one(pending, ObjectLost(gone))
                     continue
                 pending.missed, self._behind = layout, True
             except (StorageError, DataCorruption) as failure:

@@ -5,11 +5,11 @@ What is not in memory any more is looked up in LTS. Any process reads alike from
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from chunkstore import ObjectNotFound
 from chunkstore.metrics import default_metrics
-from engine.errors import DataCorruption, SegmentNotFound
+from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
 from engine.logs.durable_log import DurableLog
 from engine.reading.table_store import TableStore
 from engine.state.segment_record import decode_segment
@@ -119,7 +119,7 @@ class SegmentStore:
             except (ObjectNotFound, DataCorruption) as error:
                 self._log.refresh()
                 if self.plan(segment, start, end) == pieces:
-                    raise _lost(error, pieces) from error
+                    raise (error if isinstance(error, DataCorruption) else ObjectLost(error)) from error
 
     def fetch_ahead(self, segment: str, offset: int, length: int) -> None:
         """Bring up to `length` bytes of LTS from `offset` on into the cache. Raises as `read` does."""
@@ -133,12 +133,3 @@ def _existing(name: str, segment: Segment | None) -> Segment:
     if segment is None:
         raise SegmentNotFound(name)
     return segment
-
-
-def _lost(error: Exception, pieces: Sequence[ObjectRange]) -> Exception:
-    if isinstance(error, DataCorruption):
-        return error
-    return DataCorruption(
-        f"{error}, though the container's state names it (one of {sorted({piece.path for piece in pieces})[:3]}); "
-        "restore the object from a copy"
-    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from chunkstore import ObjectNotFound
-from engine.errors import DataCorruption
+from engine.errors import ObjectLost
 from engine.logs.durable_log import DurableLog
 from engine.state.state import State
 from engine.state.tables import Entry
@@ -56,7 +56,7 @@ class TableStore:
         return self.looked_up(lambda state: self._lookups.changes(state, table, position))
 
     def looked_up(self, find: Callable[[State], T], state: State | None = None) -> T:
-        """What `find` finds in a state; in a newer one, if what it names in LTS is gone. Raises DataCorruption."""
+        """What `find` finds in a state; in a newer one, if what it names in LTS is gone. Raises ObjectLost."""
         known = state or self._log.state
         while True:
             try:
@@ -65,10 +65,8 @@ class TableStore:
                 known = self._newer(known, error)
 
     def _newer(self, known: State, error: ObjectNotFound) -> State:
-        """A newer state, where what an older one names in LTS is gone. DataCorruption if there is none."""
+        """A newer state, where what an older one names in LTS is gone. ObjectLost if there is none."""
         newer = self._log.refresh()
         if newer.tables == known.tables and newer.segments == known.segments:
-            raise DataCorruption(
-                f"{error}, though the container's state names it; restore the object from a copy"
-            ) from error
+            raise ObjectLost(error) from error
         return newer

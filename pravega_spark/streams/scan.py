@@ -20,7 +20,7 @@ import numpy as np
 
 from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
-from engine.errors import DataCorruption, SegmentNotFound
+from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
@@ -269,7 +269,9 @@ class SliceReader:
                 except (ObjectNotFound, DataCorruption) as error:
                     first = rest[0]
                     if failed_at == (first.segment_id, first.start):
-                        raise  # it was planned again and is still not there
+                        if isinstance(error, ObjectNotFound):  # it was planned again and is still not there
+                            raise ObjectLost(error) from error
+                        raise
                     again = self._planned_again(first, error)
                     failed_at = (first.segment_id, again[0].start) if again else None
                     rest = [*again, *rest[1:]]

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from chunkstore import ObjectNotFound
-from engine.errors import DataCorruption, SegmentNotFound, SegmentTruncated
+from engine.errors import DataCorruption, ObjectLost, SegmentNotFound, SegmentTruncated
 from engine.ownership import Owner
 from engine.root import Root
 from engine.storage.reads import ObjectRange, fetch
@@ -81,7 +81,7 @@ class EventPayload:
                 if moved == pieces:
                     if isinstance(error, DataCorruption):
                         raise
-                    raise DataCorruption(f"event {self.pointer}: {error}. Restore the object from a copy") from error
+                    raise ObjectLost(f"event {self.pointer}: {error}") from error
                 pieces = moved
 
     def whole(self, limit: int | None = None) -> bytes:
