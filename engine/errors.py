@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -25,12 +26,17 @@ class RootNotFound(StorageRefused):
     def __init__(self, root: str, similar: Sequence[str] = ()) -> None:
         super().__init__(
             f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)} Look whether this is the right "
-            "place, and whether its storage is mounted. To make a root there: `pravega-spark --root URI root create`, "
-            "create_scope of a StreamManager if the place is empty, or StreamManager(URI, create=True)"
+            f"place, and whether its storage is mounted. To make a root there: `{root_command(root)}`, "
+            "create_scope of a StreamManager if the place is empty, or StreamManager(…, create=True)"
         )
         self.root = root
         self.similar = tuple(similar)
         self.fact = f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
+
+
+def root_command(root: str) -> str:
+    """The command that makes a root in a place."""
+    return f"pravega-spark --root {shlex.quote(root)} root create"
 
 
 def did_you_mean(similar: Sequence[str]) -> str:
@@ -43,10 +49,9 @@ class DataCorruption(EngineError):
 
 
 class ObjectLost(DataCorruption):
-    """An object is gone that the newest state names: somebody deleted it, or the storage lost it. gone: what was
-    raised of it, or its text."""
+    """An object is gone that the newest state names: somebody deleted it, or the storage lost it. gone: which one."""
 
-    def __init__(self, gone: object) -> None:
+    def __init__(self, gone: str) -> None:
         super().__init__(
             f"{gone}, though the container's state names it. Restore the object from a copy; `pravega-spark verify` "
             "tells what else is missing"

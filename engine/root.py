@@ -25,7 +25,7 @@ from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
 from engine.containers.registry import ContainerManager
-from engine.errors import RootNotFound
+from engine.errors import RootNotFound, root_command
 from engine.logs.frames import START
 from engine.ownership import this_process
 from engine.places import Obstacle, obstacle, refuse_inside, similar_roots
@@ -260,8 +260,7 @@ def _lost(store: Store, found: Obstacle) -> StorageRefused:
     if not found.ours:
         return StorageRefused(
             f"{store.root} holds no streams, and is not empty: {found.what}. Name an empty place; if a root is to be "
-            "made beside that, make it explicitly: `pravega-spark --root URI root create`, or StreamManager(URI, "
-            "create=True)"
+            f"made beside that, make it explicitly: `{root_command(store.root)}`, or StreamManager(…, create=True)"
         )
     return StorageRefused(
         f"{store.root} holds no streams: there is no {ROOT}, and no new root is made here: {found.what}. Make all "

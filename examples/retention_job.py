@@ -27,7 +27,7 @@ def run(arguments: Sequence[str] | None = None) -> list[JobOutcome]:
 
     before = given.logical_date - timedelta(days=given.keep_days)
     target = Target(given.root, given.scope, given.stream)
-    outcomes = truncate.run(target, before=before.isoformat(), dry_run=given.dry_run)
+    outcomes = truncate.run(target, at=before.isoformat(), dry_run=given.dry_run)
     for outcome in outcomes:
         print(f"{outcome.scope}/{outcome.stream}: {outcome.error or outcome.detail} ({outcome.bytes} bytes)")
     return outcomes

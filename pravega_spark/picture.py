@@ -288,28 +288,6 @@ class _Picture:
             clip_on=False,
             path_effects=[] if colour == END else [withStroke(linewidth=width + 2, foreground="white")],
         )
-        if points and colour != END:
-            self._name_beside(label, points[-1], colour)
-
-    def _name_beside(self, name: str, top: tuple[float, float], colour: str) -> None:
-        """Write a cut's name beside the upper end of its line: at its right, or where that is no room, at its left."""
-        from matplotlib.patheffects import withStroke
-
-        left, right = self._axes.get_xlim()
-        late = top[0] - left > (right - left) * 0.97
-        self._axes.annotate(
-            name,
-            top,
-            xytext=(-4 if late else 4, -4),
-            textcoords="offset points",
-            rotation=90,
-            ha="right" if late else "left",
-            va="top",
-            fontsize=_LABEL_POINTS,
-            color=colour,
-            zorder=5,
-            path_effects=[withStroke(linewidth=2, foreground="white")],
-        )
 
     # --- what fits ---------------------------------------------------------------------------------------------
 

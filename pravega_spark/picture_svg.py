@@ -247,17 +247,7 @@ class _Drawing:
             below = f'<path {line} stroke="white" stroke-width="{width + 2}"/>' if colour != END else ""
             told = _title(f"{name}: {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
             yield f'<g class="cut">{below}<path {line} {look}/>{told}</g>'
-        if points and colour != END:
-            yield self._beside(name, points[-1])
         self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', name if points else f"{name} (before the head)"))
-
-    def _beside(self, name: str, top: CutPoint) -> str:
-        """A cut's name beside the upper end of its line: at its right, or where that is no room, at its left."""
-        x = self._x(top.time)
-        x += 13 if x < _WIDTH - _RIGHT - 20 else -6
-        place = f'transform="translate({x:.1f} {_y(top.high) + 4:.1f}) rotate(-90)"'
-        look = 'text-anchor="end" stroke="white" stroke-width="3" paint-order="stroke"'
-        return f"<text {place} {look}>{escape(name)}</text>"
 
     def _labels(self) -> Iterator[str]:
         """The segments' labels, where no line crosses them; none without room."""

@@ -462,6 +462,8 @@ class Log:
             return self._taken()
         self.end_turn()
         self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
+        if not self.in_turn:
+            return self._taken()
         self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
         if self._askers:  # by one that has no turns, and would lose to all who take them
             self.end_turn()

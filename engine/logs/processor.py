@@ -465,7 +465,7 @@ class Processor:
             except ObjectNotFound as gone:  # the state is out of date, and what it names collected
                 layout = self._ahead.tables[error.table].layout
                 if pending.missed == layout:  # though the log has been read to its end since
-                    self._callers.tell_one(pending, ObjectLost(gone))
+                    self._callers.tell_one(pending, ObjectLost(str(gone)))
                     continue
                 pending.missed, self._behind = layout, True
             except (StorageError, DataCorruption) as failure:

@@ -119,7 +119,7 @@ class SegmentStore:
             except (ObjectNotFound, DataCorruption) as error:
                 self._log.refresh()
                 if self.plan(segment, start, end) == pieces:
-                    raise (error if isinstance(error, DataCorruption) else ObjectLost(error)) from error
+                    raise (error if isinstance(error, DataCorruption) else ObjectLost(str(error))) from error
 
     def fetch_ahead(self, segment: str, offset: int, length: int) -> None:
         """Bring up to `length` bytes of LTS from `offset` on into the cache. Raises as `read` does."""

@@ -68,5 +68,5 @@ class TableStore:
         """A newer state, where what an older one names in LTS is gone. ObjectLost if there is none."""
         newer = self._log.refresh()
         if newer.tables == known.tables and newer.segments == known.segments:
-            raise ObjectLost(error) from error
+            raise ObjectLost(str(error)) from error
         return newer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import ScopeType, yes_option
+from pravega_spark.console.arguments import ScopeType, change_options
 from pravega_spark.errors import ScopeNotEmpty
 
 
@@ -38,14 +38,14 @@ def list_(session: Session) -> None:
 
 @scope.command()
 @click.argument("name", type=ScopeType())
-@yes_option
+@change_options
 @pass_session
-def delete(session: Session, name: str, yes: bool) -> None:
+def delete(session: Session, name: str, dry_run: bool, yes: bool) -> None:
     """Delete an empty scope."""
     manager = session.manager
     if manager.list_stream(name):
         raise ScopeNotEmpty(name)
-    session.confirm(yes, f"This would delete scope {name}, which has no streams.")
+    session.confirm(yes, f"This would delete scope {name}, which has no streams.", dry_run=dry_run)
     deleted = manager.delete_scope(name)
     session.output.document({"scope": name, "deleted": deleted})
     session.output.line(f"scope {name} was deleted" if deleted else f"scope {name} was deleted by another process")

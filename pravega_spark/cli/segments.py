@@ -49,7 +49,9 @@ def describe(session: Session, name: str) -> None:
     NAME: scope/stream/2.1 or scope/stream/2.#epoch.1 for segment 2 of epoch 1, or the name of any other segment.
     """
     number, found = _find(session.root, name, lambda container: describe_segment(container, name))
-    row: dict[str, Any] = {**found._asdict(), "container": number}
+    # The id of a stream's segment is another one, and in its name.
+    row: dict[str, Any] = {"id_in_container" if key == "id" else key: value for key, value in found._asdict().items()}
+    row["container"] = number
     row |= {"last_modified": moment(found.last_modified), "attributes": dict(found.attributes)}
     session.output.document({"segment": row})
     session.output.properties(row, _DESCRIBED)
@@ -89,7 +91,7 @@ def _find(root: Root, name: str, inspect: Callable[[Container], T]) -> tuple[int
 _DESCRIBED: Headings = {
     "name": "segment",
     "container": id_column("container"),
-    "id": id_column("id"),
+    "id_in_container": id_column("id in container"),
     "start_offset": "start offset",
     "storage_length": "storage length",
     "durable_length": "durable log length",

@@ -111,8 +111,13 @@ class Session:
             with suppress(ScopeNotFound):  # deleted meanwhile
                 yield from ((each, found) for found in listed(each))
 
-    def confirm(self, yes: bool, *lines: str) -> None:
-        """Go on if --yes was given; else print what would change, and fail."""
+    def confirm(self, yes: bool, *lines: str, dry_run: bool = False) -> None:
+        """Go on if --yes was given; else print what would change, and end: in success if that was asked for."""
+        if dry_run:
+            self.output.document({"dry_run": True, "would": lines})
+            for line in lines:
+                self.output.line(line)
+            raise click.exceptions.Exit(0)
         if not yes:
             for line in lines:
                 self.output.warning(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from engine.errors import did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import (
     MillisecondsType,
@@ -19,9 +21,9 @@ from pravega_spark.console.arguments import (
     SegmentIdType,
     SizeType,
     StreamName,
+    change_options,
     storage_option,
     stream_argument,
-    yes_option,
 )
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.console.program import Refused
@@ -32,9 +34,10 @@ from pravega_spark.streams.cuts import StreamCut, positions_text
 from pravega_spark.streams.places import Place, PlaceLike, cut_at
 
 if TYPE_CHECKING:
-    from pravega_spark.client.manager import StreamInfo
+    from pravega_spark.client.manager import StreamInfo, StreamManager
     from pravega_spark.streams.epochs import StreamSegmentRecord
     from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.retention import Retained
     from pravega_spark.streams.snapshot import Snapshot
     from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import StreamRecord
@@ -268,32 +271,35 @@ def cut_row(cut: StreamCut) -> dict[str, Any]:
 @stream.command()
 @stream_argument
 @click.argument("subscriber")
-@yes_option
+@change_options
 @pass_session
-def unsubscribe(session: Session, name: StreamName, subscriber: str, yes: bool) -> None:
+def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bool, yes: bool) -> None:
     """Remove a subscriber that retention waits for.
 
     SUBSCRIBER is a query or reader group that runs no more, as `stream describe` names it.
     """
-    info = session.manager.stream_info(*name)
-    behind = info.subscribers.get(subscriber)
-    if behind is not None:
-        session.confirm(
-            yes,
-            f"This would remove subscriber {subscriber} of stream {name} ({behind}): retention would not wait for it.",
+    there = session.manager.stream_info(*name).subscribers
+    behind = there.get(subscriber)
+    if behind is None:
+        similar = did_you_mean(difflib.get_close_matches(subscriber, there))
+        raise Refused(
+            f"{subscriber} is no subscriber of stream {name}, which has {', '.join(there) or 'none'}.{similar}"
         )
-        session.manager.remove_subscriber(*name, subscriber)
-    session.output.document({"stream": str(name), "subscriber": subscriber, "removed": behind is not None})
-    told = "was removed from" if behind is not None else "is no subscriber of"
-    there = f", which has {', '.join(info.subscribers)}" if behind is None and info.subscribers else ""
-    session.output.line(f"{subscriber} {told} stream {name}{there}")
+    session.confirm(
+        yes,
+        f"This would remove subscriber {subscriber} of stream {name} ({behind}): retention would not wait for it.",
+        dry_run=dry_run,
+    )
+    session.manager.remove_subscriber(*name, subscriber)
+    session.output.document({"stream": str(name), "subscriber": subscriber})
+    session.output.line(f"{subscriber} was removed from stream {name}")
 
 
 @stream.command()
 @stream_argument
-@yes_option
+@change_options
 @pass_session
-def seal(session: Session, name: StreamName, yes: bool) -> None:
+def seal(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
     """Seal a stream: it can be read, but never written again."""
     manager = session.manager
     info = manager.stream_info(*name)
@@ -302,6 +308,7 @@ def seal(session: Session, name: StreamName, yes: bool) -> None:
             yes,
             f"This would seal stream {name} ({_number_of('events', info.events)}) permanently: it could still be read "
             "and deleted, but not written, scaled or truncated.",
+            dry_run=dry_run,
         )
         manager.seal_stream(*name)
     session.output.document({"stream": str(name), "sealed": True, "before": info.sealed})
@@ -310,10 +317,10 @@ def seal(session: Session, name: StreamName, yes: bool) -> None:
 
 @stream.command()
 @stream_argument
-@yes_option
+@change_options
 @click.option("--seal", "seal_first", is_flag=True, help="Seal the stream first, if it is not sealed.")
 @pass_session
-def delete(session: Session, name: StreamName, yes: bool, seal_first: bool) -> None:
+def delete(session: Session, name: StreamName, dry_run: bool, yes: bool, seal_first: bool) -> None:
     """Delete a sealed stream with all its data."""
     manager = session.manager
     info = manager.stream_info(*name)
@@ -321,7 +328,7 @@ def delete(session: Session, name: StreamName, yes: bool, seal_first: bool) -> N
         raise StreamNotSealed(str(name))
     segments = _the(session, name).snapshot().record.segment_ids()
     gone = {"events": info.events, "bytes": info.size, "segments": len(segments)}
-    session.confirm(yes, f"This would delete stream {name}: {_counted(gone)}.")
+    session.confirm(yes, f"This would delete stream {name}: {_counted(gone)}.", dry_run=dry_run)
     if not info.sealed:
         manager.seal_stream(*name)
     manager.delete_stream(*name)
@@ -349,17 +356,18 @@ def _number_of(what: str, count: int) -> str:
     required=True,
     help="The new head.",
 )
-@yes_option
+@change_options
 @pass_session
-def truncate(session: Session, name: StreamName, place: Place, yes: bool) -> None:
+def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
     """Delete the events before a place, which becomes the head."""
     manager = session.manager
     cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
-    session.confirm(yes, f"This would delete from stream {name}: {_counted(gone)}.")
+    told = f"{_counted(gone)}, up to {positions_text(cut)}"
+    session.confirm(yes, f"This would delete from stream {name}: {told}.", dry_run=dry_run)
     manager.truncate_stream(*name, cut)
     session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(cut)})
-    session.output.line(f"stream {name} was truncated: {_counted(gone)}")
+    session.output.line(f"stream {name} was truncated: {told}")
 
 
 def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
@@ -375,9 +383,8 @@ def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
 
 @stream.command()
 @stream_argument
-@click.option("--dry-run", is_flag=True, help="Show what would be truncated; change nothing.")
 @click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
-@yes_option
+@change_options
 @pass_session
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
     """Apply the retention policy of a stream now.
@@ -390,9 +397,9 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     before = []
     if policy is not None:
         before = _the(session, name).query(lambda found: list(_retention_figures(found, policy)))
-        if not dry_run:
-            would = f"This would truncate stream {name} to what its retention policy keeps; --dry-run tells how much."
-            session.confirm(yes, would, *before)
+        if not yes and not dry_run:
+            told = _retained(manager.retain(*name, period=period, dry_run=True), policy, session, name, True)
+            session.confirm(yes, *before, *told)
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -406,17 +413,25 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
         return
     for line in before:
         session.output.line(line)
+    for line in _retained(done, policy, session, name, dry_run):
+        session.output.line(line)
+
+
+def _retained(
+    done: Retained, policy: RetentionPolicy, session: Session, name: StreamName, dry_run: bool
+) -> Iterator[str]:
+    """What applying a policy did, or would do."""
     would = "would be" if dry_run else "was"
     if done.truncated is not None:
-        session.output.line(f"{size_text(done.bytes)} {would} truncated, up to {positions_text(done.truncated)}")
+        yield f"{size_text(done.bytes)} {would} truncated, up to {positions_text(done.truncated)}"
     else:
         limit = _limit_text(policy.kind, policy.limit)
         why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"
-        readers = ", ".join(manager.stream_info(*name).subscribers)
+        readers = ", ".join(session.manager.stream_info(*name).subscribers)
         held = f", or subscribers hold it back: {readers}" if readers else ""
-        session.output.line(f"nothing {would} truncated: no recorded stream cut {why}{held}")
+        yield f"nothing {would} truncated: no recorded stream cut {why}{held}"
     if done.recorded is not None:
-        session.output.line(f"a stream cut was recorded: {positions_text(done.recorded)}")
+        yield f"a stream cut {would} recorded: {positions_text(done.recorded)}"
 
 
 def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[str]:
@@ -576,7 +591,7 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     from pravega_spark.picture import save_segments
 
     manager = session.manager
-    cuts: dict[str, PlaceLike] = {f"first event since {moment_text(at)}": at for at in moments}
+    cuts = dict(_since(manager, name, at) for at in moments)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
@@ -588,6 +603,12 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
         raise Refused(str(error)) from error
     session.output.document({"stream": str(name), "file": path})
     session.output.line(f"{path} shows stream {name}")
+
+
+def _since(manager: StreamManager, name: StreamName, at: int) -> tuple[str, PlaceLike]:
+    """The cut at a time, and what it is called."""
+    cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
+    return f"{'no' if cut == tail else 'first'} event since {moment_text(at)}", cut
 
 
 _LISTED: Headings = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import RootNotFound
+from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
 
 
@@ -24,7 +24,7 @@ def told(error: Exception) -> str:
         case RootNotFound():
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
-                "there: `pravega-spark --root URI root create`."
+                f"there: `{root_command(error.root)}`."
             )
         case StreamNotSealed():
             return f"{error.fact} Seal it first: `pravega-spark stream seal {error.stream}`."

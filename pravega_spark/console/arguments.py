@@ -179,7 +179,7 @@ class PlaceType(click.ParamType):
     """A place in a stream: an end, a time, or a stream cut's text (see `places`)."""
 
     name = "place"
-    form = f"{PLACES}; `stream cuts` prints cuts"
+    form = f"{PLACES}; 'pravega-spark stream cuts' prints cuts"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """The place, not resolved yet; a usage error for anything else."""
@@ -212,6 +212,11 @@ def yes_option(command: Command) -> Command:
     return click.option(
         "--yes", is_flag=True, help="Apply the change. Without --yes, show what would change and exit 1."
     )(command)
+
+
+def change_options(command: Command) -> Command:
+    """Give a command --yes, without which it changes nothing, and --dry-run, by which that is no failure."""
+    return click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")(yes_option(command))
 
 
 def storage_option(flag: str, filesystem: str, name: str = "options") -> Callable[[Command], Command]:

@@ -1,13 +1,15 @@
 """What commands print: tables for people, or one JSON document for programs. Times are in UTC.
 
 A table fits a terminal of 80 columns; where long names would make it wider, each row is shown as a record of its own,
-and nothing is folded. `--wide` adds the columns that are left out. Programs get
-numbers in bytes and seconds; people get `10 MiB`, `1 h` and `1,000`.
+and nothing is folded. Elsewhere, as in a pipe, a row is one line however long it is, unless COLUMNS tells the width.
+`--wide` adds the columns that are left out. Programs get numbers in bytes and seconds; people get
+`10 MiB`, `1 h` and `1,000`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,7 +96,8 @@ class Output:
         console = Console(file=sys.stdout, highlight=False)
         headings = [column.heading for column in chosen.values()]
         widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-        if sys.stdout.isatty() and not self.wide and sum(widths) + 2 * (len(widths) - 1) > console.width:
+        fits = not self.wide and (sys.stdout.isatty() or "COLUMNS" in os.environ)
+        if fits and sum(widths) + 2 * (len(widths) - 1) > console.width:
             self._records(title, headings, texts)
             return
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -103,7 +106,7 @@ class Output:
             table.add_column(Text(column.heading), justify="right" if numbers else "left", overflow="fold")
         for line in texts:
             table.add_row(*map(Text, line))
-        width = None if sys.stdout.isatty() and not self.wide else _WIDE
+        width = None if fits else _WIDE
         Console(file=sys.stdout, width=width, highlight=False).print(table)
 
     def _records(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

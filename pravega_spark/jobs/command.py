@@ -109,7 +109,7 @@ _EXAMPLES = {
     "maintain": "--root /streams --verify --yes",
     "imports": "--source /mnt/pravega-lts --root /data/streams --spark --yes",
     "retention": "--root /streams --scope trips --yes",
-    "truncate": "--root /streams --before 30d --yes",
+    "truncate": "--root /streams --at 30d --yes",
 }
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (

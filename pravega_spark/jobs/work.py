@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
-from pravega_spark.streams.cuts import StreamCut, positions_text
+from pravega_spark.streams.cuts import positions_text
 from pravega_spark.streams.epochs import Comparison
+from pravega_spark.streams.places import Place, cut_at
 from pravega_spark.streams.stream import Stream
 
 
@@ -72,12 +73,12 @@ def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
     yield guarded(stream, "transactions", done)
 
 
-def truncate(stream: Stream, dry_run: bool, cut: str | None, before: int | None) -> Iterator[JobOutcome]:
-    """Truncate it at a cut, or before a time (ms since the epoch)."""
+def truncate(stream: Stream, dry_run: bool, place: Place) -> Iterator[JobOutcome]:
+    """Truncate it at a place."""
 
     def done() -> JobOutcome:
         snapshot = stream.snapshot()
-        wanted = StreamCut.from_text(cut) if cut is not None else snapshot.cut_at(before or 0)
+        wanted = cut_at(place, snapshot)
         snapshot.check(wanted)
         head, history = snapshot.head_cut(), snapshot.record.history
         if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:

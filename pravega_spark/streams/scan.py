@@ -270,7 +270,7 @@ class SliceReader:
                     first = rest[0]
                     if failed_at == (first.segment_id, first.start):
                         if isinstance(error, ObjectNotFound):  # it was planned again and is still not there
-                            raise ObjectLost(error) from error
+                            raise ObjectLost(str(error)) from error
                         raise
                     again = self._planned_again(first, error)
                     failed_at = (first.segment_id, again[0].start) if again else None

@@ -40,7 +40,7 @@ def test_a_scope_that_does_not_exist(root: str) -> None:
 
 def test_a_root_that_does_not_exist(root: str) -> None:
     told = run("scope", "list", root=root[:-1], code=1).stderr
-    assert f"Did you mean '{root}'?" in told and "`pravega-spark --root URI root create`" in told
+    assert f"Did you mean '{root}'?" in told and f"`pravega-spark --root file://{root[:-1]} root create`" in told
     assert "StreamManager" not in told
 
 

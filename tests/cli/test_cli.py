@@ -108,7 +108,7 @@ CONTAINER = {
 }
 DESCRIBED = {
     "name": str,
-    "id": int,
+    "id_in_container": int,
     "storage_length": int,
     "durable_length": int,
     "start_offset": int,
@@ -271,7 +271,7 @@ def test_segments_are_listed_and_described(folder: str) -> None:
         assert segment["name"] == row["name"] and segment["container"] == row["container"]
     segment = document("segment", "describe", SEGMENT, root=folder)["segment"]
     assert 0 < segment["storage_length"] < segment["durable_length"]
-    assert segment["storage"] == f"{SEGMENT}.{segment['id']}"
+    assert segment["storage"] == f"{SEGMENT}.{segment['id_in_container']}"
     assert set(segment["attributes"]) == {"event_count", "creation_time"} and segment["attributes"]["event_count"] > 0
     assert not segment["sealed"] and not segment["deleted"] and segment["merged_into"] is None and segment["active"]
     text = run("segment", "describe", SEGMENT, root=folder).stdout

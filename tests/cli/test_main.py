@@ -182,13 +182,11 @@ def test_drawing(url: str, tmp_path: Path) -> None:
     assert "is a directory" in refused
 
 
-def test_a_cut_of_a_time_is_named_in_the_picture(url: str, tmp_path: Path) -> None:
+def test_a_cut_of_a_time_is_named_in_the_legend(url: str, tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
-    run("stream", "draw", RIDES, "-o", str(path), "--at", "2020-01-01", root=url)
-    beside = re.findall(
-        r'<text transform="translate\([^"]+rotate\(-90\)"[^>]*>(first event since [^<]+)</text>', path.read_text()
-    )
-    assert beside == ["first event since 2020-01-01 00:00:00 UTC"]
+    run("stream", "draw", RIDES, "-o", str(path), "--at", "2020-01-01", "--at", "2999-01-01", root=url)
+    named = re.findall(r">([a-z]+ event since [^<]+)</text>", path.read_text())
+    assert named == ["first event since 2020-01-01 00:00:00 UTC", "no event since 2999-01-01 00:00:00 UTC"]
 
 
 def test_a_stream_that_exists_says_what_was_not_applied(url: str) -> None:

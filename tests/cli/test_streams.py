@@ -119,7 +119,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "tags": [str],
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
-    "stream unsubscribe": {"stream": str, "subscriber": str, "removed": bool},
+    "stream unsubscribe": {"stream": str, "subscriber": str},
     "stream seal": {"stream": str, "sealed": bool, "before": bool},
     "stream delete": {"stream": str, "deleted": {"events": int, "bytes": int, "segments": int}},
     "stream cuts": {"stream": str, "cuts": [{"at": str, **CUT}]},
@@ -378,6 +378,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
     assert did("stream update", S, "--retain-size", "1000000000", "--tag", "a")["tags"] == ["a"]
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
+    subscribed(url)
     did("stream unsubscribe", S, "query:job", "--yes")
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
@@ -478,15 +479,23 @@ def test_sealing_and_deleting(folder: str) -> None:
     assert document("stream", "list", root=folder)["streams"] == []
 
 
-def test_a_subscriber_that_is_not_there_any_more(folder: str) -> None:
-    with StreamManager(folder) as manager:
-        options = {"controller": folder, "scope": "sc", "stream": "one", "subscriber": "job"}
+def subscribed(root: str) -> None:
+    """A query that retention is to wait for has read nothing yet of the stream."""
+    with StreamManager(root) as manager:
+        options = {"controller": root, "scope": "sc", "stream": "one", "subscriber": "job"}
         MicroBatchReader(SourceOptions.parse({**options, "start_stream_cut": "earliest"})).initialOffset()
         assert list(manager.stream_info("sc", "one").subscribers) == ["query:job"]
+
+
+def test_a_subscriber_that_is_not_there_any_more(folder: str) -> None:
+    subscribed(folder)
+    slip = run("stream", "unsubscribe", S, "query:jib", "--yes", root=folder, code=1).stderr
+    assert "query:jib is no subscriber of stream sc/one, which has query:job. Did you mean 'query:job'?" in slip
     asked = run("stream", "unsubscribe", S, "query:job", root=folder, code=1)
     assert "would remove subscriber query:job of stream sc/one (3 events, 27 bytes" in asked.stdout
-    assert document("stream", "unsubscribe", S, "query:job", "--yes", root=folder)["removed"]
-    assert "is no subscriber of" in run("stream", "unsubscribe", S, "query:job", root=folder).stdout
+    assert document("stream", "unsubscribe", S, "query:job", "--yes", root=folder)["subscriber"] == "query:job"
+    again = run("stream", "unsubscribe", S, "query:job", "--yes", root=folder, code=1).stderr
+    assert "query:job is no subscriber of stream sc/one, which has none." in again
     assert document("stream", "describe", S, root=folder)["stream"]["subscribers"] == {}
 
 
@@ -494,7 +503,7 @@ def test_truncating(folder: str) -> None:
     places = {row["at"]: row["cut"] for row in document("stream", "cuts", S, root=folder)["cuts"]}
     middle = StreamCut("sc", "one", {0: 18}).as_text()
     asked = run("stream", "truncate", S, "--at", middle, root=folder, code=1)
-    assert asked.stdout == "This would delete from stream sc/one: 2 events, 18 bytes.\n"
+    assert asked.stdout == "This would delete from stream sc/one: 2 events, 18 bytes, up to 0.0 at 18.\n"
     assert texts(folder) == ["a", "b", "c"]
     assert "2 events, 18 bytes" in run("stream", "truncate", S, "--at", middle, "--yes", root=folder).stdout
     assert texts(folder) == ["c"]
@@ -730,6 +739,30 @@ def test_wrong_usage(arguments: list[str]) -> None:
 def test_what_is_refused(unchanged: str, arguments: list[str], told: str) -> None:
     result = run(*arguments, root=unchanged, code=1)
     assert told in result.stderr and result.stdout == "" and len(result.stderr) < 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["stream", "truncate", S, "--at", "tail"],
+            "This would delete from stream sc/one: 3 events, 27 bytes, up to 0.0",
+        ),
+        (["stream", "seal", S], "This would seal stream sc/one (3 events) permanently"),
+        (["stream", "delete", S, "--seal"], "This would delete stream sc/one: 3 events, 27 bytes, 1 segment."),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else "",
+)
+def test_what_would_change_is_shown_with_a_dry_run_or_without_yes(
+    unchanged: str, arguments: list[str], told: str
+) -> None:
+    """A dry run succeeds; with --yes beside it nothing is changed either."""
+    for given in (["--dry-run"], ["--dry-run", "--yes"]):
+        assert told in run(*arguments, *given, root=unchanged).stdout
+        (line,) = document(*arguments, *given, root=unchanged)["would"]
+        assert told in line
+    refused = run(*arguments, root=unchanged, code=1)
+    assert told in refused.stdout and "nothing was changed: give --yes" in refused.stderr
 
 
 def test_commands_without_a_root() -> None:

@@ -125,6 +125,19 @@ def test_names_are_not_folded(url: str) -> None:
     assert terminal.ended() == 0 and re.search(r"^ sc/one/0\.#epoch\.0#index +[0-9]+ *$", shown, re.MULTILINE)
 
 
+def test_a_row_is_one_line_in_a_pipe_unless_it_is_told_how_wide_that_is(url: str) -> None:
+    name = "a-stream-with-a-name-that-is-rather-long-for-eighty-columns-of-a-page"
+    with StreamManager(url) as manager:
+        manager.create_stream("sc", name)
+    command = [sys.executable, "-m", "pravega_spark.cli", "--root", url, "segment", "list"]
+    for told, wanted in (
+        ({}, rf"^ sc/{name}/0\.#epoch\.0#index +[0-9]+ *$"),
+        ({"COLUMNS": "80"}, rf"^segment    sc/{name}"),
+    ):
+        shown = subprocess.run(command, capture_output=True, text=True, env=environment(**told), timeout=LIMIT).stdout
+        assert re.search(wanted, shown, re.MULTILINE), shown
+
+
 @pytest.mark.long
 def test_events_do_not_change_the_terminal(url: str) -> None:
     terminal = Terminal.start("--root", url, "stream", "read", "sc/one")

@@ -72,20 +72,20 @@ def test_retention_keeps_what_the_policy_says(url: str) -> None:
 
 
 def test_truncation_before_a_time_and_at_a_cut(url: str) -> None:
-    assert not any(one.changed for one in truncate.run(Target(url), before="1999-12-31"))
-    told = truncate.run(Target(url, "one"), before="2999-01-01", dry_run=True)
+    assert not any(one.changed for one in truncate.run(Target(url), at="1999-12-31"))
+    told = truncate.run(Target(url, "one"), at="2999-01-01", dry_run=True)
     assert [one.bytes for one in told] == [WHOLE, WHOLE] and set(sizes(url).values()) == {WHOLE}
     with StreamManager(url) as manager:
         info = manager.stream_info("two", "other")
         cut = manager.next_stream_cut("two", "other", info.head, 1).as_text()
-    assert truncate.run(Target(url, "two", "other"), cut=cut)[0].changed
-    assert not truncate.run(Target(url, "two", "other"), cut=cut)[0].changed
-    assert truncate.run(Target(url, "one"), before="2999-01-01")
+    assert truncate.run(Target(url, "two", "other"), at=cut)[0].changed
+    assert not truncate.run(Target(url, "two", "other"), at=cut)[0].changed
+    assert truncate.run(Target(url, "one"), at="2999-01-01")
     assert sizes(url)["one/short"] == sizes(url)["one/long"] == 0
-    for wrong in ({}, {"cut": cut, "before": "2020-01-01"}, {"cut": cut}, {"before": "soon"}):
-        with pytest.raises(ValueError, match=r"give either|belongs to one stream|is not a time"):
-            truncate.run(Target(url), **wrong)
-    assert failures(truncate.run(Target(url, "one", "long"), cut=cut))  # a cut of another stream
+    for wrong in (cut, "soon"):
+        with pytest.raises(ValueError, match=r"belongs to one stream|is no place in a stream"):
+            truncate.run(Target(url), at=wrong)
+    assert failures(truncate.run(Target(url, "one", "long"), at=cut))  # a cut of another stream
 
 
 def test_maintenance_takes_care_of_all(url: str) -> None:
@@ -138,7 +138,7 @@ def test_programs_end_as_schedulers_expect(url: str) -> None:
             result = runner.invoke(program, wrong)
             assert result.exit_code == 2 and len(result.output.strip().splitlines()) == 1, result.output
     before = sizes(url)
-    call = ["--root", url, "--scope", "one", "--before", "2999-01-01"]
+    call = ["--root", url, "--scope", "one", "--at", "2999-01-01"]
     result = runner.invoke(truncate.main, call)
     assert result.exit_code == 1 and "nothing was changed: give --yes" in result.stderr
     assert "2 would change something" in result.stdout and sizes(url) == before
@@ -149,7 +149,7 @@ def test_programs_end_as_schedulers_expect(url: str) -> None:
     for wrong in (["--stream", "long"], ["--scope", "one", "--stream", "none"]):
         result = runner.invoke(retention.main, ["--root", url, "--yes", *wrong])
         assert result.exit_code == 1 and "pravega-spark: " in result.output
-    assert runner.invoke(truncate.main, ["--root", url, "--yes"]).exit_code == 1
+    assert runner.invoke(truncate.main, ["--root", url, "--yes"]).exit_code == 2
 
 
 @pytest.mark.parametrize("program", [retention.main, truncate.main, maintain.main], ids=lambda program: program.name)
@@ -172,7 +172,7 @@ def test_jobs_have_the_options_of_all_commands_anywhere_and_an_example() -> None
 
 
 def test_tables_of_jobs_fit_80_columns_and_have_units(url: str) -> None:
-    call = ["--before", "2999-01-01", "--dry-run"]
+    call = ["--at", "2999-01-01", "--dry-run"]
     for given in (["--root", url, *call], [*call, "--root", url]):
         told = CliRunner().invoke(truncate.main, given)
         assert told.exit_code == 0 and all(len(line.rstrip()) <= 80 for line in told.output.splitlines())
@@ -182,7 +182,7 @@ def test_tables_of_jobs_fit_80_columns_and_have_units(url: str) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["retention", "truncate", "maintain"])
 def test_jobs_run_by_their_module_names(url: str, name: str) -> None:
-    extra = ["--before", "1999-01-01"] if name == "truncate" else []
+    extra = ["--at", "1999-01-01"] if name == "truncate" else []
     command = [sys.executable, "-m", f"pravega_spark.jobs.{name}", "--root", url, "--dry-run", *extra]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and " steps: " in done.stdout, done.stderr

@@ -209,7 +209,7 @@ def test_a_table_that_is_gone_is_damage_and_not_waited_for() -> None:
     with simulation.open() as container:
         for listed in simulation.store.list("_system/containers/"):
             simulation.store.delete([listed.path])
-        with pytest.raises((DataCorruption, ObjectNotFound), match="restore"):
+        with pytest.raises((DataCorruption, ObjectNotFound), match="Restore"):
             container.commit([UpdateAttributes("s", (set_to(7, 5),))])
 
 
