@@ -25,6 +25,7 @@ import errno
 import fcntl
 import functools
 import itertools
+import operator
 import os
 import pwd
 import re
@@ -118,6 +119,7 @@ class LocalStore(Store):
     def __init__(self, folder: str) -> None:
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
+        self._above = self._folder.rstrip("/")  # the folder may be the top one
         self._temporary = f"{self._folder}/{TEMPORARY}"
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
@@ -136,12 +138,10 @@ class LocalStore(Store):
 
     def read_ranges(self, ranges: Sequence[Range]) -> builtins.list[bytes | None]:
         results: list[bytes | None] = []
-        for path, group in itertools.groupby(ranges, key=lambda wanted: wanted.path):
+        for path, group in itertools.groupby(ranges, key=_path_of):
             wanted = list(group)
-            try:
-                results += self._read_many(path, wanted)
-            except ObjectNotFound:
-                results += [None] * len(wanted)
+            found = self._found(path, wanted)
+            results += [None] * len(wanted) if found is None else found
         return results
 
     def put(self, path: str, data: Parts) -> None:
@@ -300,8 +300,8 @@ class LocalStore(Store):
         check_path(path)
         if path.startswith(TEMPORARY) and path[len(TEMPORARY) :][:1] in ("", "/"):
             raise ValueError(f"storage path {path!r} lies in {TEMPORARY}/, which belongs to the store")
-        file = os.path.join(self._folder, path)  # the folder may be the top one
-        folder = os.path.dirname(file)
+        file = f"{self._above}/{path}"
+        folder = file[: file.rindex("/")] or "/"
         if folder not in self._real:
             try:
                 self._check_folder(folder)
@@ -333,14 +333,28 @@ class LocalStore(Store):
 
     def _read_many(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
         """Ranges of one object, which is opened once. Raises ObjectNotFound."""
+        found = self._found(path, ranges)
+        if found is None:
+            raise self._absent(path)
+        return found
+
+    def _found(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes] | None:
+        """Ranges of one object, or None where it is absent: who follows a log asks for what is not there yet."""
         for _, start, end in ranges:
             check_range(path, start, end)
-        found = self._opened(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
-        self._used = self._used or path.startswith(SYSTEM)
+        found = self._if_there(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
+        self._used = self._used or (found is not None and path.startswith(SYSTEM))
         return found
 
     def _opened(self, path: str, action: Callable[[int], _Result]) -> _Result:
         """Do something with an object's file. Raises ObjectNotFound."""
+        done = self._if_there(path, lambda fd: (action(fd),))
+        if done is None:
+            raise self._absent(path)
+        return done[0]
+
+    def _if_there(self, path: str, action: Callable[[int], _Result]) -> _Result | None:
+        """Do something with an object's file; None where it is absent."""
         try:
             fd = os.open(self._file(path), os.O_RDONLY | _NO_LINK)
             try:
@@ -348,7 +362,7 @@ class LocalStore(Store):
             finally:
                 os.close(fd)
         except _ABSENT:
-            raise self._absent(path) from None
+            return None
         except OSError as error:
             raise self._error(error, path) from error
 
@@ -544,6 +558,9 @@ class LocalStore(Store):
             f"no write permission for {folder} ({user}): give this user permission to write there, or name another "
             "place; to read a root, permission to read it is enough"
         )
+
+
+_path_of = operator.attrgetter("path")
 
 
 def _user() -> str:
