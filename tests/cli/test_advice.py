@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from engine.errors import RootNotFound
 from pravega_spark import StreamManager
 from pravega_spark.console.advice import told
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
+from pravega_spark.jobs import maintain, retention, truncate
 from tests.cli.test_cli import run
 
 
@@ -42,6 +44,38 @@ def test_a_root_that_does_not_exist(root: str) -> None:
     told = run("scope", "list", root=root[:-1], code=1).stderr
     assert f"Did you mean '{root}'?" in told and f"`pravega-spark --root file://{root[:-1]} root create`" in told
     assert "StreamManager" not in told
+
+
+@pytest.mark.parametrize("command", [("segment", "describe"), ("segment", "chunks"), ("header", "export")])
+def test_a_segment_that_does_not_exist(root: str, command: tuple[str, ...]) -> None:
+    there = "examples/clicks/0.#epoch.0"
+    for slip in ("examples/clcks/0.0", "examples/clicks/0.1"):
+        told = run(*command, slip, root=root, code=1).stderr
+        assert "does not exist" in told and f"Did you mean '{there}'?" in told and "#index" not in told
+
+
+def test_a_prefix_that_no_segment_has(root: str) -> None:
+    told = run("defrag", "examples/clcks/", root=root, code=1).stderr
+    assert told == (
+        "pravega-spark: no segment's name starts with 'examples/clcks/'. Did you mean 'examples/clicks'?\n"
+    )
+    for prefix in ("examples/", "examples/clicks/0.#epoch.0.7"):
+        assert "merged 0 chunks" in run("defrag", prefix, root=root).stdout
+
+
+def test_a_segment_of_old_code_that_does_not_exist(root: str) -> None:
+    Path(root, "old").mkdir()
+    Path(root, "old", "segment$header").write_bytes(b"")
+    told = run("header", "import", "old/segmnt", "examples/new", root=root, code=1).stderr
+    assert "segment 'old/segmnt' does not exist. Did you mean 'old/segment'?" in told
+
+
+def test_a_stream_that_a_job_does_not_find(root: str) -> None:
+    for program in (retention.main, truncate.main, maintain.main):
+        given = ["--root", root, "--scope", "examples", "--stream", "clcks", "--yes"]
+        given += ["--at", "tail"] if program is truncate.main else []
+        result = CliRunner().invoke(program, given)
+        assert result.exit_code == 1 and "Did you mean 'examples/clicks'?" in result.stderr
 
 
 def test_a_name_that_no_stream_can_have(root: str) -> None:
