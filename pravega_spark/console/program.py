@@ -11,14 +11,14 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from pravega_spark.console.advice import told
+from pravega_spark.console.advice import as_given, told
 
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(as_given(" ".join(message.split())))
 
     def show(self, file: Any = None) -> None:
         """Print it."""

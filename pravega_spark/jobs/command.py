@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.arguments import forms, storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, Refused
@@ -117,7 +118,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--root",
         "url",
         metavar="URI",
-        envvar="PRAVEGA_CONTROLLER_URI",
+        envvar=ROOT_VARIABLE,
         show_envvar=True,
         required=True,
         help="Root of the streams: a folder or an fsspec URL.",

@@ -21,7 +21,8 @@ from chunkstore.paths import is_log
 from engine.admin.progress import Progress
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.cli.main import ROOT_VARIABLE, cli, main
+from pravega_spark.cli.main import cli, main
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.output import Output, moment, shown
 
 SEGMENT = "sc/one/0.#epoch.0"
