@@ -14,7 +14,7 @@ from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import StreamNameType, storage_option, yes_option
 from pravega_spark.console.output import Column, Headings, Output, size_column
-from pravega_spark.console.program import Refused
+from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.storage_options import open_checked
 
@@ -67,7 +67,9 @@ def import_(
     report = found.report(root)
     if dry_run or not yes:
         show(session.output, report, "would be imported")
-        session.confirm(dry_run, f"{_new(report)} streams would be imported into {session.url}")
+        if not dry_run:
+            session.output.warning(f"{_new(report)} streams would be imported into {session.url}")
+            raise NothingChanged()
     else:
         with session.output.progress() as progress:
             report = found.run(_root(session, create=True), progress=progress)

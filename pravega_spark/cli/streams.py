@@ -364,7 +364,7 @@ def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, ye
     manager = session.manager
     cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
-    told = f"{_counted(gone)}, up to {positions_text(cut)}"
+    told = f"{_counted(gone)}, from {positions_text(manager.stream_info(*name).head)}, up to {positions_text(cut)}"
     session.confirm(yes, f"This would delete from stream {name}: {told}.", dry_run=dry_run)
     manager.truncate_stream(*name, cut)
     session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(cut)})
@@ -399,8 +399,8 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     if policy is not None:
         before = _the(session, name).query(lambda found: list(_retention_figures(found, policy)))
         if not yes and not dry_run:
-            told = _retained(manager.retain(*name, period=period, dry_run=True), policy, session, name, True)
-            session.confirm(yes, *before, *told)
+            would = manager.retain(*name, period=period, dry_run=True)
+            session.confirm(yes, *before, *_retained(would, policy, session, name, True))
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -424,7 +424,11 @@ def _retained(
     """What applying a policy did, or would do."""
     would = "would be" if dry_run else "was"
     if done.truncated is not None:
-        yield f"{size_text(done.bytes)} {would} truncated, up to {positions_text(done.truncated)}"
+        cut, gone = done.truncated, {"bytes": done.bytes}
+        if dry_run:  # else they are gone, and nobody counts them any more
+            gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
+        begin = f", from {positions_text(session.manager.stream_info(*name).head)}" if dry_run else ""
+        yield f"{_counted(gone)} {would} truncated{begin}, up to {positions_text(cut)}"
     else:
         limit = _limit_text(policy.kind, policy.limit)
         why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"

@@ -25,6 +25,13 @@ class Refused(click.ClickException):
         click.echo(f"{click.style('pravega-spark:', fg='red')} {self.message}", err=True)
 
 
+class NothingChanged(Refused):
+    """A command that wants --yes was called without it, and has shown what would change."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing was changed: give --yes to apply the change")
+
+
 class WrongUsage(click.ClickException):
     """A usage error: one line on stderr, exit code 2."""
 

@@ -11,7 +11,7 @@ import click
 from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.arguments import forms, storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
-from pravega_spark.console.program import Commands, Refused
+from pravega_spark.console.program import Commands, NothingChanged, Refused
 from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 
@@ -47,7 +47,7 @@ def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]],
             output.document({"outcomes": [outcome._asdict() for outcome in outcomes]})
             show(output, outcomes, look)
             if not (yes or dry_run):
-                raise Refused("nothing was changed: give --yes to apply the change")
+                raise NothingChanged()
 
         example = f"\b\nExample:\n  python -m pravega_spark.jobs.{name} {_EXAMPLES[name]}"
         command = click.command(name, help=text, epilog=example)(run)

@@ -194,12 +194,11 @@ def test_a_stream_that_exists_says_what_was_not_applied(url: str) -> None:
     assert same == f"stream {RIDES} exists already\n"
     others = ("--segments", "5", "--retain-time", "7d", "--tag", "t", "--scale-kib", "9")
     told = run("stream", "create", RIDES, *others, root=url).stdout
-    assert (
-        f"--segments 5. It has 2: `pravega-spark --root {url} stream scale {RIDES} --segments 5` replaces them" in told
-    )
+    here = f"pravega-spark --root {url}"
+    assert f"--segments 5. It has 2: `{here} stream scale {RIDES} --segments 5` replaces them" in told
     for what in ("its retention policy is: none", "its tags are: none", "its scaling policy is: fixed"):
         assert f"not applied: {what}" in told
-    assert told.count(f"`pravega-spark --root {url} stream update {RIDES}` changes it") == 2
+    assert told.count(f"`{here} stream update {RIDES}` changes it") == 2
     assert len(document("stream", "create", RIDES, *others, root=url)["not_applied"]) == 4
     assert document("stream", "create", RIDES, "--segments", "2", root=url)["not_applied"] == []
 
