@@ -307,9 +307,9 @@ _PROCESSES = {
 }
 _CONTAINERS = {"engine.containers.container", "engine.writer.storage_writer", "engine.logs.processor"}
 _NOT_TO_BE_LOADED = {
-    "plan a write": {"pandas", "pyarrow.dataset", "s3fs", "fsspec"},
+    "plan a write": {"pandas", "pyarrow", "s3fs", "fsspec"},
     "write": {"pandas", "fsspec", "pravega_spark.streams.stream", *_CONTAINERS},
-    "commit": {"pandas", "fsspec"},
+    "commit": {"pandas", "pyarrow", "fsspec"},
     "make a source": {"pandas", "numpy", "pyarrow", "fsspec", "crc32c", "engine.root", *_CONTAINERS},
     "plan a read": {"pandas", "fsspec"},
     "read": {"pandas", "fsspec", "pravega_spark.streams.stream", *_CONTAINERS},

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.client.checked_events import check_key
-from pravega_spark.streams.events import Framed
-from pravega_spark.streams.routing import hash_key, hash_keys
+from pravega_spark.streams.framing import Framed
+from pravega_spark.streams.key_columns import hash_keys
+from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.stream import SegmentAppend, parts_of
 from pravega_spark.streams.stream_record import Routing
 

@@ -33,8 +33,9 @@ from pravega_spark.errors import TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams import transactions
-from pravega_spark.streams.events import frame_column
-from pravega_spark.streams.routing import KeyPlaces, hash_key, segment_for
+from pravega_spark.streams.framing import frame_column
+from pravega_spark.streams.key_columns import KeyPlaces
+from pravega_spark.streams.routing import hash_key, segment_for
 from pravega_spark.streams.stream import SegmentAppend, Stream, parts_of
 from pravega_spark.streams.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
 

@@ -53,8 +53,9 @@ from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams import uploads
-from pravega_spark.streams.events import Framed, frame_column
-from pravega_spark.streams.routing import KeyPlaces, segment_for
+from pravega_spark.streams.framing import Framed, frame_column
+from pravega_spark.streams.key_columns import KeyPlaces
+from pravega_spark.streams.routing import segment_for
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.upkeep import after_commit
 

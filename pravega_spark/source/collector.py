@@ -16,7 +16,8 @@ from pravega_spark.source.router import Place, Router
 from pravega_spark.source.task_outputs import TaskMessage, TaskOutput
 from pravega_spark.streams.chunk_uploads import ChunkUploads
 from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.events import Framed, event_header, frame_column, large_rows, payload_of
+from pravega_spark.streams.events import event_header
+from pravega_spark.streams.framing import Framed, frame_column, large_rows, payload_of
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.names import segment_name
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pravega_spark.streams.arrays import numpy_values
-from pravega_spark.streams.routing import KeyPlaces, segment_for
+from pravega_spark.streams.key_columns import KeyPlaces
+from pravega_spark.streams.routing import segment_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

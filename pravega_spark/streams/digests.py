@@ -7,13 +7,16 @@ need not repeat those, and a stream may be scaled meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chunkstore.checksums import crc32c_of
 from engine.state.segments import Extent
-from pravega_spark.streams.events import HEADER_SIZE, Framed
+from pravega_spark.streams.events import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.framing import Framed
 
 _WORD = 8
 _FACTORS = np.array(

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.arrays import arrow_array, null_scalar, repeated, text_scalar
-from pravega_spark.streams.events import HEADER_SIZE, event_column
+from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.framing import event_column
 from pravega_spark.streams.made_index import UNKNOWN_TIME
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.pointers import EventPointer

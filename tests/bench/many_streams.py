@@ -20,7 +20,7 @@ from pravega_spark.cli.main import cli
 from pravega_spark.jobs import retention
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy
 from pravega_spark.streams.stream import SegmentAppend

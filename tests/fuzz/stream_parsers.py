@@ -22,7 +22,8 @@ from pravega_spark.segment_ids import segment_id
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, duplicate, replaced
-from pravega_spark.streams.events import InvalidEvent, decode, event_column
+from pravega_spark.streams.events import InvalidEvent, decode
+from pravega_spark.streams.framing import event_column
 from pravega_spark.streams.index import InvalidIndex, decode_records, encode_records
 from pravega_spark.streams.names import container_of, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer

@@ -13,13 +13,13 @@ BREAKAGES = [
     Breakage(
         name="many-lanes-do-not-check-types",
         file="pravega_spark/streams/events.py",
-        old="if least < 0 or header.max() > _MAX_INT32:",
+        old="if least < 0 or header.max() > MAX_INT32:",
         new="if least < 0:",
         tests=["tests/streams/test_events.py"],
     ),
     Breakage(
         name="events-of-a-segment-lose-their-order",
-        file="pravega_spark/streams/events.py",
+        file="pravega_spark/streams/framing.py",
         old='order = np.argsort(segments, kind="stable")',
         new='order = np.argsort(segments, kind="stable")[::-1]',
         tests=["tests/streams/test_events.py"],

@@ -22,7 +22,7 @@ from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import SlicePartition, StreamRange, plan_streams, read_partition
 from pravega_spark.source.sink import BatchWriter
-from pravega_spark.streams import events as events_module
+from pravega_spark.streams import framing
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.event_columns import schema_of
@@ -254,9 +254,9 @@ def rows(*events: bytes, keys: list[str] | None = None) -> pa.RecordBatch:
 def test_large_rows_keep_their_order(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector_module, "LARGE_PART_BYTES", 4 * MiB)
     framed: list[int] = []
-    frame = events_module.frame_column
+    frame = framing.frame_column
 
-    def spy(events: pa.Array, *more: Any) -> events_module.Framed:
+    def spy(events: pa.Array, *more: Any) -> framing.Framed:
         framed.append(len(events))
         return frame(events, *more)
 
@@ -305,7 +305,7 @@ def test_a_column_of_strings(stream: Stream) -> None:
 
 def test_rows_that_cannot_be_written(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left of what the task has written."""
-    monkeypatch.setattr(events_module, "MAX_LARGE_EVENT_SIZE", 9 * MiB)
+    monkeypatch.setattr(framing, "MAX_LARGE_EVENT_SIZE", 9 * MiB)
     before = {info.path for info in stream.root.stores.chunks.list("s/")}
     message = rf"^The event in row 2 has {10 * MiB} bytes, more than the limit of {9 * MiB}: split it\. "
     with pytest.raises(ValueError, match=message):
@@ -317,7 +317,7 @@ def test_rows_that_cannot_be_written(stream: Stream, monkeypatch: pytest.MonkeyP
 
 
 def test_the_limit_is_one_gib() -> None:
-    assert events_module.MAX_LARGE_EVENT_SIZE == 1 << 30
-    assert events_module.large_rows(pa.array([b"a" * MiB] * 8)) == []
-    assert events_module.large_rows(pa.array([b"a" * 8 * MiB, b"", b"a" * (8 * MiB + 1)])) == [2]
-    assert events_module.large_rows(pa.array([None, b"a" * 8 * MiB, b"b"])) == []
+    assert framing.MAX_LARGE_EVENT_SIZE == 1 << 30
+    assert framing.large_rows(pa.array([b"a" * MiB] * 8)) == []
+    assert framing.large_rows(pa.array([b"a" * 8 * MiB, b"", b"a" * (8 * MiB + 1)])) == [2]
+    assert framing.large_rows(pa.array([None, b"a" * 8 * MiB, b"b"])) == []

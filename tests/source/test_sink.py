@@ -26,7 +26,7 @@ from pravega_spark.source import collector
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
-from pravega_spark.streams import events as events_module
+from pravega_spark.streams import framing
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import SliceReader, plan_slices
@@ -104,7 +104,7 @@ def test_the_same_rows_in_other_tasks_and_another_order_are_a_replay(
     """Rows without keys go to segments by chance, and the stream was scaled meanwhile."""
     if not inline:
         monkeypatch.setattr(collector, "INLINE_BYTES", 0)
-        monkeypatch.setattr(events_module, "MAX_EVENT_SIZE", 999)  # so that one event is a large one
+        monkeypatch.setattr(framing, "MAX_EVENT_SIZE", 999)  # so that one event is a large one
     rows = [b"%d" % number * (number % 7) for number in range(100)] + [b"x" * 1000] * (not inline)
     committed(url, 0, rows[:50], rows[50:])
     segments = stream.snapshot().record.current.segments

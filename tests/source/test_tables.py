@@ -30,7 +30,7 @@ from pravega_spark.source.options import METADATA_TABLES, SourceOptions
 from pravega_spark.streams import recorded_cuts, retention, transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts

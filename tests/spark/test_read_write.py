@@ -22,7 +22,8 @@ from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams import retention, transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.routing import hash_keys, segment_for
+from pravega_spark.streams.key_columns import hash_keys
+from pravega_spark.streams.routing import segment_for
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
 
 

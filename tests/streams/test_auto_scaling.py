@@ -11,7 +11,7 @@ from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.reads import Stores
 from pravega_spark.streams.epochs import StreamSegmentRecord
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale

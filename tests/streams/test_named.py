@@ -20,7 +20,7 @@ from engine.storage.reads import Stores
 from engine.writer import storage_writer
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.policies import OnChangedReplay, ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.streams.test_transactions import check, parts, stream_on

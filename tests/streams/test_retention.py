@@ -16,7 +16,7 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts

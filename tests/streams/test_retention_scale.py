@@ -17,7 +17,7 @@ from engine.state.operations import Payload
 from engine.storage.reads import Stores
 from pravega_spark.streams import retention, subscribers
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import SegmentAppend, Stream

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pravega_spark.streams import routing
+from pravega_spark.streams import key_columns, routing
 from pravega_spark.streams.hashing import murmur64
 
 SEED = 1741865571
@@ -47,7 +47,7 @@ def plain_fractions(keys: Sequence[str | None]) -> np.ndarray:
 def test_hashes_are_the_originals(key: str, number: int, fraction: float, of_three: int, of_five: int) -> None:
     assert murmur64(key, SEED) == number % 2**64
     assert routing.hash_key(key) == fraction
-    fractions = routing.hash_keys(pa.array([key]))
+    fractions = key_columns.hash_keys(pa.array([key]))
     assert fractions.tolist() == [fraction]
     for count, segment in ((3, of_three), (5, of_five)):
         bounds = [high for _, high in routing.even_ranges(count)]
@@ -58,39 +58,39 @@ def test_hashes_are_the_originals(key: str, number: int, fraction: float, of_thr
 @settings(deadline=None)
 @given(keys=KEYS)
 def test_a_column_hashes_as_its_keys(key_type: pa.DataType, keys: list[str | None]) -> None:
-    np.testing.assert_array_equal(routing.hash_keys(pa.array(keys, key_type)), plain_fractions(keys))
+    np.testing.assert_array_equal(key_columns.hash_keys(pa.array(keys, key_type)), plain_fractions(keys))
 
 
 @settings(deadline=None)
 @given(keys=KEYS, start=st.integers(0, 20), length=st.integers(0, 20))
 def test_a_slice_hashes_as_its_keys(keys: list[str | None], start: int, length: int) -> None:
     column = pa.array(keys, pa.string()).slice(min(start, len(keys)), length)
-    np.testing.assert_array_equal(routing.hash_keys(column), plain_fractions(column.to_pylist()))
+    np.testing.assert_array_equal(key_columns.hash_keys(column), plain_fractions(column.to_pylist()))
 
 
 @pytest.mark.parametrize("length", [*range(67), 511, 512, 513, 5000])
 def test_every_length_hashes_as_the_library(length: int) -> None:
     keys = ["".join(chr(33 + (place * 7 + other) % 90) for place in range(length)) for other in range(3)]
-    np.testing.assert_array_equal(routing.hash_keys(pa.array(keys)), plain_fractions(keys))
+    np.testing.assert_array_equal(key_columns.hash_keys(pa.array(keys)), plain_fractions(keys))
 
 
 def test_a_column_larger_than_one_batch() -> None:
     keys = [f"key-{number}" * (number % 5) for number in range(40_000)]
     keys[20_000] = "schlüssel"
-    np.testing.assert_array_equal(routing.hash_keys(pa.array(keys)), plain_fractions(keys))
+    np.testing.assert_array_equal(key_columns.hash_keys(pa.array(keys)), plain_fractions(keys))
 
 
 def test_chunks_are_hashed_one_after_the_other() -> None:
     column = pa.chunked_array([["a", None], [], ["é", "b"]], pa.string())
-    np.testing.assert_array_equal(routing.hash_keys(column), plain_fractions(["a", None, "é", "b"]))
-    assert routing.hash_keys(pa.chunked_array([], pa.string())).tolist() == []
+    np.testing.assert_array_equal(key_columns.hash_keys(column), plain_fractions(["a", None, "é", "b"]))
+    assert key_columns.hash_keys(pa.chunked_array([], pa.string())).tolist() == []
 
 
 def test_bytes_below_a_null_do_not_matter() -> None:
     hidden = pa.array(["a" * 600, "é", "b"])
     validity = pa.py_buffer(bytes([0b100]))
     column = pa.Array.from_buffers(pa.string(), 3, [validity, *hidden.buffers()[1:]])
-    np.testing.assert_array_equal(routing.hash_keys(column), plain_fractions([None, None, "b"]))
+    np.testing.assert_array_equal(key_columns.hash_keys(column), plain_fractions([None, None, "b"]))
 
 
 def test_a_lone_surrogate_hashes_as_in_java() -> None:
@@ -100,7 +100,7 @@ def test_a_lone_surrogate_hashes_as_in_java() -> None:
 
 def test_keys_of_another_type_are_refused() -> None:
     with pytest.raises(TypeError, match="column routing_key must hold strings, not int64"):
-        routing.hash_keys(pa.array([1]))
+        key_columns.hash_keys(pa.array([1]))
 
 
 @settings(deadline=None)
@@ -142,7 +142,7 @@ def test_segments_are_those_whose_range_has_the_key(bounds: list[float], places:
 
 
 def test_rows_without_a_key_are_spread_over_the_key_space() -> None:
-    fractions = routing.hash_keys(pa.array([None, "0"] * 4000))
+    fractions = key_columns.hash_keys(pa.array([None, "0"] * 4000))
     found = routing.segment_for(fractions, [0.25, 0.5, 1.0], np.random.default_rng(1))
     assert set(found[1::2]) == {2}
     shares = np.bincount(found[0::2], minlength=3) / 4000
@@ -170,7 +170,7 @@ def test_ranges_that_do_not_ascend_are_refused(bounds: list[float]) -> None:
 def test_keys_that_repeat_are_hashed_as_others_are(kind: pa.DataType) -> None:
     """They are hashed once each."""
     keys = [f"ключ {number % 90}" if number % 7 else None for number in range(20_000)]
-    found = routing.hash_keys(pa.array(keys, kind))
+    found = key_columns.hash_keys(pa.array(keys, kind))
     for place in (*range(200), 19_999):
         key = keys[place]
         assert np.isnan(found[place]) if key is None else found[place] == routing.hash_key(key)
@@ -179,7 +179,7 @@ def test_keys_that_repeat_are_hashed_as_others_are(kind: pa.DataType) -> None:
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("kept", [4096, 3])
 def test_places_of_keys_are_the_same_however_often_they_are_met(kind: pa.DataType, kept: int) -> None:
-    places = routing.KeyPlaces(kept)
+    places = key_columns.KeyPlaces(kept)
     for keys in (["a", "b", None, "é"], ["b", "a"], ["c", None, "a", "d"], [], ["d", "c", "e", None], ["x"] * 5000):
         np.testing.assert_array_equal(places.find(pa.array(keys, kind)), plain_fractions(keys))
     chunks = pa.chunked_array([["a"], ["new", None]], kind)
@@ -187,7 +187,7 @@ def test_places_of_keys_are_the_same_however_often_they_are_met(kind: pa.DataTyp
 
 
 def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
-    places = routing.KeyPlaces()
+    places = key_columns.KeyPlaces()
     for first in range(0, 20_000, 5000):
         keys = [f"key {number}" for number in range(first, first + 5000)]
         np.testing.assert_array_equal(places.find(pa.array(keys)), plain_fractions(keys))
@@ -196,7 +196,7 @@ def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
 
 def test_places_are_found_whether_columns_are_sampled_or_not() -> None:
     """Columns whose keys hardly repeat are sampled now and then; once keys repeat, it is noticed."""
-    places, few = routing.KeyPlaces(), [f"key {number % 50}" for number in range(5000)]
+    places, few = key_columns.KeyPlaces(), [f"key {number % 50}" for number in range(5000)]
     many = [f"key {number}" for number in range(5000)]
     np.testing.assert_array_equal(places.find(pa.array(many)), plain_fractions(many))
     expected = plain_fractions([*few, None, "é"])
@@ -206,7 +206,7 @@ def test_places_are_found_whether_columns_are_sampled_or_not() -> None:
 
 
 def test_keys_in_chunks_are_found_as_others_are() -> None:
-    places, keys = routing.KeyPlaces(), [f"key {number}" for number in range(9000)]
+    places, keys = key_columns.KeyPlaces(), [f"key {number}" for number in range(9000)]
     chunks = pa.chunked_array([keys[:6000], [], keys[6000:]], pa.string())
     for _ in range(2):
         np.testing.assert_array_equal(places.find(chunks), plain_fractions(keys))

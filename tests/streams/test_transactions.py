@@ -21,7 +21,7 @@ from engine.storage.reads import Stores
 from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams import transactions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.events import frame_column
+from pravega_spark.streams.framing import frame_column
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import SliceReader, plan_slices
