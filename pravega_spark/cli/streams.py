@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -596,7 +596,7 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     from pravega_spark.picture import save_segments
 
     manager = session.manager
-    cuts = dict(_since(manager, name, at) for at in moments)
+    cuts = dict(_since(manager, name, at, moments) for at in moments)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
@@ -610,10 +610,11 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: int) -> tuple[str, PlaceLike]:
-    """The cut at a time, and what it is called."""
+def _since(manager: StreamManager, name: StreamName, at: int, moments: Sequence[int]) -> tuple[str, PlaceLike]:
+    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
-    return f"{'no' if cut == tail else 'first'} event since {moment_text(at)}", cut
+    shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
+    return f"{'no' if cut == tail else 'first'} event since {moment(at) if shared else moment_text(at)}", cut
 
 
 _LISTED: Headings = {
