@@ -133,11 +133,14 @@ class Rejected(EngineError):
 
 
 class SegmentNotFound(Rejected):
-    """The segment does not exist (Pravega: StreamSegmentNotExists)."""
+    """The segment does not exist (Pravega: StreamSegmentNotExists). similar: segments whose names are like its name, if
+    they were looked for."""
 
-    def __init__(self, segment: str) -> None:
-        super().__init__(f"segment {segment!r} does not exist")
+    def __init__(self, segment: str, similar: Sequence[str] = ()) -> None:
+        asked = did_you_mean(similar)
+        super().__init__(f"segment {segment!r} does not exist{'.' if asked else ''}{asked}")
         self.segment = segment
+        self.similar = tuple(similar)
 
 
 class SegmentExists(Rejected):

@@ -75,13 +75,16 @@ class StreamDeleted(StreamNotFound):
 
 
 class KeyValueTableNotFound(StreamError):
-    """The key-value table does not exist. There are such in the long-term storage of a Pravega only."""
+    """The key-value table does not exist. There are such in the long-term storage of a Pravega only. similar: tables
+    whose names are like its name, as "scope/table"."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, similar: Sequence[str] = ()) -> None:
         super().__init__(
-            f"Key-value table does not exist: {table}. Only the long-term storage of a Pravega has key-value tables"
+            f"Key-value table does not exist: {table}.{did_you_mean(similar)} Only the long-term storage of a Pravega "
+            "has key-value tables"
         )
         self.table = table
+        self.similar = tuple(similar)
 
 
 class StreamSealed(StreamError):

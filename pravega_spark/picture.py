@@ -31,6 +31,7 @@ from pravega_spark.picture_layout import (
     is_exact,
     time_label,
     title,
+    unhidden,
 )
 from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
@@ -240,20 +241,20 @@ class _Picture:
         from matplotlib.lines import Line2D
 
         borders = self._timeline.borders
-        times = sorted({border.time for border in borders})
-        marked = {times[number] for number in self._apart([self._x(moment) for moment in times], _FEWEST_POINTS)}
-        crowded = len(marked) < len(times) / 2
+        places = [self._points(self._x(border.time), (border.low + border.high) / 2) for border in borders]
+        marked = {borders[number] for number in unhidden(places, _FEWEST_POINTS)}
+        crowded = len(marked) < len(borders) / 2
         line, marked = (0.6, set()) if crowded else (2.2, marked)
         for kind, colour, mark in (("split", SPLIT, "<"), ("merge", MERGE, ">")):
             found = [border for border in borders if border.kind == kind]
             if not found:
                 continue
-            places = [self._x(border.time) for border in found]
-            self._axes.vlines(places, [b.low for b in found], [b.high for b in found], color=colour, linewidth=line)
+            times = [self._x(border.time) for border in found]
+            self._axes.vlines(times, [b.low for b in found], [b.high for b in found], color=colour, linewidth=line)
             shape = partial(
                 Line2D, color=colour, marker=mark, markersize=11, markeredgecolor="white", markeredgewidth=1
             )
-            marks = [(self._x(b.time), (b.low + b.high) / 2) for b in found if b.time in marked]
+            marks = [(self._x(b.time), (b.low + b.high) / 2) for b in found if b in marked]
             self._axes.add_line(shape([x for x, _ in marks], [y for _, y in marks], linestyle="", zorder=4))
             self._legend.append(shape([], [], label=kind, linewidth=2.2))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import hypot
 from typing import TypeAlias
 
 from pravega_spark.quantities import count_text, moment_text, size_text
@@ -86,6 +87,19 @@ def apart(places: Sequence[float], distance: float) -> list[int]:
     shown: list[int] = []
     for number, place in enumerate(places):
         if not shown or place - places[shown[-1]] >= distance:
+            shown.append(number)
+    return shown
+
+
+def unhidden(places: Sequence[tuple[float, float]], distance: float) -> list[int]:
+    """The numbers of those places (x, y) whose marks do not hide each other: none is nearer to one before it."""
+    cells: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    shown: list[int] = []
+    for number, (x, y) in enumerate(places):
+        column, row = int(x // distance), int(y // distance)
+        near = (cells.get((column + right, row + up), ()) for right in (-1, 0, 1) for up in (-1, 0, 1))
+        if all(hypot(x - other, y - above) >= distance for cell in near for other, above in cell):
+            cells.setdefault((column, row), []).append((x, y))
             shown.append(number)
     return shown
 

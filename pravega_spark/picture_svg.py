@@ -29,6 +29,7 @@ from pravega_spark.picture_layout import (
     ticks,
     time_label,
     title,
+    unhidden,
 )
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.places import PlaceLike
@@ -207,17 +208,18 @@ class _Drawing:
     def _borders(self) -> tuple[list[str], list[str]]:
         """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
         lines, marks, borders = [], [], self._timeline.borders
-        times = sorted({border.time for border in borders})
-        marked = {times[number] for number in apart([self._x(moment) for moment in times], 14)}
-        if len(marked) < len(times) / 2:
+        places = [(self._x(border.time), (_y(border.low) + _y(border.high)) / 2) for border in borders]
+        marked = {borders[number] for number in unhidden(places, 14)}
+        if len(marked) < len(borders) / 2:
             marked = set()
         looks = {"split": (SPLIT, "M-7 0L7 -7V7Z"), "merge": (MERGE, "M7 0L-7 -7V7Z")}
-        for kind, time, low, high in borders:
+        for border in borders:
+            kind, time, low, high = border
             (colour, triangle), x = looks[kind], self._x(time)
             told = _title(f"{kind} at {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
             path = f'd="M{x:.1f} {_y(low):.1f}V{_y(high):.1f}"'
             lines.append(f'<path {path} stroke="{colour}" stroke-width="3">{told}</path>')
-            if time in marked:
+            if border in marked:
                 place = f'transform="translate({x:.1f} {(_y(low) + _y(high)) / 2:.1f})"'
                 marks.append(f'<path d="{triangle}" {place} fill="{colour}" stroke="white">{told}</path>')
         for name, (colour, triangle) in looks.items():

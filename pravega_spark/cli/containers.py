@@ -9,6 +9,7 @@ import click
 from engine.admin.inspection import ContainerDescription, ContainerStatus, container_status, list_containers
 from engine.storage import recovery_points
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.arguments import change_options
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.console.program import Refused
 
@@ -66,40 +67,42 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
 
 @container.command()
 @click.argument("number", type=click.IntRange(min=0))
-@click.option("--yes", is_flag=True, help="Apply the change. Without --yes, show what would change and exit 1.")
+@change_options
 @click.option("--force", is_flag=True, help="Recover even though the log exists; what is only in the log is lost.")
 @click.option("--new-log", is_flag=True, help="The separate root of the log is lost, and --wal names an empty one.")
 @pass_session
-def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool) -> None:
+def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool, new_log: bool) -> None:
     """Start a new log for a container whose log is lost.
 
     It starts from the recovery point of its last complete flush cycle. Stop all other processes first. Everything
     acknowledged after that cycle began is lost. If the log has a root of its own, give --new-log with the first
     container.
     """
-    if new_log and not yes:
-        session.output.line(
-            "This would start a new log for the root, and recover the container from its last recovery point."
+    if new_log:  # before the root is opened, which would start it
+        session.confirm(
+            yes,
+            f"This would start a new log for the root, and recover container {number} from its last recovery point.",
+            _LOST,
+            dry_run=dry_run,
         )
-        raise Refused(_NOT_DONE)
     session.new_log = new_log
     root = session.root
     if number >= root.config.containers:
         raise ValueError(
             f"container {number} does not exist: the root has containers 0 to {root.config.containers - 1}"
         )
-    if not yes:
+    if not yes or dry_run:
         point = recovery_points.newest(root.stores.chunks, number)
-        if point is not None:
-            cycle = point.state.cycle
-            session.output.line(
-                f"This would start a new log for container {number} from the recovery point of flush cycle "
-                f"{point.number}, begun {moment(cycle.time)}, up to operation {cycle.sequence}."
-            )
-            session.output.line("Everything acknowledged later would be lost. Stop all other processes first.")
-        else:
-            session.output.line(f"Container {number} has no recovery point, so it cannot be recovered.")
-        raise Refused(_NOT_DONE)
+        if point is None:
+            raise Refused(f"container {number} has no recovery point, so it cannot be recovered")
+        cycle = point.state.cycle
+        session.confirm(
+            yes,
+            f"This would start a new log for container {number} from the recovery point of flush cycle "
+            f"{point.number}, begun {moment(cycle.time)}, up to operation {cycle.sequence}.",
+            _LOST,
+            dry_run=dry_run,
+        )
     done = root.recover(number, force=force)
     row = {
         "number": number,
@@ -114,7 +117,7 @@ def recover(session: Session, number: int, yes: bool, force: bool, new_log: bool
         session.output.line(line)
 
 
-_NOT_DONE = "nothing was changed: give --yes to recover the container"
+_LOST = "Everything acknowledged later would be lost. Stop all other processes first."
 
 _FLUSHED: Headings = {
     "number": id_column("container"),

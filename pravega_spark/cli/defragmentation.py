@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import click
 
+from engine.errors import did_you_mean
+from engine.root import Root
 from engine.writer.defragmentation import defragment
+from pravega_spark.cli.segments import segment_names
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SizeType
 from pravega_spark.console.output import Headings, id_column, size_column
 from pravega_spark.console.program import Refused
+from pravega_spark.streams.similar import similar_names
 
 
 @click.command()
@@ -38,9 +42,20 @@ def defrag(session: Session, prefix: str, target: int) -> None:
             for merged in defragment(container, prefix, target):
                 rows.append(merged._asdict())
                 progress(merged.segment, 0, 0)
+    if prefix and not rows:
+        _check_prefix(root, prefix)
     session.output.document({"defrag": rows})
     session.output.table(_MERGED, rows)
     session.output.line(f"merged {sum(row['chunks'] for row in rows)} chunks into {sum(row['merges'] for row in rows)}")
+
+
+def _check_prefix(root: Root, prefix: str) -> None:
+    """Raise Refused if no segment's name starts so: then it is a slip, and not that nothing is to be merged."""
+    names = list(segment_names(root))
+    if not any(f"{name}.".startswith(prefix) or prefix.startswith(f"{name}.") for name in names):
+        streams = {name.rpartition("/")[0] for name in names}
+        similar = similar_names(sorted({*names, *streams}), prefix.rstrip("/"))
+        raise Refused(f"no segment's name starts with {prefix!r}.{did_you_mean(similar)}")
 
 
 _MERGED: Headings = {

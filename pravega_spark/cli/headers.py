@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import click
 
+from chunkstore.pravega.rolling import segment_of
 from engine.admin.inspection import open_for_reading
 from engine.admin.rolling_segments import export_header
+from engine.errors import SegmentNotFound
+from pravega_spark.cli.segments import missing
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType
 from pravega_spark.quantities import size_text
 from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.similar import similar_names
 
 
 @click.group()
@@ -30,8 +34,11 @@ def export(session: Session, name: str) -> None:
     merging its chunks makes the header invalid.
     """
     root = session.root
-    with open_for_reading(root, owner_of(name, root.config.containers)) as container:
-        done = export_header(container, name)
+    try:
+        with open_for_reading(root, owner_of(name, root.config.containers)) as container:
+            done = export_header(container, name)
+    except SegmentNotFound:
+        raise missing(root, name) from None
     session.output.document({"header": {"segment": name, **done._asdict()}})
     session.output.line(f"wrote {done.object}: {done.chunks} chunks up to offset {done.length}")
 
@@ -49,7 +56,11 @@ def import_(session: Session, segment: str, name: StreamName) -> None:
     """
     from pravega_spark.streams.rolling_import import import_segment  # takes longer to load than all other commands need
 
-    with session.output.progress() as progress:
-        done = import_segment(session.root, segment, *name, progress)
+    try:
+        with session.output.progress() as progress:
+            done = import_segment(session.root, segment, *name, progress)
+    except SegmentNotFound:
+        headers = (segment_of(found.path) for found in session.root.stores.chunks.list(""))
+        raise SegmentNotFound(segment, similar_names(filter(None, headers), segment)) from None
     session.output.document({"imported": {"segment": segment, "stream": str(name), **done._asdict()}})
     session.output.line(f"stream {name} has the {done.events:,} events of {segment}, {size_text(done.bytes)}")

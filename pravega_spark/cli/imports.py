@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from chunkstore.urls import redact
 from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import StreamNameType, storage_option, yes_option
 from pravega_spark.console.output import Column, Headings, Output, size_column
-from pravega_spark.console.program import Refused
+from pravega_spark.console.program import NothingChanged, Refused
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
@@ -58,11 +60,16 @@ def import_(
     from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
 
     root = _root(session, create=False)
-    found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
+    try:
+        found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
+    except (ScopeNotFound, StreamNotFound) as error:
+        raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
     report = found.report(root)
     if dry_run or not yes:
         show(session.output, report, "would be imported")
-        session.confirm(dry_run, f"{_new(report)} streams would be imported into {session.url}")
+        if not dry_run:
+            session.output.warning(f"{_new(report)} streams would be imported into {session.url}")
+            raise NothingChanged()
     else:
         with session.output.progress() as progress:
             report = found.run(_root(session, create=True), progress=progress)

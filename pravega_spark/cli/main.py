@@ -26,10 +26,9 @@ from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
 from pravega_spark.cli.session import Session
 from pravega_spark.cli.verification import verify
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.arguments import forms, storage_option
 from pravega_spark.console.program import Commands
-
-ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -111,9 +110,9 @@ def _after(option: click.Option) -> click.Option:
         value = parse(context, parameter, value) if parse is not None else value
         if not value:
             return
-        if parameter.name == "traceback":
-            context.find_root().params["traceback"] = True
-        else:
+        if parameter.name in ("traceback", "url", "wal"):  # see Commands, advice
+            context.find_root().params[parameter.name] = value
+        if parameter.name != "traceback":
             session = context.find_object(Session)
             assert session is not None
             session.take(str(parameter.name), value)

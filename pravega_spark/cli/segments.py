@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.similar import similar_names
 
 T = TypeVar("T")
 
@@ -85,7 +86,20 @@ def _find(root: Root, name: str, inspect: Callable[[Container], T]) -> tuple[int
     for number in sorted(range(root.config.containers), key=lambda number: number != likely):
         with open_for_reading(root, number) as container, suppress(SegmentNotFound):
             return number, inspect(container)
-    raise SegmentNotFound(name)
+    raise missing(root, name)
+
+
+def missing(root: Root, name: str) -> SegmentNotFound:
+    """The error of a segment that does not exist, with the names like its name."""
+    names = (each for each in segment_names(root) if each.count("#") <= name.count("#"))  # no index, unless it is one
+    return SegmentNotFound(name, similar_names(names, name))
+
+
+def segment_names(root: Root) -> Iterator[str]:
+    """The names of all segments of all containers."""
+    for number in range(root.config.containers):
+        with open_for_reading(root, number) as container:
+            yield from list_segments(container)
 
 
 _DESCRIBED: Headings = {

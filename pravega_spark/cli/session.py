@@ -11,7 +11,7 @@ import click
 from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.console.output import Output
-from pravega_spark.console.program import Refused
+from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound
 from pravega_spark.roots import opened_root
 
@@ -113,15 +113,14 @@ class Session:
 
     def confirm(self, yes: bool, *lines: str, dry_run: bool = False) -> None:
         """Go on if --yes was given; else print what would change, and end: in success if that was asked for."""
+        if yes and not dry_run:
+            return
+        self.output.document({"dry_run": dry_run, "would": lines})
+        for line in lines:
+            (self.output.line if dry_run else self.output.warning)(line)
         if dry_run:
-            self.output.document({"dry_run": True, "would": lines})
-            for line in lines:
-                self.output.line(line)
             raise click.exceptions.Exit(0)
-        if not yes:
-            for line in lines:
-                self.output.warning(line)
-            raise Refused("nothing was changed: give --yes to apply the change")
+        raise NothingChanged()
 
     def __enter__(self) -> Session:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from engine.errors import did_you_mean
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.advice import as_given
 from pravega_spark.console.arguments import (
     MillisecondsType,
     MomentType,
@@ -135,9 +136,9 @@ def _not_applied(
     def given(*options: str) -> bool:
         return any(context.get_parameter_source(each) is ParameterSource.COMMANDLINE for each in options)
 
-    segments, update = len(record.current.segments), f"`pravega-spark stream update {name}`"
+    segments, update = len(record.current.segments), as_given(f"`pravega-spark stream update {name}`")
     if given("segments") and scaling.min_segments != segments:
-        how = f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`"
+        how = as_given(f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`")
         yield f"not applied: --segments {scaling.min_segments}. It has {segments}: {how} replaces them"
     if given("scale_kib", "scale_events", "scale_factor") and scaling != record.scaling:
         yield f"not applied: its scaling policy is: {scaling_text(record.scaling)}. {update} changes it"
@@ -363,7 +364,7 @@ def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, ye
     manager = session.manager
     cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
-    told = f"{_counted(gone)}, up to {positions_text(cut)}"
+    told = f"{_counted(gone)}, from {positions_text(manager.stream_info(*name).head)}, up to {positions_text(cut)}"
     session.confirm(yes, f"This would delete from stream {name}: {told}.", dry_run=dry_run)
     manager.truncate_stream(*name, cut)
     session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(cut)})
@@ -398,8 +399,8 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     if policy is not None:
         before = _the(session, name).query(lambda found: list(_retention_figures(found, policy)))
         if not yes and not dry_run:
-            told = _retained(manager.retain(*name, period=period, dry_run=True), policy, session, name, True)
-            session.confirm(yes, *before, *told)
+            would = manager.retain(*name, period=period, dry_run=True)
+            session.confirm(yes, *before, *_retained(would, policy, session, name, True))
     done = manager.retain(*name, period=period, dry_run=dry_run)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
@@ -423,7 +424,11 @@ def _retained(
     """What applying a policy did, or would do."""
     would = "would be" if dry_run else "was"
     if done.truncated is not None:
-        yield f"{size_text(done.bytes)} {would} truncated, up to {positions_text(done.truncated)}"
+        cut, gone = done.truncated, {"bytes": done.bytes}
+        if dry_run:  # else they are gone, and nobody counts them any more
+            gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
+        begin = f", from {positions_text(session.manager.stream_info(*name).head)}" if dry_run else ""
+        yield f"{_counted(gone)} {would} truncated{begin}, up to {positions_text(cut)}"
     else:
         limit = _limit_text(policy.kind, policy.limit)
         why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"
@@ -591,7 +596,7 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     from pravega_spark.picture import save_segments
 
     manager = session.manager
-    cuts = dict(_since(manager, name, at) for at in moments)
+    cuts = dict(_since(manager, name, at, moments) for at in moments)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
@@ -605,10 +610,11 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: int) -> tuple[str, PlaceLike]:
-    """The cut at a time, and what it is called."""
+def _since(manager: StreamManager, name: StreamName, at: int, moments: Sequence[int]) -> tuple[str, PlaceLike]:
+    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
-    return f"{'no' if cut == tail else 'first'} event since {moment_text(at)}", cut
+    shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
+    return f"{'no' if cut == tail else 'first'} event since {moment(at) if shared else moment_text(at)}", cut
 
 
 _LISTED: Headings = {

@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+
+import click
+
+from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
+
+ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
+"""Where the root of a command is taken from that names none."""
+
+_COMMAND = re.compile(r"`pravega-spark ((?:--root (?:'[^']*'|[^\s'`])+ )?)")
+
+
+def as_given(text: str) -> str:
+    """A text in which the commands between backticks go to the root, and the log, that this call was given.
+
+    Else they would go to another root, or to none, unless it came from the environment.
+    """
+    context = click.get_current_context(silent=True)
+    given = context.find_root().params if context is not None else {}
+    root, wal = (_option(flag, given.get(name)) for flag, name in (("--root", "url"), ("--wal", "wal")))
+    if given.get("url") == os.environ.get(ROOT_VARIABLE):
+        root = ""
+    return _COMMAND.sub(lambda found: f"`pravega-spark {found[1] or root}{wal}", text)
+
+
+def _option(flag: str, value: str | None) -> str:
+    return f"{flag} {shlex.quote(value)} " if value and redact(value) == value else ""
 
 
 def told(error: Exception) -> str:

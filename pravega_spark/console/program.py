@@ -11,18 +11,25 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from pravega_spark.console.advice import told
+from pravega_spark.console.advice import as_given, told
 
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(as_given(" ".join(message.split())))
 
     def show(self, file: Any = None) -> None:
         """Print it."""
         click.echo(f"{click.style('pravega-spark:', fg='red')} {self.message}", err=True)
+
+
+class NothingChanged(Refused):
+    """A command that wants --yes was called without it, and has shown what would change."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing was changed: give --yes to apply the change")
 
 
 class WrongUsage(click.ClickException):

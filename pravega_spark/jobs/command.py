@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.arguments import forms, storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
-from pravega_spark.console.program import Commands, Refused
+from pravega_spark.console.program import Commands, NothingChanged, Refused
 from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 
@@ -46,7 +47,7 @@ def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]],
             output.document({"outcomes": [outcome._asdict() for outcome in outcomes]})
             show(output, outcomes, look)
             if not (yes or dry_run):
-                raise Refused("nothing was changed: give --yes to apply the change")
+                raise NothingChanged()
 
         example = f"\b\nExample:\n  python -m pravega_spark.jobs.{name} {_EXAMPLES[name]}"
         command = click.command(name, help=text, epilog=example)(run)
@@ -117,7 +118,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--root",
         "url",
         metavar="URI",
-        envvar="PRAVEGA_CONTROLLER_URI",
+        envvar=ROOT_VARIABLE,
         show_envvar=True,
         required=True,
         help="Root of the streams: a folder or an fsspec URL.",

@@ -100,7 +100,7 @@ def over_named(
     """
     numbers = {container_of(f"{scope}/{name}", root.config.containers) for scope, name in found}
     failures = {number: _failure(root, number) for number in numbers}
-    one = partial(_worked_on, Catalog(root), failures, work, missing)
+    one = partial(_worked_on, Catalog(root, suggesting=missing), failures, work, missing)
     with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "streams") as threads:
         outcomes = threads.map(one, found)
         for done, (scope, name) in enumerate(found):

@@ -29,6 +29,7 @@ from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.names import container_of, parse_segment_name, segment_name
+from pravega_spark.streams.similar import similar_names
 
 Value = TypeVar("Value")
 
@@ -114,7 +115,8 @@ class ArchivedStreams:
         known = self._ids(scope, self._tables.streams)
         number = known.get(name)
         if number is None and (known.whole or name not in self._names(scope)):
-            raise StreamNotFound(f"{scope}/{name}")
+            key = f"{scope}/{name}"
+            raise StreamNotFound(key, similar_names((f"{scope}/{each}" for each in self.streams(scope)), key))
         number = number if number is not None else self._tables.stream_id(scope, name)
         if number is not None:
             records = self._stream_records(scope, name, number)
@@ -172,7 +174,7 @@ class ArchivedStreams:
 
     def _ids(self, scope: str, read: Callable[[str, uuid.UUID], Ids | None]) -> Ids:
         if scope not in self.scopes():
-            raise ScopeNotFound(scope)
+            raise ScopeNotFound(scope, similar_names(self.scopes(), scope))
         found = self._salvaged(lambda: read(scope, self._scopes[scope])) if scope in self._scopes else None
         return found if found is not None else Ids.unknown()
 

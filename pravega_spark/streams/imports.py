@@ -26,6 +26,7 @@ from pravega_spark.streams.archived import ArchivedStreams
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
+from pravega_spark.streams.similar import similar_names
 from pravega_spark.streams.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
 from pravega_spark.streams.unfinished_imports import Begun
 
@@ -128,7 +129,7 @@ class Import:
         for key in self._selected(names):
             self._plan(key)
         for key in set(byte_streams) - self._plans.keys() - self._refused.keys():
-            raise StreamNotFound(key)
+            raise StreamNotFound(key, similar_names(self._plans, key))
 
     def _selected(self, names: Collection[str]) -> list[str]:
         """The streams that are named, as "scope/stream"; what else is in their scopes is told."""

@@ -8,6 +8,7 @@ from engine.root import Root
 from pravega_spark.errors import KeyValueTableNotFound, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.archived_root import ArchivedRoot
+from pravega_spark.streams.similar import similar_names
 
 
 def key_value_tables(root: Root, scope: str) -> list[str]:
@@ -18,9 +19,18 @@ def key_value_tables(root: Root, scope: str) -> list[str]:
 def entries(root: Root, scope: str, name: str) -> Iterator[ArchivedEntry]:
     """The live entries of a key-value table. Raises KeyValueTableNotFound, ArchiveDamaged."""
     try:
-        if name not in key_value_tables(root, scope):
-            raise KeyValueTableNotFound(f"{scope}/{name}")
+        there = key_value_tables(root, scope)
     except (ScopeNotFound, StreamNotFound):
-        raise KeyValueTableNotFound(f"{scope}/{name}") from None
+        there = []
+    if name not in there:
+        key = f"{scope}/{name}"
+        raise KeyValueTableNotFound(key, similar_names(_all_tables(root), key))
     assert isinstance(root, ArchivedRoot)
     yield from root.archived.streams.key_value_table(scope, name).entries()
+
+
+def _all_tables(root: Root) -> Iterator[str]:
+    """All of a root, as "scope/table"."""
+    if isinstance(root, ArchivedRoot):
+        for scope in root.archived.streams.scopes():
+            yield from (f"{scope}/{name}" for name in key_value_tables(root, scope))

@@ -56,25 +56,26 @@ def retain(
     """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
 
     now: ms since the epoch, by default the storage's time (W13). dry_run: only tell what would be truncated, with the
-    cuts recorded so far. refresh: False if what this process knows of the stream is to say whether anything is due;
-    then nothing is requested unless it is. May be repeated, and run by several processes at a time. Raises
-    StreamNotFound, StorageError, ClocksDisagree if this host's clock and the storage's are too far apart, and
-    InvalidStreamCut if a subscriber has released a cut within an event.
+    cuts recorded so far, and where one is due by the size that it would record. refresh: False if what this process
+    knows of the stream is to say whether anything is due; then nothing is requested unless it is. May be repeated, and
+    run by several processes at a time. Raises StreamNotFound, StorageError, ClocksDisagree if this host's clock and the
+    storage's are too far apart, and InvalidStreamCut if a subscriber has released a cut within an event.
     """
     recorded = None
     if not refresh and not dry_run and not due(stream, now, period):
         return NOTHING
     moment = int(stream.container.storage_clock.agreed("the stream is not truncated") * 1000) if now is None else now
     stream.snapshot()
+    to_record = due(stream, moment, period)
     if not dry_run:
-        if not due(stream, moment, period):
+        if not to_record:
             return NOTHING
         recorded = record(stream, moment)
     known = True
     while True:
         with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
             asked_again, known = not known, False
-            found = stream.query(lambda snapshot: _planned(snapshot, moment), asked_again)
+            found = stream.query(lambda snapshot: _planned(snapshot, moment, dry_run and to_record), asked_again)
             if found is None:
                 return Retained(recorded)
             cut, size, operations = found
@@ -95,12 +96,15 @@ def record(stream: Stream, moment: int) -> StreamCut | None:
     return cut
 
 
-def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[Operation]] | None:
-    """Where to truncate, how many bytes go, and the operations; None if there is nothing to do."""
+def _planned(snapshot: Snapshot, moment: int, as_recorded: bool) -> tuple[StreamCut, int, list[Operation]] | None:
+    """Where to truncate, how many bytes go, and the operations; None if there is nothing to do.
+
+    as_recorded: as if the tail cut had just been recorded.
+    """
     policy = snapshot.record.retention
     if policy is None or snapshot.record.sealed:
         return None
-    plan = _Plan(snapshot, policy, moment)
+    plan = _Plan(snapshot, policy, moment, as_recorded)
     cut = plan.cut()
     if cut is None:
         return None
@@ -118,13 +122,17 @@ def _planned(snapshot: Snapshot, moment: int) -> tuple[StreamCut, int, list[Oper
 class _Plan:
     """The decision for one snapshot: the recorded cuts by what truncating there would keep, bytes or milliseconds."""
 
-    def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int) -> None:
+    def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int, as_recorded: bool) -> None:
         self.recorded = RecordedCuts(snapshot)
         self._snapshot = snapshot
         self._policy = policy
         self._by_size = policy.kind == "size"
-        latest = self.recorded.latest()
-        self._end = moment if not self._by_size else latest.size if latest is not None else 0
+        self._end = moment
+        if self._by_size and as_recorded:
+            self._end = snapshot.bytes_before(snapshot.tail_cut().positions)
+        elif self._by_size:
+            latest = self.recorded.latest()
+            self._end = latest.size if latest is not None else 0
         self._last = self.recorded.last_of_size if self._by_size else self.recorded.last_of_time
         self._first = self.recorded.first_of_size if self._by_size else self.recorded.first_of_time
 

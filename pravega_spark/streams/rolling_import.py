@@ -47,7 +47,7 @@ def import_segment(root: Root, segment: str, scope: str, name: str, progress: Pr
     chunks = [chunk for chunk, _ in found.chunks]
     check_unused(root, chunks)
     content = _content(store, found, f"{scope}/{name}", progress)
-    catalog = Catalog(root)
+    catalog = Catalog(root, suggesting=True)
     if not catalog.create_stream(scope, name, ScalingPolicy("fixed", 1)):
         raise ImportRefused(f"stream {scope}/{name} exists already; give the name of a new stream")
     stream = catalog.stream(scope, name)

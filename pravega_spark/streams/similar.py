@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
@@ -27,17 +27,22 @@ _SLIP = 0.8
 
 
 def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
-    """The keys of a table, in all containers, that are most like `key`: three at most, the most similar first.
+    """The keys of a table, in all containers, that are most like `key`: three at most, the most similar first."""
+    return similar_names(_keys(root, table), key)
+
+
+def similar_names(names: Iterable[str], key: str) -> tuple[str, ...]:
+    """Those of some names that are most like `key`: three at most, the most similar first; none if they cannot be read.
 
     Of "scope/stream" one part may be wrong, the stream's name rather than the scope's.
     """
     try:
-        keys = list(islice(_keys(root, table), MOST_NAMES))
+        keys = list(islice(names, MOST_NAMES))
     except (EngineError, StorageError):
         return ()
     scope, slash, name = key.rpartition("/")
-    names = [each.rpartition("/")[2] for each in keys if each.rpartition("/")[0] == scope and each != key]
-    found = [f"{scope}{slash}{each}" for each in difflib.get_close_matches(name, names)]
+    beside = [each.rpartition("/")[2] for each in keys if each.rpartition("/")[0] == scope and each != key]
+    found = [f"{scope}{slash}{each}" for each in difflib.get_close_matches(name, beside)]
     if not found and slash:
         scopes = [each.rpartition("/")[0] for each in keys if each.rpartition("/")[2] == name]
         found = [f"{each}/{name}" for each in difflib.get_close_matches(scope, scopes)]

@@ -75,8 +75,8 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
     for cut in cuts.values():
         snapshot.check(cut)
     record = snapshot.record
-    # Clocks differ: an epoch that somebody else made a moment ago may lie in our future.
-    moment = max(int(time.time() * 1000) if now is None else now, record.current.created)
+    # Clocks differ: an epoch that somebody else made a moment ago may lie in our future. Each has some width.
+    moment = max(int(time.time() * 1000) if now is None else now, record.current.created + 1)
     ended = _sealed_at(snapshot) if record.sealed else None
     spans = {span.segment.id: span for span in _spans(snapshot, moment if ended is None else ended)}
     newest = (spans[segment.id] for segment in record.current.segments)

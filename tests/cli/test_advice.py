@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from engine.errors import RootNotFound
 from pravega_spark import StreamManager
-from pravega_spark.console.advice import told
+from pravega_spark.console.advice import ROOT_VARIABLE, told
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
-from tests.cli.test_cli import run
+from pravega_spark.jobs import maintain, retention, truncate
+from tests.cli.test_cli import document, run
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def root(tmp_path: Path) -> str:
 
 
 def test_a_stream_that_does_not_exist(root: str) -> None:
-    told = run("stream", "describe", "examples/clcks", root=root, code=1).stderr
+    told = run("stream", "describe", "examples/clcks", code=1, **{ROOT_VARIABLE: root}).stderr
     assert told == (
         "pravega-spark: Stream does not exist: examples/clcks. Did you mean 'examples/clicks'? "
         "`pravega-spark stream list` shows what there is, and `pravega-spark stream create examples/clcks` makes it.\n"
@@ -35,13 +39,72 @@ def test_a_scope_that_does_not_exist(root: str) -> None:
         "there is, and `pravega-spark scope create exmples` makes it.\n"
     )
     for command in (("stream", "list", "exmples"), ("stream", "create", "exmples/a"), ("scope", "delete", "exmples")):
-        assert run(*command, root=root, code=1).stderr == wanted
+        assert run(*command, code=1, **{ROOT_VARIABLE: root}).stderr == wanted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["stream", "list", "exmples"], ["stream", "read", "examples/clcks"], ["stream", "delete", "examples/clicks"]],
+    ids=" ".join,
+)
+def test_commands_that_are_advised_go_to_the_root_that_was_given(tmp_path: Path, root: str, words: list[str]) -> None:
+    """Before the command or after it; the environment may name another. What is advised does what it says."""
+    spaced = str(tmp_path / "with a space")
+    Path(root).rename(spaced)
+    for given in (["--root", spaced, *words], [*words, "--root", spaced]):
+        for environment in ({}, {ROOT_VARIABLE: root}):
+            told = run(*given, code=1, **environment).stderr
+            advised = re.findall("`(.*?)`", told)
+            assert advised and all(each.startswith(f"pravega-spark --root '{spaced}' ") for each in advised)
+            run(*shlex.split(advised[0])[1:], *(["--dry-run"] if " seal " in advised[0] else []))
+
+
+def test_what_was_not_applied_is_done_by_the_command_that_is_advised(root: str) -> None:
+    (line,) = document("stream", "create", "examples/clicks", "--segments", "3", root=root)["not_applied"]
+    (advised,) = re.findall("`(.*?)`", line)
+    run(*shlex.split(advised)[1:])
+    assert len(document("stream", "describe", "examples/clicks", root=root)["stream"]["current"]) == 3
+
+
+def test_a_log_of_its_own_is_in_what_is_advised(tmp_path: Path, root: str) -> None:
+    told = run("scope", "list", "--wal", "/mnt/log", root=tmp_path / "new", code=1).stderr
+    assert f"`pravega-spark --root file://{tmp_path}/new --wal /mnt/log root create`" in told
 
 
 def test_a_root_that_does_not_exist(root: str) -> None:
     told = run("scope", "list", root=root[:-1], code=1).stderr
     assert f"Did you mean '{root}'?" in told and f"`pravega-spark --root file://{root[:-1]} root create`" in told
     assert "StreamManager" not in told
+
+
+@pytest.mark.parametrize("command", [("segment", "describe"), ("segment", "chunks"), ("header", "export")])
+def test_a_segment_that_does_not_exist(root: str, command: tuple[str, ...]) -> None:
+    there = "examples/clicks/0.#epoch.0"
+    for slip in ("examples/clcks/0.0", "examples/clicks/0.1"):
+        told = run(*command, slip, root=root, code=1).stderr
+        assert "does not exist" in told and f"Did you mean '{there}'?" in told and "#index" not in told
+
+
+def test_a_prefix_that_no_segment_has(root: str) -> None:
+    told = run("defrag", "examples/clcks/", root=root, code=1).stderr
+    assert told == ("pravega-spark: no segment's name starts with 'examples/clcks/'. Did you mean 'examples/clicks'?\n")
+    for prefix in ("examples/", "examples/clicks/0.#epoch.0.7"):
+        assert "merged 0 chunks" in run("defrag", prefix, root=root).stdout
+
+
+def test_a_segment_of_old_code_that_does_not_exist(root: str) -> None:
+    Path(root, "old").mkdir()
+    Path(root, "old", "segment$header").write_bytes(b"")
+    told = run("header", "import", "old/segmnt", "examples/new", root=root, code=1).stderr
+    assert "segment 'old/segmnt' does not exist. Did you mean 'old/segment'?" in told
+
+
+def test_a_stream_that_a_job_does_not_find(root: str) -> None:
+    for program in (retention.main, truncate.main, maintain.main):
+        given = ["--root", root, "--scope", "examples", "--stream", "clcks", "--yes"]
+        given += ["--at", "tail"] if program is truncate.main else []
+        result = CliRunner().invoke(program, given)
+        assert result.exit_code == 1 and "Did you mean 'examples/clicks'?" in result.stderr
 
 
 def test_a_name_that_no_stream_can_have(root: str) -> None:

@@ -88,6 +88,11 @@ def test_reader_groups_and_key_value_tables(place: tuple[Case, Path]) -> None:
         result = CliRunner().invoke(cli, ["--root", str(root), *words])
         assert result.exit_code == 1 and "none" in result.stderr
     assert CliRunner().invoke(cli, ["--root", str(root), "group", "describe", "demo"]).exit_code == 2
+    slips = [(["stream", "describe", "demo/rieds"], "demo/rides"), (["stream", "list", "deom"], "demo")]
+    slips += [(["kvt", "read", "demo/kvtt"], "demo/kvt")] if rows else []
+    for words, meant in slips:
+        result = CliRunner().invoke(cli, ["--root", str(root), *words])
+        assert result.exit_code == 1 and f"Did you mean '{meant}'?" in result.stderr
 
 
 def test_groups_of_a_root_of_ours(tmp_path: Path) -> None:

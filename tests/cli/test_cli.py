@@ -21,7 +21,8 @@ from chunkstore.paths import is_log
 from engine.admin.progress import Progress
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.cli.main import ROOT_VARIABLE, cli, main
+from pravega_spark.cli.main import cli, main
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.output import Output, moment, shown
 
 SEGMENT = "sc/one/0.#epoch.0"
@@ -249,7 +250,7 @@ def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
 
 def test_what_cannot_be_recovered(folder: str) -> None:
     other = str(1 - number_of(folder))
-    assert "has no recovery point" in run("container", "recover", other, root=folder, code=1).stdout
+    assert "has no recovery point" in run("container", "recover", other, root=folder, code=1).stderr
     run("container", "recover", other, "--yes", root=folder, code=1)
     assert "containers 0 to 1" in run("container", "recover", "2", "--yes", root=folder, code=1).stderr
 

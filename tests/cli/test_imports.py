@@ -51,6 +51,20 @@ def test_nothing_is_changed_without_yes(tmp_path: Path, source: str) -> None:
     assert not Path(root).exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["demo/rieds"], "demo/rides"), (["deom"], "demo"), (["--byte-stream", "demo/rieds"], "demo/rides")],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_the_source_has_not_is_told_with_names_like_it(
+    tmp_path: Path, source: str, words: list[str], meant: str
+) -> None:
+    """It cannot be created in a source, and no command that would make it in the root is named."""
+    result = run("--root", str(tmp_path / "root"), "import", source, *words, "--yes")
+    assert result.exit_code == 1 and f"{source} has not what is named." in result.stderr
+    assert f"Did you mean '{meant}'?" in result.stderr and "create" not in result.stderr
+
+
 @pytest.mark.parametrize("way", [["--copy"], []], ids=["copied", "linked"])
 def test_streams_are_imported_once(tmp_path: Path, source: str, way: list[str]) -> None:
     root = str(tmp_path / "root")

@@ -189,15 +189,28 @@ def test_a_cut_of_a_time_is_named_in_the_legend(url: str, tmp_path: Path) -> Non
     assert named == ["first event since 2020-01-01 00:00:00 UTC", "no event since 2999-01-01 00:00:00 UTC"]
 
 
+def test_cuts_of_times_in_one_second_have_names_of_their_own(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    times = [part for ms in (1, 2) for part in ("--at", f"2999-01-01T00:00:00.00{ms}Z")]
+    run("stream", "draw", RIDES, "-o", str(path), *times, "--at", "2020-01-01", root=url)
+    named = re.findall(r">([a-z]+ event since [^<]+)</text>", path.read_text())
+    assert named == [
+        "no event since 2999-01-01T00:00:00.001Z",
+        "no event since 2999-01-01T00:00:00.002Z",
+        "first event since 2020-01-01 00:00:00 UTC",
+    ]
+
+
 def test_a_stream_that_exists_says_what_was_not_applied(url: str) -> None:
     same = run("stream", "create", RIDES, root=url).stdout
     assert same == f"stream {RIDES} exists already\n"
     others = ("--segments", "5", "--retain-time", "7d", "--tag", "t", "--scale-kib", "9")
     told = run("stream", "create", RIDES, *others, root=url).stdout
-    assert f"--segments 5. It has 2: `pravega-spark stream scale {RIDES} --segments 5` replaces them" in told
+    here = f"pravega-spark --root {url}"
+    assert f"--segments 5. It has 2: `{here} stream scale {RIDES} --segments 5` replaces them" in told
     for what in ("its retention policy is: none", "its tags are: none", "its scaling policy is: fixed"):
         assert f"not applied: {what}" in told
-    assert told.count(f"`pravega-spark stream update {RIDES}` changes it") == 2
+    assert told.count(f"`{here} stream update {RIDES}` changes it") == 2
     assert len(document("stream", "create", RIDES, *others, root=url)["not_applied"]) == 4
     assert document("stream", "create", RIDES, "--segments", "2", root=url)["not_applied"] == []
 

@@ -503,7 +503,7 @@ def test_truncating(folder: str) -> None:
     places = {row["at"]: row["cut"] for row in document("stream", "cuts", S, root=folder)["cuts"]}
     middle = StreamCut("sc", "one", {0: 18}).as_text()
     asked = run("stream", "truncate", S, "--at", middle, root=folder, code=1)
-    assert asked.stdout == "This would delete from stream sc/one: 2 events, 18 bytes, up to 0.0 at 18.\n"
+    assert asked.stdout == "This would delete from stream sc/one: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18.\n"
     assert texts(folder) == ["a", "b", "c"]
     assert "2 events, 18 bytes" in run("stream", "truncate", S, "--at", middle, "--yes", root=folder).stdout
     assert texts(folder) == ["c"]
@@ -746,7 +746,7 @@ def test_what_is_refused(unchanged: str, arguments: list[str], told: str) -> Non
     [
         (
             ["stream", "truncate", S, "--at", "tail"],
-            "This would delete from stream sc/one: 3 events, 27 bytes, up to 0.0",
+            "This would delete from stream sc/one: 3 events, 27 bytes, from 0.0 at 0, up to 0.0",
         ),
         (["stream", "seal", S], "This would seal stream sc/one (3 events) permanently"),
         (["stream", "delete", S, "--seal"], "This would delete stream sc/one: 3 events, 27 bytes, 1 segment."),

@@ -163,7 +163,7 @@ def test_small_chunks_become_one(folder: str) -> None:
         assert sum(name.startswith(DELETED) for name in container.state.garbage) == 1  # all of them together
         assert all(container.entries(STORAGE, replaced).values())
     wrote(folder, ["more"])
-    assert document("defrag", "sc/two", root=folder) == {"defrag": []}
+    assert document("defrag", "sc/one/0.#epoch.0.99", root=folder) == {"defrag": []}
     assert content(folder) == [*before, b"more"]
     Path(folder, new[0]["object"]).write_bytes(bytes(new[0]["length"]))
     with pytest.raises(DataCorruption, match="not what was written"):  # what was merged is checked too

@@ -29,7 +29,9 @@ from pravega_spark import (
     save_segments,
     stream_picture,
 )
-from pravega_spark.picture_layout import apart, free, ticks
+from pravega_spark.picture import _Picture
+from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
+from pravega_spark.picture_svg import _Drawing
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.stream import Stream
@@ -179,6 +181,13 @@ def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None
     assert found.tail[0].time == found.ended
     axes = draw_segments(manager, "sc", "one")
     assert "sealed" in axes.get_title(loc="left") and "takes events" not in named(axes)
+
+
+def test_a_segment_of_this_millisecond_has_a_width(manager: StreamManager) -> None:
+    """Else it has no label, as often as a stream is drawn as soon as it is made."""
+    snapshot = stream_of(manager).snapshot()
+    (span,) = timeline(snapshot, {}, now=snapshot.record.created).spans
+    assert span.ended == span.begun + 1
 
 
 def test_a_cut_at_the_beginning_of_a_segment_lies_at_its_first_event(manager: StreamManager) -> None:
@@ -384,6 +393,25 @@ def test_labels_keep_away_from_cuts_and_ticks_are_round() -> None:
     for span in (700, 7000, 10 * minute, 86_400_000, 400 * 86_400_000, 10**12):
         assert 2 <= len(ticks(1_700_000_000_000, 1_700_000_000_000 + span, 7)) <= 7
     assert apart([0, 1, 5, 9, 10], 4) == [0, 2, 3]
+
+
+def test_marks_do_not_hide_each_other_and_those_of_other_keys_are_shown() -> None:
+    """However soon one split follows another; of many that lie together none is marked."""
+    assert unhidden([(0, 0), (3, 0), (3, 9), (20, 0), (25, 4)], 8) == [0, 2, 3]
+    with StreamManager("memory://marks", create=True) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 2)
+        manager.scale_stream("sc", "one", [0], [(0.0, 0.25), (0.25, 0.5)])
+        manager.scale_stream("sc", "one", [1], [(0.5, 0.75), (0.75, 1.0)])
+        found = manager.stream_timeline("sc", "one")
+    found = found._replace(now=found.now + 10**7)  # the two are less than a pixel apart
+    _, axes = plt.subplots()
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    _Picture(found, axes, figure, even=False).draw()
+    (marks,) = [line for line in axes.lines if line.get_marker() == "<"]
+    assert list(marks.get_ydata()) == [0.25, 0.75]
+    assert _Drawing(found, even=False).svg().count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
 
 
 def test_labels_are_not_crossed_by_cuts(manager: StreamManager) -> None:

@@ -21,7 +21,8 @@ from chunkstore.testing.s3_server import S3Server
 from chunkstore.urls import REMOVED, check_url, redact
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.cli.main import ROOT_VARIABLE, cli
+from pravega_spark.cli.main import cli
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.jobs.spread import Target
 from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader

@@ -218,6 +218,18 @@ def test_a_dry_run_changes_nothing() -> None:
     assert retention.retain(stream, 10**12 + 31 * MINUTE).truncated == told.truncated
 
 
+def test_a_dry_run_tells_what_is_truncated_when_a_cut_is_due() -> None:
+    """By the size that the run records then, not by that of the last recorded cut."""
+    stream = made(RetentionPolicy.by_size(100))
+    write(stream, [50, 60])
+    retention.record(stream, 10**12)
+    write(stream, [100])
+    later = 10**12 + 31 * MINUTE
+    told = retention.retain(stream, later, dry_run=True)
+    done = retention.retain(stream, later)
+    assert told.bytes == done.bytes == 110 and told.truncated == done.truncated
+
+
 def test_what_is_forgotten_is_gone() -> None:
     stream, now = made(RetentionPolicy.by_size(200)), 10**12
     for _ in range(20):

@@ -1,0 +1,95 @@
+"""Commands that want --yes: without it each shows what would go, changes nothing and fails; a dry run succeeds."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from chunkstore import open_store
+from engine.root import Root
+from pravega_spark import StreamManager
+from pravega_spark.cli.main import cli, walk
+from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.source.options import SourceOptions
+from tests.archives import CHUNKED, case, laid_out
+from tests.cli.test_cli import document, number_of, run
+
+S = "sc/one"
+
+CALLS = {
+    "scope delete": (["empty"], "This would delete scope empty, which has no streams."),
+    "stream unsubscribe": ([S, "query:job"], "would remove subscriber query:job of stream sc/one (3 events, 27 bytes"),
+    "stream seal": ([S], "This would seal stream sc/one (3 events) permanently"),
+    "stream delete": ([S, "--seal"], "This would delete stream sc/one: 3 events, 27 bytes, 1 segment."),
+    "stream truncate": (
+        [S, "--at", "tail"],
+        "This would delete from stream sc/one: 3 events, 27 bytes, from 0.0 at 0, up to 0.0 at 27.",
+    ),
+    "stream retain": (
+        ["sc/kept", "--period", "0"],
+        "2 events, 18 bytes would be truncated, from 0.0 at 0, up to 0.0 at 18",
+    ),
+    "container recover": (["NUMBER"], "from the recovery point of flush cycle 1, begun "),
+    "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced objects (4 bytes) would be marked"),
+    "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),
+    "import": (["SOURCE", "demo/rides"], "1 streams would be imported into "),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root in which each of them has something to do."""
+    url = str(tmp_path_factory.mktemp("confirmation") / "root")
+    with StreamManager(url, create=True) as manager:
+        for scope in ("sc", "empty"):
+            manager.create_scope(scope)
+        manager.create_stream("sc", "one")
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_events(["a", "b", "c"])
+    run("stream", "create", "sc/kept", "--retain-size", "10", root=url)
+    with StreamManager(url) as manager, manager.create_writer("sc", "kept") as writer:
+        writer.write_events(["a", "b"])
+        writer.flush()
+        manager.retain("sc", "kept", period=0)  # records the cut
+        writer.write_events(["c", "d"])
+    options = {"controller": url, "scope": "sc", "stream": "one", "subscriber": "job", "start_stream_cut": "earliest"}
+    MicroBatchReader(SourceOptions.parse(options)).initialOffset()
+    with Root.open(url) as opened:
+        opened.container(number_of(url)).flush()
+    open_store(url).put(f"{S}/0.E-1-O-0.{uuid.uuid4()}", b"left")
+    return url
+
+
+def content(root: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(root).rglob("*") if path.is_file()}
+
+
+def test_each_command_that_wants_yes_is_here_and_has_a_dry_run() -> None:
+    found = {words: {option for each in command.params for option in each.opts} for words, command in walk(cli)}
+    wanting = {words: options for words, options in found.items() if "--yes" in options}
+    assert wanting.keys() == CALLS.keys()
+    assert all("--dry-run" in options for options in wanting.values())
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_what_would_go_is_shown(root: str, tmp_path: Path, words: str) -> None:
+    given, told = CALLS[words]
+    named = {"NUMBER": str(number_of(root))}
+    if "SOURCE" in given:
+        named["SOURCE"] = str(laid_out(case(CHUNKED).objects, tmp_path))
+    call = [*words.split(), *(named.get(word, word) for word in given)]
+    before = content(root)
+    refused = run(*call, root=root, code=1)
+    assert told in refused.stdout
+    assert refused.stderr == "pravega-spark: nothing was changed: give --yes to apply the change\n"
+    as_document = document(*call, root=root, code=1)
+    if words != "import":  # which has its report
+        assert not as_document["dry_run"] and any(told in line for line in as_document["would"])
+    for also in ([], ["--yes"]):
+        dry = CliRunner().invoke(cli, ["--root", root, "--json", *call, "--dry-run", *also])
+        assert dry.exit_code == 0 and json.loads(dry.stdout)
+    assert content(root) == before
