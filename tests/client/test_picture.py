@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -29,13 +30,11 @@ from pravega_spark import (
     save_segments,
     stream_picture,
 )
-from pravega_spark.picture import _Picture
 from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
-from pravega_spark.picture_svg import _Drawing
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.timeline import timeline
+from pravega_spark.streams.timeline import Timeline, timeline
 
 
 @pytest.fixture(autouse=True)
@@ -395,23 +394,26 @@ def test_labels_keep_away_from_cuts_and_ticks_are_round() -> None:
     assert apart([0, 1, 5, 9, 10], 4) == [0, 2, 3]
 
 
+class MuchLater(StreamManager):
+    """Draws streams as they are after a long time, in which all that was done to them is less than a pixel wide."""
+
+    def stream_timeline(self, *stream: Any, **more: Any) -> Timeline:
+        found = super().stream_timeline(*stream, **more)
+        return found._replace(now=found.now + 10**7)
+
+
 def test_marks_do_not_hide_each_other_and_those_of_other_keys_are_shown() -> None:
     """However soon one split follows another; of many that lie together none is marked."""
     assert unhidden([(0, 0), (3, 0), (3, 9), (20, 0), (25, 4)], 8) == [0, 2, 3]
-    with StreamManager("memory://marks", create=True) as manager:
+    with MuchLater("memory://marks", create=True) as manager:
         manager.create_scope("sc")
         manager.create_stream("sc", "one", 2)
         manager.scale_stream("sc", "one", [0], [(0.0, 0.25), (0.25, 0.5)])
         manager.scale_stream("sc", "one", [1], [(0.5, 0.75), (0.75, 1.0)])
-        found = manager.stream_timeline("sc", "one")
-    found = found._replace(now=found.now + 10**7)  # the two are less than a pixel apart
-    _, axes = plt.subplots()
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    _Picture(found, axes, figure, even=False).draw()
+        axes, drawn = draw_segments(manager, "sc", "one"), stream_picture(manager, "sc", "one")
     (marks,) = [line for line in axes.lines if line.get_marker() == "<"]
     assert list(marks.get_ydata()) == [0.25, 0.75]
-    assert _Drawing(found, even=False).svg().count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
+    assert drawn.svg.count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
 
 
 def test_labels_are_not_crossed_by_cuts(manager: StreamManager) -> None:
