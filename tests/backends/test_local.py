@@ -145,11 +145,11 @@ def test_a_turn_that_comes_too_late_is_given_on(tmp_path: Path) -> None:
     assert other.take_turn("a/b/", 0.01) is None and other.take_turn("a/b/", 0.01) is None
     assert len(turn_threads()) == 1, "there is one for each folder"
     back()
+    await_no_turn_threads()  # it came, and is nobody's
     for store in (one, other, one):
         back = store.take_turn("a/b/", 1.0)
         assert back is not None
         back()
-    await_no_turn_threads()
 
 
 def await_no_turn_threads() -> None:

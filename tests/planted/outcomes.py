@@ -134,10 +134,31 @@ BREAKAGES = [
     ),
     Breakage(
         name="turn-left-to-a-fork",
-        file="chunkstore/backends/local.py",
-        old="    fcntl.flock(turn, fcntl.LOCK_UN)\n",
+        file="chunkstore/backends/local_turns.py",
+        old="        fcntl.flock(descriptor, fcntl.LOCK_UN)\n",
         new="",
         tests=["tests/backends/test_local.py::test_a_fork_keeps_no_turn"],
+    ),
+    Breakage(
+        name="turn-kept-though-the-object-is-seen",
+        file="chunkstore/backends/local.py",
+        old="            self._end_turn(os.path.dirname(target))  # the next one writes while this one's folder is synced\n",
+        new="",
+        tests=["tests/backends/test_local.py::test_a_turn_ends_as_soon_as_others_see_the_object"],
+    ),
+    Breakage(
+        name="turn-that-came-too-late-is-kept",
+        file="chunkstore/backends/local_turns.py",
+        old="                if held is not None and not self._wanted:  # nobody waited for so long\n",
+        new="                if held is None and not self._wanted:\n",
+        tests=["tests/backends/test_local.py::test_a_turn_that_comes_too_late_is_given_on"],
+    ),
+    Breakage(
+        name="small-frames-race-among-writers-of-a-folder",
+        file="engine/logs/processor.py",
+        old="            if not self.log.flights and self.log.contended:\n",
+        new="            if not self.log.flights and any(pending.chunk is not None for pending in batch):\n",
+        tests=["tests/engine/logs/test_log_fairness.py::test_writers_of_a_folder_lose_few_races"],
     ),
     Breakage(
         name="ctrl-c-deferred-in-a-fork",

@@ -234,4 +234,25 @@ BREAKAGES = [
         new="    if segment.sealed and not op.updates:",
         tests=["tests/engine/state/test_attributes.py::test_of_a_sealed_segment_only_core_attributes_are_updated"],
     ),
+    Breakage(
+        name="batch-write-to-a-sealed-stream-found-at-commit",
+        file="pravega_spark/source/sink.py",
+        old="            if record.sealed and not self._remembered():",
+        new="            if record.sealed and self._remembered():",
+        tests=["tests/source/test_attempts.py::test_a_sealed_stream_is_refused_before_any_task_runs"],
+    ),
+    Breakage(
+        name="dry-run-of-retention-by-the-last-recorded-size",
+        file="pravega_spark/streams/retention.py",
+        old="        if self._by_size and as_recorded:",
+        new="        if self._by_size and as_recorded and self.recorded.latest() is None:",
+        tests=["tests/streams/test_retention.py"],
+    ),
+    Breakage(
+        name="object-that-is-gone-without-a-remedy",
+        file="pravega_spark/streams/scan.py",
+        old="                            raise ObjectLost(str(error)) from error\n",
+        new="                            raise\n",
+        tests=["tests/client/test_lost_objects.py"],
+    ),
 ]
