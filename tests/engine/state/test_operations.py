@@ -171,6 +171,16 @@ def test_errors_tell_what_was_found() -> None:
     assert entry is not None and version.value.actual == entry.version
 
 
+def test_a_segment_that_begins_elsewhere_has_nothing_before() -> None:
+    writer = with_segments("a")
+    writer.commit(StartSegment("a", 9))
+    segment = writer.state.segments["a"]
+    assert (segment.start_offset, segment.length) == (9, 9)
+    writer.commit(append("a", b"123", 9))
+    assert writer.read("a") == b"123" and writer.state.segments["a"].length == 12
+    assert_equal(writer.state, through_checkpoint(writer.state, 0))
+
+
 def test_truncation_within_an_extent_keeps_the_extent() -> None:
     writer = with_segments("a")
     writer.commit(append("a", b"1234"), append("a", b"5678"))
