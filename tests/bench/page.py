@@ -1,12 +1,12 @@
-"""The tables of docs/performance.md, made from the figures of a run: `python -m tests.bench.page [FILE]`.
+"""The tables of docs/performance.md, made from the figures of runs: `python -m tests.bench.page [FILE]`.
 
-With a FILE (see `figures`) it becomes docs/performance.json first, from which the page is made.
+They are kept in docs/performance.json, from which the page is made. The parts of FILE (see `figures`) take the place of
+the same parts of earlier runs there.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -24,19 +24,32 @@ def tables(run: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
     about = f"Of {run['date']}: {run['machine']}; Python {run['python']}, {versions}; commit {run['commit'][:7]}."
     parts = [about]
-    by_part: dict[str, list[dict[str, Any]]] = {}
-    for figure in run["figures"]:
-        by_part.setdefault(figure["part"], []).append(figure)
-    for part, found in by_part.items():
+    for part, found in by_part(run).items():
         lines = _compared(found) if "shares" in found[0] else _told(found)
         parts.append("\n".join([f"### {part.capitalize()}", "", *lines]))
     return "\n\n".join(parts)
 
 
-def with_tables(page: str, run: dict[str, Any]) -> str:
-    """The page with the tables of `run` in the place of those that it has."""
+def by_part(run: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The figures of a run by their parts."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for figure in run["figures"]:
+        found.setdefault(figure["part"], []).append(figure)
+    return found
+
+
+def with_run(runs: list[dict[str, Any]], run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs with one more, the newest first, without what it measured again."""
+    again = by_part(run).keys()
+    older = [{**each, "figures": [one for one in each["figures"] if one["part"] not in again]} for each in runs]
+    return [run, *(each for each in older if each["figures"])]
+
+
+def with_tables(page: str, runs: list[dict[str, Any]]) -> str:
+    """The page with the tables of `runs` in the place of those that it has."""
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{tables(run)}\n\n{END}{rest.split(END)[1]}"
+    shown = "\n\n".join(map(tables, runs))
+    return f"{before}{BEGIN}\n\n{shown}\n\n{END}{rest.split(END)[1]}"
 
 
 def _compared(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -72,6 +85,8 @@ def _row(cells: Iterable[str], head: bool = False) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        shutil.copyfile(sys.argv[1], KEPT)
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), json.loads(KEPT.read_text("utf-8"))), "utf-8")
+    kept = json.loads(KEPT.read_text("utf-8"))
+    for file in sys.argv[1:]:
+        kept = with_run(kept, json.loads(Path(file).read_text("utf-8")))
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), kept), "utf-8")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.bench.page import KEPT, PAGE, with_tables
+from tests.bench.page import KEPT, PAGE, with_run, with_tables
 
 
-def test_the_page_has_the_figures_of_the_run_that_is_kept() -> None:
+def test_the_page_has_the_figures_of_the_runs_that_are_kept() -> None:
     page = PAGE.read_text("utf-8")
     assert with_tables(page, json.loads(KEPT.read_text("utf-8"))) == page
 
@@ -25,7 +25,7 @@ def test_a_table_has_a_row_for_what_was_measured_and_a_column_for_who_took_part(
         "python": "3.12",
         "versions": {"a": "1"},
     }
-    assert with_tables(f"# A page\n{PAGE_MARKS} more", {**about, "figures": figures}) == (
+    assert with_tables(f"# A page\n{PAGE_MARKS} more", [{**about, "figures": figures}]) == (
         "# A page\n<!-- figures: begin -->\n\n"
         "Of 2026-01-31: 2 CPUs; Python 3.12, a 1; commit 0123456.\n\n"
         "### Read\n\n"
@@ -38,6 +38,14 @@ def test_a_table_has_a_row_for_what_was_measured_and_a_column_for_who_took_part(
         "| one at a time | 1,234.5 | 7 |\n\n"
         "<!-- figures: end --> more"
     )
+
+
+def test_a_newer_run_takes_the_place_of_what_it_measured_again() -> None:
+    old = {"commit": "old", "figures": [{"part": "read", "a": 1}, {"part": "client", "a": 2}]}
+    new = {"commit": "new", "figures": [{"part": "client", "a": 3}]}
+    both = with_run([old], new)
+    assert both == [new, {"commit": "old", "figures": [{"part": "read", "a": 1}]}]
+    assert with_run(both, {**old, "commit": "newest"}) == [{**old, "commit": "newest"}]
 
 
 PAGE_MARKS = "<!-- figures: begin --><!-- figures: end -->"
