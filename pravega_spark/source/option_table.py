@@ -567,7 +567,8 @@ def refused_of_others(name: str) -> str | None:
     instead = _BY_BOUND.get(plain(name))
     if instead is None:
         return None
-    return f"Option {spelling(name)!r} is of another source, and a stream {instead}. If it were ignored, other data would be read."
+    because = "If it were ignored, other data would be read."
+    return f"Option {spelling(name)!r} is of another source, and a stream {instead}. {because}"
 
 
 def plain(name: str) -> str:

@@ -62,7 +62,8 @@ T = TypeVar("T")
 class Stream(StreamLocation):
     """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions.
 
-    suggesting: whether StreamNotFound says which streams have similar names, which takes a look at all containers.
+    suggesting: whether StreamNotFound says if the scope is missing, and which names are similar, which takes a look at
+    all containers.
     """
 
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
@@ -86,11 +87,9 @@ class Stream(StreamLocation):
         """The error for a stream that does not exist, and of which maybe the scope does not either."""
         if not self._suggesting:
             return StreamNotFound(self.key)
-        similar = similar_keys(self.root, STREAMS, self.key)
-        without_scope = not has_key(self.root, SCOPES, self.scope)
-        if without_scope and not similar:
-            similar = similar_keys(self.root, SCOPES, self.scope)
-        return StreamNotFound(self.key, similar, without_scope=without_scope)
+        if not has_key(self.root, SCOPES, self.scope):
+            return StreamNotFound(self.key, similar_keys(self.root, SCOPES, self.scope), without_scope=True)
+        return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key))
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
