@@ -53,7 +53,7 @@ class _Writer:
 
         self._planned = None  # then each task looks its streams up; otherwise none needs to look at the log
         if options.by_row:
-            ensure_scope(options)
+            ensure_scope(options, "write")
         else:
             record = current_snapshot(options, "write").record
             if record.sealed and not self._remembered():  # what is remembered may have been written before that
