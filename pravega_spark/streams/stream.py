@@ -39,7 +39,7 @@ from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.named import NamedWrite
+from pravega_spark.streams.named import NamedWrite, remembers_any
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import has_key, similar_keys
@@ -246,6 +246,17 @@ class Stream(StreamLocation):
         found = named.found(self.container)
         if found is not None and found.number >= named.number:
             named.judge(self.key, found, on_changed_replay)
+
+    def remembers(self, writer: tuple[str, int] | None) -> bool:
+        """Whether the write of this name and number, or a later one of that name, was made; None: one of any name.
+
+        As it is now.
+        """
+        self.container.refresh()
+        if writer is None:
+            return remembers_any(self.container, self.writers)
+        found = NamedWrite(self.writers, *writer, Digest()).found(self.container)
+        return found is not None and found.number >= writer[1]
 
     def discard(self, chunks: Sequence[str]) -> None:
         """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
