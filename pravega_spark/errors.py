@@ -41,6 +41,13 @@ class ScopeNotFound(AdvisedError):
         self.similar = tuple(similar)
 
 
+def missing(kind: str, name: str, *, without_scope: bool) -> str:
+    """What does not exist, of a name "scope/name". Without its scope that is what is told first: it is what to mend."""
+    if without_scope:
+        return f"Scope does not exist: {name.partition('/')[0]}, so there is no {kind.lower()} {name}"
+    return f"{kind} does not exist: {name}"
+
+
 class ScopeNotEmpty(StreamError):
     """The scope still has streams or reader groups. groups: the names of its reader groups."""
 
@@ -53,15 +60,19 @@ class ScopeNotEmpty(StreamError):
 
 
 class StreamNotFound(AdvisedError):
-    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream", or
-    scopes like its scope. without_scope: that the scope does not exist either."""
+    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream";
+    without_scope: the scope does not exist either, and `similar` are scopes whose names are like that of the scope."""
 
-    problem = "Stream does not exist: {stream}{scope}.{similar}"
+    problem = "Stream does not exist: {stream}.{similar}"
     remedy = "Create it first with create_stream."
 
     def __init__(self, stream: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
-        scope = f" (there is no scope {stream.partition('/')[0]!r})" if without_scope else ""
-        super().__init__(stream=stream, scope=scope, similar=did_you_mean(similar))
+        if without_scope:
+            self.problem, self.remedy = (
+                f"{missing('Stream', stream, without_scope=True)}.{{similar}}",
+                ScopeNotFound.remedy,
+            )
+        super().__init__(stream=stream, similar=did_you_mean(similar))
         self.stream = stream
         self.similar = tuple(similar)
         self.without_scope = without_scope
@@ -76,15 +87,16 @@ class StreamDeleted(StreamNotFound):
 
 class KeyValueTableNotFound(StreamError):
     """The key-value table does not exist. There are such in the long-term storage of a Pravega only. similar: tables
-    whose names are like its name, as "scope/table"."""
+    whose names are like its name, as "scope/table"; without_scope: as of StreamNotFound."""
 
-    def __init__(self, table: str, similar: Sequence[str] = ()) -> None:
+    def __init__(self, table: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
+        missing_table = missing("Key-value table", table, without_scope=without_scope)
         super().__init__(
-            f"Key-value table does not exist: {table}.{did_you_mean(similar)} Only the long-term storage of a Pravega "
-            "has key-value tables"
+            f"{missing_table}.{did_you_mean(similar)} Only the long-term storage of a Pravega has key-value tables"
         )
         self.table = table
         self.similar = tuple(similar)
+        self.without_scope = without_scope
 
 
 class StreamSealed(StreamError):

@@ -41,8 +41,9 @@ _OPTIONS_HEAD = """# Spark options
 
 Options of `format("pravega")`, for `spark.read`, `spark.readStream`, `df.write`, `df.writeStream` and SQL. Names may be
 written in any case and without underscores: `start_stream_cut` and `startStreamCut` are one option. Unknown options are
-ignored with a warning, which names the option that is nearly of that name, or does here what another source's does;
-`versionAsOf` and `timestampAsOf` are refused. [The Spark guide](spark.md) shows how they are used.
+ignored with a warning, which names the option that is nearly of that name, or does here what another source's does.
+Those of other sources that bound what is read, as `versionAsOf` and `timestampAsOf`, are refused where none here means
+exactly the same. [The Spark guide](spark.md) shows how they are used.
 
 """
 

@@ -44,7 +44,11 @@ def told(error: Exception) -> str:
                 f"{error.scope}` makes it."
             )
         case StreamNotFound(without_scope=True):
-            return f"{error.fact} `pravega-spark scope list` and `pravega-spark stream list` show what there is."
+            scope = error.stream.partition("/")[0]
+            return (
+                f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
+                f"{scope}` makes it."
+            )
         case StreamNotFound():
             return (
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "

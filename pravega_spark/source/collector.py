@@ -6,6 +6,7 @@ Small data travels in the task's message, large data in chunks that the driver's
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from engine.state.segments import Extent
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import Routing
 
 INLINE_BYTES = 256 << 10
@@ -70,13 +72,19 @@ class Collector:
     """Collects a task's rows by segment, and writes chunks when there is much of it.
 
     planned: by what rows are routed; None: each names its stream. digested: whether digests of the rows are wanted, one
-    for each stream.
+    for each stream. refuse_sealed: asked of a sealed stream that rows name (see Router).
     """
 
-    def __init__(self, options: SourceOptions, planned: Routing | None, digested: bool = False) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        planned: Routing | None,
+        digested: bool = False,
+        refuse_sealed: Callable[[Stream], None] | None = None,
+    ) -> None:
         self._store = open_root(options.root, options.storage, options.wal).stores.chunks
         self._scope = options.scope
-        self._router = Router(options, planned)
+        self._router = Router(options, planned, refuse_sealed)
         self._framed: list[Framed] = []
         self._size = 0
         self._outputs: list[TaskOutput] = []

@@ -88,6 +88,9 @@ def told(error: Exception) -> str:
             return f"{error.fact} Create it first, or set option 'allow_create_scope' to true."
         case StreamDeleted():
             return f"{error.fact} Set option 'fail_on_data_loss' to false to go on without it."
+        case StreamNotFound(without_scope=True):
+            options = "options 'allow_create_scope' and 'allow_create_stream'"
+            return f"{error.fact} Create it first, or set {options} to true."
         case StreamNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_stream' to true."
         case TruncatedData():

@@ -23,11 +23,11 @@ from pravega_spark.source.option_table import (
     OF_SPARK,
     STORAGE_PREFIX,
     TABLE_PREFIX,
-    TIME_TRAVEL,
     Option,
     OptionType,
     Use,
     plain,
+    refused_of_others,
     spelling,
     told_of_others,
 )
@@ -60,8 +60,8 @@ class GivenOptions:
         if "paths" in self._unknown:
             raise ValueError("Several paths were given: streams have one root, so give one path.")
         for key in self._unknown:
-            if plain(key) in TIME_TRAVEL:
-                raise ValueError(f"Option {spelling(key)!r} is of another source. {told_of_others(key)}")
+            if (refusal := refused_of_others(key)) is not None:
+                raise ValueError(refusal)
 
     def text(self, name: str) -> str | None:
         """The option as it was given."""

@@ -56,7 +56,7 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
         create_stream=options.asked_to_create_stream if explicit else options.allow_create_stream,
         scaling=options.scaling,
         retention=options.retention,
-        level=logging.INFO if access == "write" else logging.WARNING,  # a read that finds nothing may name it wrongly
+        level=_level(access),
     )
 
 
@@ -65,17 +65,21 @@ def open_stream_of(options: SourceOptions, name: str) -> Stream:
     return Catalog(open_root_of(options, "follow")).stream(options.scope, name)
 
 
-def ensure_scope(options: SourceOptions) -> None:
-    """Make the scope of a write whose rows name their streams, if that is allowed.
+def ensure_scope(options: SourceOptions, access: Access) -> None:
+    """Make the scope of a write whose rows name their streams, or of a read by pattern, if that is allowed.
 
     Raises RootNotFound, ScopeNotFound.
     """
-    catalog = Catalog(open_root_of(options, "write"), suggesting=True)
-    if catalog.scope_exists(options.scope):
-        return
-    if not options.allow_create_scope:
-        raise catalog.scope_not_found(options.scope)
-    catalog.create_scope(options.scope)
+    Catalog(open_root_of(options, access), suggesting=True).ensure_scope(
+        options.scope,
+        create=options.asked_to_create_scope if access == "read" else options.allow_create_scope,
+        level=_level(access),
+    )
+
+
+def _level(access: Access) -> int:
+    """How it is told what was made: a read that finds nothing may name it wrongly."""
+    return logging.INFO if access == "write" else logging.WARNING
 
 
 def current_snapshot(options: SourceOptions, access: Access) -> Snapshot:

@@ -464,7 +464,6 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "subscribe": "stream",
     "topic": "stream",
     "subscribePattern": "stream_pattern",
-    "assign": "Spark splits a scan into partitions by itself: see 'min_partitions' and 'max_bytes_per_partition'.",
     "startingOffsets": "start_stream_cut",
     "endingOffsets": "end_stream_cut",
     "startingOffsetsByTimestamp": "starting_timestamp",
@@ -476,10 +475,6 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "groupIdPrefix": "A query keeps its place in its checkpoint, and has no group.",
     "kafka.group.id": "A query keeps its place in its checkpoint, and has no group.",
     # Delta's
-    "startingVersion": "start_stream_cut",
-    "endingVersion": "end_stream_cut",
-    "versionAsOf": "end_stream_cut",
-    "timestampAsOf": "ending_timestamp",
     "readChangeFeed": _ALL_CHANGES,
     "readChangeData": _ALL_CHANGES,
     "ignoreChanges": _NO_CHANGES,
@@ -488,6 +483,12 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "mergeSchema": _NO_SCHEMA,
     "overwriteSchema": _NO_SCHEMA,
     "replaceWhere": "Events can only be appended; the head of a stream is cut off by truncating it.",
+    # Iceberg's
+    "start-timestamp": "starting_timestamp",
+    "end-timestamp": "ending_timestamp",
+    "stream-from-timestamp": "starting_timestamp",
+    "streaming-max-files-per-micro-batch": "max_events_per_trigger",
+    "streaming-max-rows-per-micro-batch": "max_events_per_trigger",
     # those of file sources
     "maxFilesPerTrigger": "max_events_per_trigger",
     "maxFileAge": "starting_timestamp",
@@ -502,9 +503,46 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
 """Options of other sources and sinks that a user may give here, and the option that does here what he wants; or, where
 there is none, a sentence that says why, or what to do."""
 
-TIME_TRAVEL = frozenset({"versionasof", "timestampasof"})
-"""Options of other sources that ask for a table as it was, in plain spelling. Refused and not ignored: who gives one
-would get what was written since as well. All others say from where or how much is read, and are warned of."""
+_A_TIME = "a time, such as 2026-01-31T12:00:00Z or 5m for five minutes ago"
+_START = (
+    f"has no version or snapshot: say where the read starts, by option 'starting_timestamp' ({_A_TIME}) or "
+    "'start_stream_cut' (a cut, as metadata table StreamCuts has them)"
+)
+_END = (
+    f"has no version or snapshot: say where the read ends, by option 'ending_timestamp' ({_A_TIME}) or "
+    "'end_stream_cut' (a cut, as metadata table StreamCuts has them)"
+)
+_TIME = f"is read up to a time by option 'ending_timestamp' ({_A_TIME}), or up to a cut by 'end_stream_cut'"
+_BRANCH = "has no branches or tags: name the stream by option 'stream', and its end by 'end_stream_cut'"
+
+BOUNDS_OF_OTHERS: Mapping[str, str] = {
+    # Kafka's
+    "assign": (
+        "is read with all its segments: name it by option 'stream', and choose keys in the query; into how many tasks "
+        "the read is cut say 'min_partitions' and 'max_bytes_per_partition'"
+    ),
+    # Delta's
+    "versionAsOf": _END,
+    "timestampAsOf": _TIME,
+    "startingVersion": _START,
+    "endingVersion": _END,
+    # Iceberg's
+    "snapshot-id": _END,
+    "start-snapshot-id": _START,
+    "end-snapshot-id": _END,
+    "as-of-timestamp": _TIME,
+    "branch": _BRANCH,
+    "tag": _BRANCH,
+    # Hudi's
+    "as.of.instant": _TIME,
+    "hoodie.datasource.read.begin.instanttime": _START,
+    "hoodie.datasource.read.start.timestamp": _START,
+    "hoodie.datasource.read.end.instanttime": _END,
+    "hoodie.datasource.read.end.timestamp": _END,
+}
+"""Options of other sources that bound what is read, where no option here means exactly the same; and what a stream has
+or does instead. The rule: an ignored option that bounds the data would return other data than was asked for, so it is
+refused; where an option here has exactly its meaning, it is in `NAMES_OF_OTHERS` and a warning names that one."""
 
 OF_KAFKA = "kafka."
 """How options of Kafka's clients begin, which all mean `_NO_BROKER` unless they have a line of their own."""
@@ -521,7 +559,16 @@ def told_of_others(name: str) -> str | None:
 
 def spelling(name: str) -> str:
     """An option of another source as that one spells it: Spark hands all names over in lower case."""
-    return next((other for other in NAMES_OF_OTHERS if plain(other) == plain(name)), name)
+    return next((other for other in (*NAMES_OF_OTHERS, *BOUNDS_OF_OTHERS) if plain(other) == plain(name)), name)
+
+
+def refused_of_others(name: str) -> str | None:
+    """Why an option of another source is refused, and what to give instead; None for one that is not."""
+    instead = _BY_BOUND.get(plain(name))
+    if instead is None:
+        return None
+    because = "If it were ignored, other data would be read."
+    return f"Option {spelling(name)!r} is of another source, and a stream {instead}. {because}"
 
 
 def plain(name: str) -> str:
@@ -535,3 +582,4 @@ BY_PLAIN_NAME: Mapping[str, Option] = {plain(option.name): option for option in 
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 
 BY_NAME_OF_OTHERS: Mapping[str, str] = {plain(other): ours for other, ours in NAMES_OF_OTHERS.items()}
+_BY_BOUND: Mapping[str, str] = {plain(other): instead for other, instead in BOUNDS_OF_OTHERS.items()}

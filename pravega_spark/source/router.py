@@ -6,7 +6,7 @@ each once, and makes it if that is allowed; a stream that is scaled meanwhile ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.stream_record import Routing
 
 
@@ -40,12 +41,16 @@ class _Target(NamedTuple):
 
 class Router:
     """Finds the places of rows. planned: of the one stream that all of them go to; None: rows name theirs.
+    refuse_sealed: is asked of a sealed one that they name, and raises StreamSealed if nothing may be written to it.
 
     places: those of all streams so far; those of one are neighbours. planned: by what each stream's rows were routed.
     """
 
-    def __init__(self, options: SourceOptions, planned: Routing | None) -> None:
+    def __init__(
+        self, options: SourceOptions, planned: Routing | None, refuse_sealed: Callable[[Stream], None] | None = None
+    ) -> None:
         self._options = options
+        self._refuse_sealed = refuse_sealed
         self._random = np.random.default_rng()
         self._keys = KeyPlaces()
         self._targets: dict[str, _Target] = {}
@@ -66,7 +71,7 @@ class Router:
     def find(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """The number of each row's place among `places`; None: that of all is the first.
 
-        Raises ValueError for rows that name no stream, ScopeNotFound, StreamNotFound.
+        Raises ValueError for rows that name no stream, ScopeNotFound, StreamNotFound, StreamSealed.
         """
         if self._by_row:
             return self._of_named(batch)
@@ -118,4 +123,7 @@ class Router:
         if stream.number not in self._looked:  # once for a task: what a worker that is used again knows may be old
             stream.container.refresh()
             self._looked.add(stream.number)
-        return self._take(name, stream.query(lambda snapshot: snapshot.record.routing, refresh=False), stream.number)
+        record = stream.query(lambda snapshot: snapshot.record, refresh=False)
+        if record.sealed and self._refuse_sealed is not None:
+            self._refuse_sealed(stream)
+        return self._take(name, record.routing, stream.number)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import StreamNotFound
-from pravega_spark.source.opening import Access, current_snapshot, open_root_of, open_stream
+from pravega_spark.source.opening import Access, current_snapshot, ensure_scope, open_root_of, open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.snapshot import Snapshot
@@ -61,13 +61,9 @@ class Selection:
 
     def _look_for_matches(self) -> None:
         root = open_root_of(self._options, self._access)
-        catalog, scope = Catalog(root, suggesting=True), self._options.scope
-        if not self._scanned and not catalog.scope_exists(scope):
-            explicit = self._access == "read"
-            allowed = self._options.asked_to_create_scope if explicit else self._options.allow_create_scope
-            if not allowed:
-                raise catalog.scope_not_found(scope)
-            catalog.create_scope(scope)
+        catalog, scope = Catalog(root), self._options.scope
+        if not self._scanned:
+            ensure_scope(self._options, self._access)
         found = [root.container(number).refresh() for number in range(root.config.containers)]
         if len(found) == len(self._scanned) and all(map(_same, found, self._scanned)):
             return  # nothing has happened: the tables need not be read

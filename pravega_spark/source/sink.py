@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.task_outputs import TaskMessage
+    from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.writes import StreamWrite
 
 logger = logging.getLogger(__name__)
@@ -49,31 +51,44 @@ class _Writer:
         _check_schema(schema, only_events or options.ignore_extra_columns, options.by_row)
         self._options = options
         self._only_events = only_events
-        from pravega_spark.source.opening import current_snapshot, ensure_scope
+        from pravega_spark.source.opening import current_snapshot, ensure_scope, open_stream_of
 
+        self._sealed = False
         self._planned = None  # then each task looks its streams up; otherwise none needs to look at the log
         if options.by_row:
-            ensure_scope(options)
+            ensure_scope(options, "write")
         else:
             record = current_snapshot(options, "write").record
-            if record.sealed and not self._remembered():  # what is remembered may have been written before that
-                raise StreamSealed(f"{options.scope}/{options.stream}")
+            self._sealed = record.sealed
+            if self._sealed:
+                self._refuse_sealed(open_stream_of(options, options.stream))
             self._planned = record.routing
 
     def _remembered(self) -> bool:
         """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""
         return self._options.txn_app_id is not None
 
+    def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
+        """Raise StreamSealed for a write to a sealed stream, unless it may have been written before that: that is a
+        replay, which is done (X3). context: of the task, if it is one that writes."""
+        raise NotImplementedError
+
     @for_users
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         from pravega_spark.source.collector import Collector
+        from pravega_spark.source.opening import open_stream_of
 
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        collector = Collector(self._options, self._planned, self._remembered())
+        refuse_sealed = partial(self._refuse_sealed, context=context)
+        collector = Collector(self._options, self._planned, self._remembered(), refuse_sealed)
+        doubtful = self._sealed  # the plan could not always tell whether it is a replay; a task can
         try:
             for batch in iterator:
+                if doubtful and batch.num_rows:
+                    refuse_sealed(open_stream_of(self._options, self._options.stream))
+                    doubtful = False
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
@@ -131,7 +146,6 @@ class _Writer:
         chunks = [name for message in _of_tasks(messages) for name in message.chunks()]
         if chunks:
             from pravega_spark.source.opening import open_stream_of
-            from pravega_spark.streams.stream import Stream
 
             by_container: dict[int, tuple[Stream, list[str]]] = {}
             for chunk in chunks:
@@ -149,6 +163,11 @@ class _Writer:
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all rows in one append."""
+
+    def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
+        writer = self._named()
+        if writer is None or not stream.remembers(writer):
+            raise StreamSealed(stream.key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._named())
@@ -174,6 +193,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def _remembered(self) -> bool:
         return self._options.exactly_once
+
+    def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
+        """Only a task knows of which query and batch it is. Where nothing is remembered, it is no replay of any."""
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        known = (f"query:{query}", int(batch)) if query is not None and batch is not None else None
+        if not self._options.exactly_once or not stream.remembers(known):
+            raise StreamSealed(stream.key)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, self._of_query(messages, batchId))

@@ -33,7 +33,7 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.source.batch import batch_ranges
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.opening import current_snapshot, open_root_of
+from pravega_spark.source.opening import current_snapshot, ensure_scope, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.changes import STREAMS
@@ -252,10 +252,8 @@ class TableReader(DataSourceReader):
             current_snapshot(self._options, "read")
             number, prefix = container_of(f"{scope}/{stream}", len(numbers)), f"{scope}/{stream}/"
             numbers = range(number, number + 1)
-        elif scope and self._options.asked_to_create_scope:
-            Catalog(root).create_scope(scope)
         elif scope:
-            Catalog(root, suggesting=True).check_scope(scope)
+            ensure_scope(self._options, "read")
         for number in numbers:
             container = root.container(number)
             container.refresh()

@@ -6,7 +6,7 @@ A scope is an entry in the table of the container that its name belongs to; a st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -139,29 +139,41 @@ class Catalog:
         retention: RetentionPolicy | None = None,
         level: int = logging.INFO,
     ) -> Stream:
-        """The stream, made if it does not exist and that is allowed; what was made is logged at `level`, or as a
-        warning where its name is nearly another's.
+        """The stream, made if it does not exist and that is allowed; what was made is logged as `ensure_scope` says.
 
         Raises ScopeNotFound, StreamNotFound.
         """
         stream = self.stream(scope, name)
         if stream.exists():
             return stream
-        if not self.scope_exists(scope):
-            if not create_scope:
-                raise self.scope_not_found(scope)
-            if create_stream and self.create_scope(scope):
-                self._tell_made("scope", scope, SCOPES, level)
+        if create_stream or not create_scope:
+            self.ensure_scope(scope, create=create_scope, level=level)
         if not create_stream:
             stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
         elif stream.create(scaling, retention):
             self._tell_made("stream", stream.key, STREAMS, level)
         return stream
 
+    def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO) -> None:
+        """Make a scope if it does not exist and that is allowed. Raises ScopeNotFound.
+
+        What was made is logged at `level`: if that is a warning, with the names like it; else as a warning where its
+        name is nearly another's.
+        """
+        if self.scope_exists(scope):
+            return
+        if not create:
+            raise self.scope_not_found(scope)
+        if self.create_scope(scope):
+            self._tell_made("scope", scope, SCOPES, level)
+
     def _tell_made(self, what: str, key: str, table: str, level: int) -> None:
-        near = slip_of(self.root, table, key) if self._suggesting else ()
-        advice = f".{did_you_mean(near)}" if near else ""
-        logger.log(logging.WARNING if near else level, "%s %s did not exist: it was created%s", what, key, advice)
+        near: Iterable[str] = ()
+        if self._suggesting:
+            near = similar_keys(self.root, table, key) if level >= logging.WARNING else slip_of(self.root, table, key)
+        advice = did_you_mean([each for each in near if each != key])
+        level = max(level, logging.WARNING) if advice else level
+        logger.log(level, "%s %s did not exist: it was created%s", what, key, f".{advice}" if advice else "")
 
 
 def _keys(container: Container, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.root import Root
-from pravega_spark.errors import KeyValueTableNotFound, ScopeNotFound, StreamNotFound
+from pravega_spark.errors import KeyValueTableNotFound
 from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.archived_root import ArchivedRoot
-from pravega_spark.streams.similar import similar_names
+from pravega_spark.streams.changes import SCOPES
+from pravega_spark.streams.similar import has_key, similar_keys, similar_names
 
 
 def key_value_tables(root: Root, scope: str) -> list[str]:
@@ -18,12 +19,10 @@ def key_value_tables(root: Root, scope: str) -> list[str]:
 
 def entries(root: Root, scope: str, name: str) -> Iterator[ArchivedEntry]:
     """The live entries of a key-value table. Raises KeyValueTableNotFound, ArchiveDamaged."""
-    try:
-        there = key_value_tables(root, scope)
-    except (ScopeNotFound, StreamNotFound):
-        there = []
-    if name not in there:
-        key = f"{scope}/{name}"
+    key = f"{scope}/{name}"
+    if not has_key(root, SCOPES, scope):
+        raise KeyValueTableNotFound(key, similar_keys(root, SCOPES, scope), without_scope=True)
+    if name not in key_value_tables(root, scope):
         raise KeyValueTableNotFound(key, similar_names(_all_tables(root), key))
     assert isinstance(root, ArchivedRoot)
     yield from root.archived.streams.key_value_table(scope, name).entries()

@@ -44,6 +44,14 @@ def writer_attribute(name: str, which: int = _NUMBER) -> bytes:
     return bytes(digest)
 
 
+def remembers_any(container: Container, segment: str) -> bool:
+    """Whether anything is remembered of any writer, as this process knows it."""
+    try:
+        return any(not attribute[0] & 0x80 for attribute in container.known_attributes(segment))
+    except SegmentNotFound:
+        return False
+
+
 class NamedWrite:
     """A write that a stream remembers: who writes it, its number, and its digest.
 

@@ -39,7 +39,7 @@ from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.named import NamedWrite
+from pravega_spark.streams.named import NamedWrite, remembers_any
 from pravega_spark.streams.names import segment_name
 from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.similar import has_key, similar_keys
@@ -62,7 +62,8 @@ T = TypeVar("T")
 class Stream(StreamLocation):
     """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions.
 
-    suggesting: whether StreamNotFound says which streams have similar names, which takes a look at all containers.
+    suggesting: whether StreamNotFound says if the scope is missing, and which names are similar, which takes a look at
+    all containers.
     """
 
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
@@ -86,11 +87,9 @@ class Stream(StreamLocation):
         """The error for a stream that does not exist, and of which maybe the scope does not either."""
         if not self._suggesting:
             return StreamNotFound(self.key)
-        similar = similar_keys(self.root, STREAMS, self.key)
-        without_scope = not has_key(self.root, SCOPES, self.scope)
-        if without_scope and not similar:
-            similar = similar_keys(self.root, SCOPES, self.scope)
-        return StreamNotFound(self.key, similar, without_scope=without_scope)
+        if not has_key(self.root, SCOPES, self.scope):
+            return StreamNotFound(self.key, similar_keys(self.root, SCOPES, self.scope), without_scope=True)
+        return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key))
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
@@ -247,6 +246,17 @@ class Stream(StreamLocation):
         found = named.found(self.container)
         if found is not None and found.number >= named.number:
             named.judge(self.key, found, on_changed_replay)
+
+    def remembers(self, writer: tuple[str, int] | None) -> bool:
+        """Whether the write of this name and number, or a later one of that name, was made; None: one of any name.
+
+        As it is now.
+        """
+        self.container.refresh()
+        if writer is None:
+            return remembers_any(self.container, self.writers)
+        found = NamedWrite(self.writers, *writer, Digest()).found(self.container)
+        return found is not None and found.number >= writer[1]
 
     def discard(self, chunks: Sequence[str]) -> None:
         """Give up chunks that were written for an append that did not come about, or may not have (G1)."""

@@ -24,9 +24,11 @@ from pravega_spark import (
     ScopeNotEmpty,
     ScopeNotFound,
     StreamCut,
+    StreamError,
     StreamManager,
     StreamNotFound,
     StreamNotSealed,
+    StreamReaderGroupConfig,
     StreamRetentionPolicy,
     StreamScalingPolicy,
     StreamSealed,
@@ -85,15 +87,60 @@ def test_what_a_scope_has_is_asked_of_one_that_exists(
     ("missing", "told"),
     [
         ("sc/fur", "Stream does not exist: sc/fur. Did you mean 'sc/four'?"),
-        ("scc/four", "Stream does not exist: scc/four (there is no scope 'scc'). Did you mean 'sc/four'?"),
-        ("scc/new", "Stream does not exist: scc/new (there is no scope 'scc'). Did you mean 'sc'?"),
-        ("other/new", "Stream does not exist: other/new (there is no scope 'other'). Create it first"),
+        (
+            "scc/four",
+            "Scope does not exist: scc, so there is no stream scc/four. Did you mean 'sc'? Create it first with",
+        ),
+        (
+            "scc/new",
+            "Scope does not exist: scc, so there is no stream scc/new. Did you mean 'sc'? Create it first with",
+        ),
+        (
+            "other/new",
+            "Scope does not exist: other, so there is no stream other/new. Create it first with create_scope.",
+        ),
     ],
 )
 def test_what_is_missing_of_a_streams_name_is_told(manager: StreamManager, missing: str, told: str) -> None:
     for call in (manager.stream_info, manager.create_writer, manager.seal_stream, manager.get_stream_tags):
         with pytest.raises(StreamNotFound, match=re.escape(told)):
             call(*missing.split("/"))
+
+
+STREAM_CALLS: dict[str, Callable[[StreamManager, str], object]] = {
+    "reading": lambda manager, scope: manager.read_events(scope, "one"),
+    "columns": lambda manager, scope: manager.to_arrow(scope, "one"),
+    "the last": lambda manager, scope: manager.last_events(scope, "one"),
+    "following": lambda manager, scope: next(manager.tail(scope, "one")),
+    "a byte stream": lambda manager, scope: manager.create_byte_stream(scope, "one"),
+    "a transaction": lambda manager, scope: manager.create_transaction_writer(scope, "one").begin_txn(),
+    "a large event": lambda manager, scope: manager.begin_event(scope, "one"),
+    "an event": lambda manager, scope: manager.open_event(f"{scope}/one/0.#epoch.0:0-10"),
+    "policies": lambda manager, scope: manager.set_tags(scope, "one", ["a"]),
+    "scaling": lambda manager, scope: manager.scale_stream(scope, "one", [0], [(0, 1)]),
+    "truncation": lambda manager, scope: manager.truncate_stream(scope, "one", "tail"),
+    "retention": lambda manager, scope: manager.retain(scope, "one"),
+    "a cut": lambda manager, scope: manager.stream_cut_at(scope, "one", "5m"),
+    "a timeline": lambda manager, scope: manager.stream_timeline(scope, "one"),
+    "a subscriber": lambda manager, scope: manager.remove_subscriber(scope, "one", "a"),
+    "the streams of a group": lambda manager, scope: manager.create_reader_group_with_config(
+        "g", "sc", StreamReaderGroupConfig(False, scope, "one")
+    ),
+    "a group": lambda manager, scope: manager.reader_group_cuts("one", scope),
+    "its lag": lambda manager, scope: manager.group_lag("one", scope),
+    "its end": lambda manager, scope: manager.delete_reader_group("one", scope),
+    "a key-value table": lambda manager, scope: next(manager.read_key_value_table(scope, "one")),
+}
+
+
+@pytest.mark.parametrize("call", STREAM_CALLS.values(), ids=list(STREAM_CALLS))
+def test_whatever_is_asked_of_a_missing_scope_names_it_and_those_like_it(
+    manager: StreamManager, call: Callable[[StreamManager, str], object]
+) -> None:
+    with pytest.raises(
+        StreamError, match=r"^Scope does not exist: scc, so there is no [\w -]+ scc/one\. Did you mean 'sc'\?"
+    ):
+        call(manager, "scc")
 
 
 def test_streams(manager: StreamManager) -> None:

@@ -67,9 +67,7 @@ def test_no_remedy_is_for_an_error_that_is_not_there() -> None:
 
 def test_a_message_shows_where_values_go() -> None:
     message = reference.error_message(pravega_spark.StreamNotFound)
-    assert message is not None and message.startswith(
-        "Stream does not exist: ‹stream›‹scope›.‹similar› Create it first"
-    )
+    assert message is not None and message.startswith("Stream does not exist: ‹stream›.‹similar› Create it first")
 
 
 def measured_in_code() -> set[str]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from engine.root import Root
 from pravega_spark import StreamSealed
 from pravega_spark.source import collector
+from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from tests.source.keyed import by_key, events, options, rows
 from tests.spark.folder import EVENTS_WITH_KEYS
+
+STREAM = StructField("stream", StringType())
 
 
 def attempt(writer: StreamWriter | BatchWriter, number: int, query: str = "q") -> TaskMessage:
@@ -126,14 +129,59 @@ def test_a_sealed_stream_is_refused_before_any_task_runs(tmp_path: Path) -> None
         Catalog(root).stream("s", "out").seal()
     with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
         BatchWriter(options(url, "out"), EVENTS_WITH_KEYS)
-    for version in (0, 1):
-        for writer in (
-            StreamWriter(options(url, "out"), EVENTS_WITH_KEYS),
-            BatchWriter(options(url, "out", txn_app_id="job", txn_version=version), EVENTS_WITH_KEYS),
-        ):
-            with pytest.raises(StreamSealed) if version else nullcontext():
-                commit(writer, attempt(writer, 0), version)
+    with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+        StreamWriter(options(url, "out", exactly_once="false"), EVENTS_WITH_KEYS)
+    with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+        BatchWriter(options(url, "out", txn_app_id="job", txn_version=1), EVENTS_WITH_KEYS)
+    for writer in (
+        StreamWriter(options(url, "out"), EVENTS_WITH_KEYS),  # which batch it is, only tasks are told
+        BatchWriter(options(url, "out", txn_app_id="job", txn_version=0), EVENTS_WITH_KEYS),
+    ):
+        commit(writer, attempt(writer, 0), 0)
+    with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+        writer = StreamWriter(options(url, "out"), EVENTS_WITH_KEYS)
+        commit(writer, attempt(writer, 0), 1)
     assert len(events(url, "out")) == 200
+
+
+def test_a_sealed_stream_that_remembers_nothing_is_refused_to_queries_too(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    BatchWriter(options(url, "out"), EVENTS_WITH_KEYS)  # makes the stream
+    with Root.open(url) as root:
+        Catalog(root).stream("s", "out").seal()
+    with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+        StreamWriter(options(url, "out"), EVENTS_WITH_KEYS)
+
+
+def test_a_sealed_stream_that_a_row_names_is_refused_by_the_task(tmp_path: Path) -> None:
+    """But for a batch that is remembered; and before anything is written."""
+    url = str(tmp_path)
+    with Root.open(url) as root:
+        catalog = Catalog(root)
+        catalog.create_scope("s")
+        catalog.create_stream("s", "open")
+        catalog.create_stream("s", "out")
+
+        def writer(**more: str) -> BatchWriter:
+            given = {"controller": url, "scope": "s", **more}
+            return BatchWriter(
+                SourceOptions.parse(given, {}, rows_name_streams=True), StructType([*EVENTS_WITH_KEYS, STREAM])
+            )
+
+        def named() -> Iterator[pa.RecordBatch]:
+            for stream in ("open", "out"):
+                batch = rows(0, 10)
+                yield batch.append_column("stream", pa.array([stream] * len(batch)))
+
+        done = writer(txn_app_id="job", txn_version="0")
+        done.commit([done.write(named())])
+        catalog.stream("s", "out").seal()
+        again = writer(txn_app_id="job", txn_version="0")
+        again.commit([again.write(named())])
+        for refused in (writer(), writer(txn_app_id="job", txn_version="1")):
+            with pytest.raises(StreamSealed, match="Stream is sealed: s/out"):
+                refused.write(named())
+    assert len(events(url, "out")) == len(events(url, "open")) == 10
 
 
 def commit(writer: StreamWriter | BatchWriter, message: TaskMessage, batch: int) -> None:

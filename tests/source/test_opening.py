@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
 
 from chunkstore import StorageRefused
 from chunkstore.paths import ROOT
@@ -18,6 +20,9 @@ from pravega_spark.jobs.spread import Target
 from pravega_spark.roots import open_root
 from pravega_spark.source.opening import Access, open_stream
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.selection import Selection
+from pravega_spark.source.sink import BatchWriter
+from pravega_spark.source.tables import TableReader
 from pravega_spark.streams.catalog import Catalog
 
 TOLD = {"allow_create_scope": "true", "allow_create_stream": "true"}
@@ -51,7 +56,7 @@ def test_what_is_missing_is_named_with_what_is_like_it(tmp_path: Path) -> None:
         open_stream(options(tmp_path / "streams", scope="examples", stream="clcks"), "read")
     with pytest.raises(ScopeNotFound, match=r"^Scope does not exist: exmples\. Did you mean 'examples'\?"):
         open_stream(options(tmp_path / "streams", scope="exmples", stream="clicks"), "read")
-    with pytest.raises(StreamNotFound, match="Did you mean 'examples/clicks'"):
+    with pytest.raises(StreamNotFound, match=r"^Scope does not exist: exmples, so .* Did you mean 'examples'\?"):
         open_stream(options(tmp_path / "streams", scope="exmples", stream="clicks", allow_create_scope="true"), "read")
     with pytest.raises(StreamNotFound) as found:
         open_stream(options(tmp_path / "streams", scope="examples", stream="xyz"), "read")
@@ -97,14 +102,37 @@ def test_who_makes_what_is_nearly_named_as_something_else_warns(
     slip = "stream examples/clcks did not exist: it was created. Did you mean 'examples/clicks'?"
     assert made("streams", "examples", "clcks") == [slip]
     assert made("streams", "examples", "clcks") == [], "once"
-    assert made("streams", "examples", "clicjs", "follow")[0].startswith("stream examples/clicjs did not exist: it was")
+    assert made("streams", "examples", "rides-2026-03", "follow") == [
+        "stream examples/rides-2026-03 did not exist: it was created. Did you mean 'examples/rides-2026-02' or "
+        "'examples/rides-2026-01'?"
+    ], "a read that finds nothing may name it wrongly, whatever it is that differs"
     assert made("streams", "exmples", "clicks") == [
         "scope exmples did not exist: it was created. Did you mean 'examples'?"
+    ]
+    assert made("streams", "exam", "clicks", "follow") == [
+        "scope exam did not exist: it was created. Did you mean 'examples'?",
+        "stream exam/clicks did not exist: it was created. Did you mean 'examples/clicks'?",
     ]
     assert made("streems", "examples", "clicks") == [
         f"There was no root of streams in file://{tmp_path}/streems, so this write made a new one. Did you mean "
         f"'{tmp_path}/streams'?"
     ]
+
+
+@pytest.mark.parametrize("by", ["rows", "pattern", "table"])
+def test_a_scope_that_is_made_alone_is_told_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str) -> None:
+    place = {"controller": str(tmp_path / "streams"), "scope": "exmples"}
+    with Root.open(place["controller"]) as root:
+        Catalog(root).create_scope("examples")
+    if by == "rows":
+        schema = StructType([StructField("event", StringType()), StructField("stream", StringType())])
+        BatchWriter(SourceOptions.parse(place, {}, rows_name_streams=True), schema)
+    elif by == "pattern":
+        Selection(SourceOptions.parse({**place, "stream_pattern": ".*"}, {}), "follow").look()
+    else:
+        told = SourceOptions.parse({**place, "metadata": "Chunks", "allow_create_scope": "true"}, {})
+        assert list(TableReader(told).read(InputPartition(0))) == []
+    assert caplog.messages[-1] == "scope exmples did not exist: it was created. Did you mean 'examples'?"
 
 
 def test_a_scope_is_not_made_for_a_stream_that_must_not_be(tmp_path: Path) -> None:

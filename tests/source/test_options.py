@@ -10,12 +10,14 @@ import time
 import pytest
 
 from pravega_spark.source.option_table import (
+    BOUNDS_OF_OTHERS,
     BY_NAME,
     BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
     NAMES_OF_OTHERS,
     OF_SPARK,
     OPTIONS,
+    plain,
 )
 from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
 from pravega_spark.streams.cuts import StreamCut
@@ -139,7 +141,7 @@ def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.Lo
         ("startingOffsets", "start_stream_cut"),
         ("maxOffsetsPerTrigger", "max_events_per_trigger"),
         ("kafka.bootstrap.servers", "controller"),
-        ("startingVersion", "start_stream_cut"),
+        ("stream-from-timestamp", "starting_timestamp"),
         ("ignoreDeletes", "fail_on_data_loss"),
         ("maxFilesPerTrigger", "max_events_per_trigger"),
     ],
@@ -155,12 +157,28 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
         assert caplog.messages == []
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("versionAsOf", "end_stream_cut"), ("timestampAsOf", "ending_timestamp")])
-def test_a_stream_as_it_was_is_asked_for_by_our_options(theirs: str, ours: str) -> None:
-    """To ignore it would be to return what was written since."""
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("versionAsOf", ["ending_timestamp", "end_stream_cut"]),
+        ("timestampAsOf", ["ending_timestamp", "end_stream_cut"]),
+        ("startingVersion", ["starting_timestamp", "start_stream_cut"]),
+        ("endingVersion", ["ending_timestamp", "end_stream_cut"]),
+        ("snapshot-id", ["ending_timestamp", "end_stream_cut"]),
+        ("as.of.instant", ["ending_timestamp", "end_stream_cut"]),
+        ("hoodie.datasource.read.begin.instanttime", ["starting_timestamp", "start_stream_cut"]),
+        ("branch", ["stream", "end_stream_cut"]),
+        ("assign", ["stream", "min_partitions", "max_bytes_per_partition"]),
+    ],
+)
+def test_an_option_of_another_source_that_bounds_the_data_is_refused(theirs: str, ours: list[str]) -> None:
+    """Where no option here is exactly it: to ignore it would be to return other data than was asked for."""
     for name in (theirs, theirs.lower()):
-        with pytest.raises(ValueError, match=f"^Option '{theirs}' is of another source. Here it is option '{ours}'.$"):
+        with pytest.raises(ValueError, match=f"^Option '{theirs}' is of another source, and a stream ") as caught:
             parse(**{name: "1"})
+        first, _, rest = str(caught.value).partition(". ")
+        assert re.findall(r"'([^']+)'", first) == [theirs, *ours]
+        assert rest == "If it were ignored, other data would be read."
 
 
 @pytest.mark.parametrize(
@@ -187,7 +205,9 @@ def test_an_option_of_another_source_in_the_place_of_a_required_one_is_told() ->
 
 def test_what_other_sources_call_as_we_do_is_ours() -> None:
     """And what the table says of their options is true."""
-    assert not set(BY_NAME_OF_OTHERS) & (set(BY_PLAIN_NAME) | OF_SPARK)
+    bounds = {plain(name) for name in BOUNDS_OF_OTHERS}
+    assert not (set(BY_NAME_OF_OTHERS) | bounds) & (set(BY_PLAIN_NAME) | OF_SPARK)
+    assert not set(BY_NAME_OF_OTHERS) & bounds
     for instead in NAMES_OF_OTHERS.values():
         named = re.findall(r"'([^']+)'", instead) if instead.endswith(".") else [instead]
         assert set(named) <= set(BY_NAME) and (named or instead.endswith(".")), instead

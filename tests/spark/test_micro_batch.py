@@ -222,6 +222,23 @@ def test_a_running_query(folder: Folder) -> None:
         assert seen(folder) == numbers(10, 21)
 
 
+def test_a_sealed_sink(folder: Folder) -> None:
+    """A batch that was committed before is a replay; another is refused before a task writes any of its rows."""
+    folder.put(*numbers(0, 10))
+    source = folder.follow(start_stream_cut="earliest")
+    assert folder.drain(source) == [10]
+    folder.stream("sink").seal()
+    for file in (Path(folder.checkpoint()) / "commits").iterdir():
+        file.unlink()
+    folder.drain(source)
+    folder.put(*(f"{number:0200d}" for number in range(4000)))  # too much for a commit message
+    there = objects(folder)
+    with pytest.raises(StreamingQueryException, match="Stream is sealed: s/sink"):
+        folder.drain(source)
+    assert {path for path in objects(folder) - there if "/s/sink/" in path} == set()
+    assert sorted(folder.events("sink")) == numbers(0, 10)
+
+
 def test_start_at_a_cut_and_end_at_a_cut(folder: Folder) -> None:
     """The end cut bounds the query: it sees nothing behind it, however much comes. (The original ignores it.)"""
     folder.put(*numbers(0, 10), default_num_segments=3)

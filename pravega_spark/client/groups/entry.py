@@ -16,10 +16,11 @@ from engine.root import Root
 from engine.state.operations import PutEntry
 from engine.state.state import NOT_EXISTS
 from pravega_spark.client.groups.state import GroupState
-from pravega_spark.errors import StreamError
+from pravega_spark.errors import StreamError, missing
+from pravega_spark.streams.changes import SCOPES
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.names import container_of
-from pravega_spark.streams.similar import similar_keys
+from pravega_spark.streams.similar import has_key, similar_keys
 
 GROUPS = "_system/groups"
 """The table: `<scope>/<group>` -> the group's state."""
@@ -32,19 +33,23 @@ Step = Callable[[GroupState], GroupState]
 
 class GroupNotFound(StreamError, ValueError):
     """The reader group does not exist. similar: groups whose names are like its name, as "scope/group"; there: those of
-    its scope."""
+    its scope; without_scope: as of StreamNotFound."""
 
-    def __init__(self, group: str, similar: Sequence[str] = (), there: Sequence[str] = ()) -> None:
+    def __init__(
+        self, group: str, similar: Sequence[str] = (), there: Sequence[str] = (), *, without_scope: bool = False
+    ) -> None:
         scope = group.partition("/")[0]
         more = f" and {len(there) - _MOST_TOLD} more" if len(there) > _MOST_TOLD else ""
         told = f" Scope {scope} has {', '.join(there[:_MOST_TOLD])}{more}." if there else ""
+        missing_group = missing("Reader group", group, without_scope=without_scope)
         super().__init__(
-            f"Reader group does not exist: {group}.{did_you_mean(similar)}{told} Programs create groups, with "
+            f"{missing_group}.{did_you_mean(similar)}{told} Programs create groups, with "
             "StreamManager.create_reader_group."
         )
         self.group = group
         self.similar = tuple(similar)
         self.there = tuple(there)
+        self.without_scope = without_scope
 
 
 class GroupEntry:
@@ -77,6 +82,8 @@ class GroupEntry:
     def _not_found(self) -> GroupNotFound:
         """The error for a group that does not exist: which there are, the most similar first."""
         scope = self.key.partition("/")[0]
+        if not has_key(self._root, SCOPES, scope):
+            return GroupNotFound(self.key, similar_keys(self._root, SCOPES, scope), without_scope=True)
         similar = similar_keys(self._root, GROUPS, self.key)
         there: list[str] = []
         with suppress(EngineError, StorageError):  # what keeps us from looking is no error of its own

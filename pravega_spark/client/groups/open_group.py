@@ -42,7 +42,7 @@ class OpenGroup:
     def stream(self, key: str) -> Stream:
         """A stream by its "scope/stream"."""
         scope, _, name = key.partition("/")
-        return Stream(self.root, scope, name)
+        return Stream(self.root, scope, name, suggesting=True)
 
     def pool(self) -> ThreadPoolExecutor:
         """The threads that do the storage work of asynchronous methods."""

@@ -8,7 +8,9 @@ from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.archived_root import ArchivedRoot
+from pravega_spark.streams.changes import SCOPES
 from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.similar import similar_keys
 
 
 def group_names(root: Root, scope: str) -> list[str]:
@@ -27,7 +29,9 @@ def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:
         return list(GroupEntry(root, f"{scope}/{group}").state().cuts())
     try:
         return root.archived.streams.reader_group_cuts(scope, group)
-    except (ScopeNotFound, StreamNotFound):
+    except ScopeNotFound:
+        raise GroupNotFound(f"{scope}/{group}", similar_keys(root, SCOPES, scope), without_scope=True) from None
+    except StreamNotFound:
         there = group_names(root, scope)
         similar = [f"{scope}/{name}" for name in difflib.get_close_matches(group, there)]
         raise GroupNotFound(f"{scope}/{group}", similar, there) from None

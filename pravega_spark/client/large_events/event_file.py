@@ -57,7 +57,7 @@ class EventPayload:
         Raises NoSuchEvent when it was truncated, InvalidEventPointer when no event lies there, StreamNotFound.
         """
         place = EventPointer.from_text(pointer) if isinstance(pointer, str) else pointer
-        stream = Stream(root, place.scope, place.stream)
+        stream = Stream(root, place.scope, place.stream, suggesting=True)
         return cls(stream, place, _located(stream, place))
 
     def blocks(self) -> list[int]:
