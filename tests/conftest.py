@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.backend_table"]
+
+os.environ.pop("COLUMNS", None)  # workers of pytest-xdist are told the width of the terminal, which tables heed
 pytest.register_assert_rewrite(
     "chunkstore.testing.contracts",
     "chunkstore.testing.chunk_contracts",

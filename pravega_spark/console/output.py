@@ -87,27 +87,25 @@ class Output:
             return
         from rich import box
         from rich.console import Console
+        from rich.measure import Measurement
         from rich.table import Table
         from rich.text import Text
 
         chosen = {key: _column(found) for key, found in columns.items() if self.wide or not _column(found).wide}
         cells = [[row[key] for key in chosen] for row in rows]
         texts = [[shown(cell, column.text) for cell, column in zip(row, chosen.values(), strict=True)] for row in cells]
-        console = Console(file=sys.stdout, highlight=False)
-        headings = [column.heading for column in chosen.values()]
-        widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-        fits = not self.wide and (sys.stdout.isatty() or "COLUMNS" in os.environ)
-        if fits and sum(widths) + 2 * (len(widths) - 1) > console.width:
-            self._records(title, headings, texts)
-            return
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for place, column in enumerate(chosen.values()):
             numbers = bool(cells) and all(_is_number(row[place]) or row[place] is None for row in cells)
             table.add_column(Text(column.heading), justify="right" if numbers else "left", overflow="fold")
         for line in texts:
             table.add_row(*map(Text, line))
-        width = None if fits else _WIDE
-        Console(file=sys.stdout, width=width, highlight=False).print(table)
+        console = Console(file=sys.stdout, width=_WIDE, highlight=False)
+        bounded = not self.wide and (sys.stdout.isatty() or "COLUMNS" in os.environ)
+        if bounded and Measurement.get(console, console.options, table).maximum > Console(file=sys.stdout).width:
+            self._records(title, [column.heading for column in chosen.values()], texts)
+        else:
+            console.print(table)
 
     def _records(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """The rows of a table that is wider than the terminal."""

@@ -77,7 +77,6 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """A task: route, frame, keep or write."""
         from pravega_spark.source.collector import Collector
-        from pravega_spark.source.opening import open_stream_of
 
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -87,6 +86,8 @@ class _Writer:
         try:
             for batch in iterator:
                 if doubtful and batch.num_rows:
+                    from pravega_spark.source.opening import open_stream_of
+
                     refuse_sealed(open_stream_of(self._options, self._options.stream))
                     doubtful = False
                 if self._only_events:
