@@ -23,6 +23,27 @@ def _pickled(kind: type[DeclaredError], args: tuple[Any, ...], state: dict[str, 
     return error
 
 
+class Damaged(DeclaredError):
+    """Base of the errors about what is missing in the storage, or is not what was written there.
+
+    `str` of it ends in what to do about it, `remedy`; `fact_of` gives what is wrong alone.
+    """
+
+    remedy = (
+        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a backup "
+        "(docs/operations.md, When something fails)."
+    )
+
+    def __str__(self) -> str:
+        fact = fact_of(self)
+        return f"{fact}{'' if fact.endswith('.') else '.'} {self.remedy}" if fact else self.remedy
+
+
+def fact_of(error: BaseException) -> str:
+    """What is wrong, without what to do about it: for messages that say that themselves."""
+    return Exception.__str__(error) if isinstance(error, Damaged) else str(error)
+
+
 class StorageError(DeclaredError):
     """Base of all errors of the storage port. Raised itself when the request was refused for good (disk full, …)."""
 
@@ -76,7 +97,7 @@ class ChunkStorageFull(StorageFull):
     """There is no room left for chunks."""
 
 
-class InvalidRecord(StorageError):
+class InvalidRecord(Damaged, StorageError):
     """A metadata record that cannot be right: `field` is what contradicts the others."""
 
     def __init__(self, message: str, field: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from chunkstore import StorageRefused
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
-from chunkstore.errors import DeclaredError
+from chunkstore.errors import Damaged, DeclaredError
 from chunkstore.paths import ROOT
 
 
@@ -44,7 +44,7 @@ def did_you_mean(similar: Sequence[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
-class DataCorruption(EngineError):
+class DataCorruption(Damaged, EngineError):
     """An object in storage fails its checks (W8). It is never applied and never passed over silently."""
 
 
@@ -52,14 +52,13 @@ class ObjectLost(DataCorruption):
     """An object is gone that the newest state names: somebody deleted it, or the storage lost it. gone: which one."""
 
     def __init__(self, gone: str) -> None:
-        super().__init__(
-            f"{gone}, though the container's state names it. Restore the object from a copy; `pravega-spark verify` "
-            "tells what else is missing"
-        )
+        super().__init__(f"{gone}, though the container's state names it. Restore the object from a copy")
 
 
 class UnknownFormat(DataCorruption):
     """An object was written by a newer version of this program. It is whole: upgrade, and it can be read."""
+
+    remedy = "Upgrade this installation, and it can be read: it is whole."
 
 
 def understanding(what: str, remedy: str) -> decoding:

@@ -83,7 +83,7 @@ class RootConfig:
     def from_bytes(cls, data: bytes, where: str) -> RootConfig:
         """The inverse of `to_bytes`. Raises StorageRefused when it is not a root's description."""
         wrong = f"{where}/{ROOT} does not describe a root of streams"
-        with decoding(lambda problem: StorageRefused(f"{wrong}: {problem}")):
+        with decoding(lambda problem: StorageRefused(f"{wrong}: {problem}. Restore it from a copy")):
             fields = json_value(data)
             version = fields.pop("format")
             if "log_of" in fields:

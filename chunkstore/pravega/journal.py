@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from chunkstore.decoding import InvalidData, decoding
-from chunkstore.errors import ObjectNotFound, StorageError, StorageUnavailable
+from chunkstore.errors import Damaged, ObjectNotFound, StorageError, StorageUnavailable
 from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
 from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore
@@ -62,7 +62,7 @@ _SYSTEM = RecordStatus.ACTIVE | RecordStatus.ATOMIC_WRITES | RecordStatus.SYSTEM
 Result = TypeVar("Result")
 
 
-class JournalDamaged(StorageError):
+class JournalDamaged(Damaged, StorageError):
     """A journal or snapshot that counts is missing or cannot be read. Restore it, or the root from a backup."""
 
 

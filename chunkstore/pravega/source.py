@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 
-from chunkstore.errors import ObjectNotFound, StorageError
+from chunkstore.errors import Damaged, ObjectNotFound, StorageError
 from chunkstore.paths import CONTAINERS, SYSTEM
 from chunkstore.port import ObjectInfo, Range, Store
 
@@ -29,8 +29,13 @@ def is_archive(store: Store) -> bool:
     return any(info.path.startswith(_MARKS) for info in listed)
 
 
-class ArchiveDamaged(StorageError):
+class ArchiveDamaged(Damaged, StorageError):
     """Something in a Pravega's long-term storage is missing, or cannot be right. The message names the object."""
+
+    remedy = (
+        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a copy, or read what is "
+        "sound with option 'salvage' (docs/from-pravega.md)."
+    )
 
 
 class Source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunkstore.errors import StorageError
+from chunkstore.errors import Damaged, StorageError
 
 
 class SegmentError(StorageError):
@@ -101,5 +101,5 @@ class SegmentUnsupported(SegmentError):
     """This cannot be done with such a segment: a system segment, or one that was truncated."""
 
 
-class SegmentDamaged(SegmentError):
+class SegmentDamaged(Damaged, SegmentError):
     """Storage or metadata lack what the metadata says is there."""

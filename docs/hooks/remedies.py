@@ -11,6 +11,7 @@ INTERNAL = (
 
 REMEDIES: dict[str, str] = {
     # chunkstore
+    "Damaged": "Catch it to have all errors about what is missing in the storage, or is not what was written there.",
     "PutUnknown": INTERNAL,
     "ArchiveDamaged": "The message names the object. Restore it from a copy of the folder.",
     # pravega_spark
@@ -41,7 +42,7 @@ REMEDIES: dict[str, str] = {
     ),
     "EngineError": "Catch it to have all errors of the engine.",
     "DataCorruption": (
-        "The message names the object. Run `pravega-spark verify`, and restore the object from a "
+        "The message names the object. Run `pravega-spark verify --deep`, and restore the object from a "
         "copy; see [When something fails](operations.md#when-something-fails)."
     ),
     "ObjectLost": "As for `DataCorruption`.",

@@ -160,7 +160,9 @@ def copy_container(source: Store, target: Store, number: int, progress: Progress
     for left in reversed(range(TRIES)):
         found = recovery_points.newest(source, number)
         if found is None:
-            raise DataCorruption(f"{source.root}: container {number} has no recovery point; run `container flush`")
+            missing = DataCorruption(f"{source.root}: container {number} has no recovery point")
+            missing.remedy = "Run `pravega-spark container flush`, which makes one."
+            raise missing
         try:
             return _copy(source, target, number, found, progress)
         except ObjectNotFound as error:

@@ -320,7 +320,7 @@ def _load_together(transaction: MetadataTransaction, segments: Sequence[Segment]
 def _stored_parts(transaction: MetadataTransaction, storage: str, base: int, end: int) -> Iterator[SegmentPart]:
     record = transaction.segment(storage)
     if record is None:
-        raise DataCorruption(f"LTS has no record of segment {storage!r}; check the root with `verify`")
+        raise DataCorruption(f"LTS has no record of segment {storage!r}")
     chunks = ChunkList(transaction, record)
     for start, chunk in chunks.walk(record.first_chunk_start, record.first_chunk, min(record.length, end)):
         yield SegmentPart(base + start, chunk.length, "chunk", chunk.name, 0)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from chunkstore import ObjectNotFound, Range
+from chunkstore.errors import fact_of
 from chunkstore.paths import container_folder
 from engine.admin.checks.content import ContentCheck, ContentReader, Gone, SegmentView, Unreadable
 from engine.admin.checks.findings import Finding, Findings, Problem, Severity
@@ -168,7 +169,7 @@ class _Verification:
             self._complete = False
             if not told:
                 remedy = "see the message; until then the container cannot be opened, and was not looked at"
-                self._note(number, Problem(f"{container_folder(number)}/", str(error), remedy))
+                self._note(number, Problem(f"{container_folder(number)}/", fact_of(error), remedy))
             return None
 
     def _survey(self, container: Container) -> Survey:
@@ -182,7 +183,7 @@ class _Verification:
                 return surveyor.survey
             except DataCorruption as error:  # of the state itself: a segment in it that cannot be understood
                 self._complete = False
-                self._note(number, Problem(f"{container_folder(number)}/", str(error), "see the message"))
+                self._note(number, Problem(f"{container_folder(number)}/", fact_of(error), "see the message"))
                 return surveyor.survey
             except ObjectNotFound:
                 state = container.refresh()
@@ -215,9 +216,9 @@ class _Verification:
                     try:
                         check(key, entry.value or b"", entry.version)
                     except DataCorruption as error:
-                        self._note(container.number, Problem(f"{table}, key {key!r}", str(error), remedy))
+                        self._note(container.number, Problem(f"{table}, key {key!r}", fact_of(error), remedy))
             except DataCorruption as error:
-                self._note(container.number, Problem(table, str(error), "restore the object from a copy"))
+                self._note(container.number, Problem(table, fact_of(error), "restore the object from a copy"))
 
     def _check_contents(self, container: Container, segments: int) -> None:
         if not self._deep and not self._content_checks:
@@ -237,7 +238,7 @@ class _Verification:
         except DataCorruption as error:
             if len(names) > 1:
                 return [segment for name in names for segment in self._activated(container, [name], state)]
-            self._note(container.number, Problem(names[0], str(error), "restore the object from a copy"))
+            self._note(container.number, Problem(names[0], fact_of(error), "restore the object from a copy"))
             return []
 
     def _check_content(self, container: Container, state: State, segment: Segment) -> None:

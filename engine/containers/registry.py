@@ -69,8 +69,9 @@ class ContainerManager:
     def _started(self, number: int) -> Container:
         failures, cause = self._failures.get(number, (0, None))
         if failures >= MOST_RESTARTS:
+            last = str(cause).rstrip(".")
             raise ContainerOffline(
-                f"container {number} failed to start {failures} times in a row, last with: {cause}. Mend that, then "
+                f"container {number} failed to start {failures} times in a row, last with: {last}. Mend that, then "
                 f"call Root.restart({number}) or begin a new process"
             ) from cause
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
-from chunkstore.errors import InvalidRecord, MetadataConflict
+from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
 from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
 from chunkstore.segments.chunk_list import ChunkList
 from engine.errors import DataCorruption, Unresolved, understanding
@@ -113,7 +113,7 @@ class Lookups:
         try:
             return self._pieces(state, storage, start, end)
         except (InvalidRecord, MetadataConflict) as error:  # one state's records never change
-            raise DataCorruption(f"segment {storage!r}: {error}; check the root with `verify`") from error
+            raise DataCorruption(f"segment {storage!r}: {fact_of(error)}") from error
 
     def _pieces(self, state: State, storage: str, start: int, end: int) -> list[ObjectRange]:
         with self.records(state).begin(read_only=True) as transaction:

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 from chunkstore.decoding import decoding
+from chunkstore.errors import fact_of
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.archive import Archive, ArchivedSegment
 from chunkstore.pravega.archived_segments import ArchivedChunk
@@ -98,7 +99,7 @@ class ArchivedStreams:
         except ArchiveDamaged as error:
             if not self._salvage:
                 raise
-            self._damages.append(str(error))
+            self._damages.append(fact_of(error))
             return None
 
     def scopes(self) -> list[str]:
@@ -130,7 +131,7 @@ class ArchivedStreams:
         except ArchiveDamaged as error:
             if not self._salvage:
                 raise
-            return StreamRecords(scope, name, unknown=[str(error)])
+            return StreamRecords(scope, name, unknown=[fact_of(error)])
 
     def key_value_tables(self, scope: str) -> list[str]:
         """The key-value tables of a scope. Raises ScopeNotFound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chunkstore import StorageError
+from chunkstore.errors import fact_of
 from chunkstore.pravega.source import ArchiveDamaged
 from engine.admin.checks.findings import Finding, Findings, Severity
 from engine.admin.checks.log import LogCounts
@@ -86,8 +87,8 @@ def _check_table(container: ArchivedContainer, scope: str, name: str, findings: 
 
 def _object(error: Exception) -> str:
     """The object that the message of an error names first."""
-    parts = str(error).split("'")
-    return parts[1] if len(parts) > 2 else str(error).partition(":")[0]
+    parts = fact_of(error).split("'")
+    return parts[1] if len(parts) > 2 else fact_of(error).partition(":")[0]
 
 
 def _error(name: str, problem: object) -> Finding:

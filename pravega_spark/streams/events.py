@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chunkstore.errors import DeclaredError
+from chunkstore.errors import Damaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,10 @@ _HEADER = struct.Struct(">ii")
 _FEW_LANES = 48  # below this many lanes a plain loop is faster than numpy
 
 
-class InvalidEvent(DeclaredError, ValueError):
+class InvalidEvent(Damaged, ValueError):
     """Bytes that are not a sequence of whole events. `offset` is where the offending event starts."""
+
+    remedy = f"A byte stream cannot be read as events. If it is none: {Damaged.remedy}"
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(f"{problem} (event at offset {offset})")

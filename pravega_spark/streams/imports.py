@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from chunkstore import Range, StorageError, StorageRefused, Store
+from chunkstore.errors import fact_of
 from chunkstore.paths import MARKERS
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.source import ArchiveDamaged
@@ -164,7 +165,7 @@ class Import:
         except StreamNotFound:
             cuts = []
         except ArchiveDamaged as error:
-            return f"reader group {scope}/{group}: where it stood cannot be read: {error}"
+            return f"reader group {scope}/{group}: where it stood cannot be read: {fact_of(error)}"
         if not cuts:
             return f"reader group {scope}/{group}: where it stood was not flushed; begin a new one at a stream cut"
         places = ", ".join(f"{cut.scope}/{cut.stream} at {cut.as_text()}" for cut in cuts)
@@ -175,7 +176,7 @@ class Import:
         try:
             self._plans[key] = plan_stream(self._streams.stream(scope, name), events=key not in self._byte_streams)
         except (ImportRefused, ArchiveDamaged) as error:
-            self._refused[key] = ImportedStream(scope, name, "refused", problem=str(error))
+            self._refused[key] = ImportedStream(scope, name, "refused", problem=fact_of(error))
 
     def report(self, root: Root | None) -> ImportReport:
         """What would be done with a root, or with a new one. Raises StorageError."""
@@ -188,7 +189,7 @@ class Import:
         try:
             done = root is not None and StreamImport(root, plan, self.copied).is_done()
         except StreamError as error:
-            return _outcome(plan, "refused", problem=str(error))
+            return _outcome(plan, "refused", problem=fact_of(error))
         return _outcome(plan, "present" if done else "new")
 
     def _reported(self, found: Mapping[str, ImportedStream]) -> ImportReport:
@@ -246,7 +247,7 @@ def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> I
         one.commit(begun, contents)
         one.finish()
     except _DECLARED as error:
-        return _outcome(one.plan, "failed", problem=str(error))
+        return _outcome(one.plan, "failed", problem=fact_of(error))
     return _outcome(one.plan, "imported", sum(content.events for content in contents))
 
 

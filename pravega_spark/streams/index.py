@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chunkstore.errors import Damaged
 from engine.state.index_records import RECORD_SIZE
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 
@@ -29,7 +30,7 @@ _BLOCK_RECORDS = 64 * 1024 // RECORD_SIZE
 _CACHED_BLOCKS = 16
 
 
-class InvalidIndex(ValueError):
+class InvalidIndex(Damaged, ValueError):
     """Bytes that are not whole index records."""
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from chunkstore.errors import fact_of
 from engine.admin.checks.content import SegmentView, Unreadable
 from engine.admin.checks.findings import Problem
 from engine.errors import DataCorruption
@@ -66,7 +67,7 @@ def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
         try:
             decode_recorded(view.read(place, end), scope, stream, f"{view.name}, offset {place}")
         except DataCorruption as error:
-            yield Problem(view.name, str(error), RECORDED_REMEDY)
+            yield Problem(view.name, fact_of(error), RECORDED_REMEDY)
 
 
 def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from chunkstore import StorageRefused
+from chunkstore.errors import Damaged, DeclaredError, fact_of
 from engine.root import Root
-from pravega_spark import ByteStreamError, ObjectLost, StreamManager
+from pravega_spark import ByteStreamError, DataCorruption, ObjectLost, StreamManager, UnknownFormat
 from pravega_spark.streams.catalog import Catalog
 
-REMEDY = "though the container's state names it. Restore the object from a copy; `pravega-spark verify` tells what else"
+REMEDY = (
+    "though the container's state names it. Restore the object from a copy. `pravega-spark verify --deep` tells all "
+    "that is damaged or missing: restore it from a backup (docs/operations.md, When something fails)."
+)
 
 
 @pytest.fixture
@@ -54,6 +60,43 @@ def last(manager: StreamManager) -> object:
 
 @pytest.mark.parametrize("read", [events, columns, raw, last])
 def test_each_way_of_reading_says_what_is_gone(damaged: StreamManager, read: Callable[[StreamManager], object]) -> None:
-    with pytest.raises((ObjectLost, ByteStreamError), match=REMEDY) as caught:
+    with pytest.raises((ObjectLost, ByteStreamError), match=re.escape(REMEDY)) as caught:
         read(damaged)
     assert "/0.#epoch.0." in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["chunk", "index", "frame", "checkpoint"])
+@pytest.mark.parametrize("garbled", [True, False], ids=["garbled", "cut off"])
+def test_what_is_not_what_was_written_says_what_to_do(tmp_path: Path, kind: str, garbled: bool) -> None:
+    url = str(tmp_path)
+    with StreamManager(url) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "t")
+        with manager.create_writer("s", "t") as writer:
+            writer.write_events([b"event" * 100] * 100, ["key"] * 100)
+    with Root.open(url) as root:
+        Catalog(root).stream("s", "t").container.flush()
+    with StreamManager(url) as manager, manager.create_writer("s", "t") as writer:
+        writer.write_event("one more, in a frame")
+    pattern = {"chunk": "s/t/*[!x].E-*", "index": "s/t/*#index*", "frame": "_system/containers/*/wal/*"}
+    for path in tmp_path.glob(pattern.get(kind, "_system/containers/*/checkpoints/*")):
+        content = path.read_bytes()
+        path.write_bytes(bytes(byte ^ 0x5A for byte in content) if garbled else content[: len(content) // 2])
+    with StreamManager(url) as manager, pytest.raises(DeclaredError) as caught:
+        events(manager)
+        last(manager)
+        pytest.skip("nothing of it was needed")
+    assert str(caught.value).endswith(Damaged.remedy)
+
+
+def test_a_description_that_is_not_what_was_written_says_what_to_do(tmp_path: Path) -> None:
+    with StreamManager(str(tmp_path)) as manager:
+        manager.create_scope("s")
+    (tmp_path / "_system" / "pravega.json").write_text("{")
+    with pytest.raises(StorageRefused, match=r"does not describe a root of streams: .*\. Restore it from a copy$"):
+        StreamManager(str(tmp_path)).list_scope()
+
+
+def test_what_to_do_is_told_once() -> None:
+    assert str(DataCorruption("a.")) == f"a. {Damaged.remedy}" and fact_of(DataCorruption("a.")) == "a."
+    assert str(UnknownFormat("a")) == "a. Upgrade this installation, and it can be read: it is whole."

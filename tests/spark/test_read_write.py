@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from chunkstore.testing.s3_server import S3Server
 from engine.root import Root
@@ -326,6 +326,35 @@ def test_save_modes(folder: Folder) -> None:
         assert "UNSUPPORTED_DATA_SOURCE_SAVE_MODE" in refusal(writer.mode(mode).save)
     writer.mode("append").save()
     assert folder.events() == ["a"]
+
+
+def test_what_spark_refuses_is_in_the_guide_by_its_words(tables: Folder) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
+    rows = tables.rows("a", keys=["k"])
+
+    def append() -> DataFrameWriter:
+        return rows.write.format("pravega").options(**tables.options()).mode("append")
+
+    def update() -> None:
+        query = tables.follow().writeStream.format("pravega").options(**tables.options("other")).outputMode("update")
+        query.option("checkpointLocation", tables.checkpoint()).start().awaitTermination()
+
+    append().save()
+    for call, told in (
+        (append().mode("errorifexists").save, 'cannot be written in the "ErrorIfExists" mode'),
+        (append().mode("ignore").save, 'cannot be written in the "Ignore" mode'),
+        (append().partitionBy("routing_key").save, "columns do not match the existing table's."),
+        (append().clusterBy("routing_key").save, "columns do not match the existing table's."),
+        (append().bucketBy(2, "routing_key").save, "'save' does not support bucketBy right now."),
+        (update, "pravega does not support Update mode."),
+        (append().mode("overwrite").save, "Save mode 'overwrite' is not supported: events can only"),
+        (
+            lambda: tables.spark.sql("INSERT OVERWRITE one (event) VALUES (CAST('b' AS BINARY))"),
+            "Save mode 'overwrite' is not supported: events can only",
+        ),
+    ):
+        assert told in refusal(call) and told in guide, told
+    assert tables.events() == ["a"]
 
 
 def test_scope_and_stream_are_made_unless_that_is_switched_off(folder: Folder) -> None:

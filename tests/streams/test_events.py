@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chunkstore.errors import fact_of
 from pravega_spark.streams import events as ev, framing
 
 EVENTS = st.lists(st.binary(max_size=40), max_size=80)
@@ -235,7 +236,7 @@ def test_events_outside_of_the_buffer_make_no_column(starts: list[int], lengths:
 
 def test_invalid_events_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(ev.InvalidEvent("Event was of wrong type: 1", 7)))
-    assert (type(error), str(error), error.offset) == (
+    assert (type(error), fact_of(error), error.offset) == (
         ev.InvalidEvent,
         "Event was of wrong type: 1 (event at offset 7)",
         7,

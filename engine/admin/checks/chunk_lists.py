@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from chunkstore.errors import InvalidRecord, MetadataConflict
+from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
 from chunkstore.metadata.records import StoredSegmentRecord
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
 from engine.admin.checks.accounts import checksums_of
@@ -24,7 +24,7 @@ def list_problems(records: RecordReader, segment: StoredSegmentRecord) -> Iterat
     try:
         segment.check_invariants()
     except InvalidRecord as error:
-        yield str(error)
+        yield fact_of(error)
     count, end, last = 0, segment.first_chunk_start, None
     index = _Indexed(records, segment)
     try:
@@ -34,7 +34,7 @@ def list_problems(records: RecordReader, segment: StoredSegmentRecord) -> Iterat
             yield from index.compare(placed)
             count, end, last = count + 1, placed.end, placed.chunk
     except BrokenList as error:
-        yield str(error)
+        yield fact_of(error)
         return
     if (count, end) != (segment.chunk_count, segment.length):
         yield f"its {count} chunks end at {end}; {segment.chunk_count} that end at {segment.length} are recorded"
@@ -58,7 +58,7 @@ def _walk(records: RecordReader, segment: StoredSegmentRecord) -> Iterator[Place
                 names = ", ".join(map(repr, error.keys))
                 raise BrokenList(f"its list of chunks breaks at offset {at}: there is no record of {names}") from error
             except InvalidRecord as error:
-                raise BrokenList(f"its list of chunks breaks at offset {at}: {error}") from error
+                raise BrokenList(f"its list of chunks breaks at offset {at}: {fact_of(error)}") from error
 
 
 def _chunk_problems(placed: PlacedChunk) -> Iterator[str]:
@@ -84,7 +84,7 @@ class _Indexed:
                 try:
                     block = transaction.block(key)
                 except InvalidRecord as error:
-                    yield str(error)
+                    yield fact_of(error)
                     continue
             if block is None:
                 yield f"its index block {key!r} is missing"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from chunkstore import ObjectNotFound
+from chunkstore.errors import fact_of
 from engine.admin.checks.findings import Problem
 from engine.containers.container import Container
 from engine.errors import DataCorruption
@@ -66,7 +67,7 @@ class ContentReader:
                 raise Gone
             state, known, before = newer, found, pieces
         if pieces is None:
-            self._note(Problem(segment.name, str(failure), "restore the object from a copy"))
+            self._note(Problem(segment.name, fact_of(failure), "restore the object from a copy"))
             raise Unreadable
         return b"".join(self._one_by_one(segment, pieces))
 
@@ -87,7 +88,9 @@ class ContentReader:
                 self._note(Problem(piece.path, missing(segment.name), "restore the object from a copy"))
             except DataCorruption as error:
                 failed = True
-                self._note(Problem(piece.path, f"segment {segment.name!r}: {error}", "restore the object from a copy"))
+                self._note(
+                    Problem(piece.path, f"segment {segment.name!r}: {fact_of(error)}", "restore the object from a copy")
+                )
         if failed:
             raise Unreadable
 

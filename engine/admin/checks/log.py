@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore import ObjectInfo, ObjectNotFound, Range, Store
+from chunkstore.errors import fact_of
 from chunkstore.numbered import list_numbered
 from engine.admin.checks.findings import Problem, Severity
 from engine.errors import DataCorruption, FrameDamaged, UnknownFormat
@@ -80,7 +81,7 @@ class LogCheck:
             return  # a newer one has taken its place
         except DataCorruption as error:
             severity = Severity.ERROR if is_newest else Severity.WARNING
-            yield Problem(path, str(error), "restore the object from a copy", severity)
+            yield Problem(path, fact_of(error), "restore the object from a copy", severity)
             return
         self._compared += 1
         self._head, self._state, self._known = opening.head, opening.state, True
@@ -114,7 +115,7 @@ class LogCheck:
                     path = frame_path(self._container, frame.position.address)
                     unknown = isinstance(error, UnknownFormat)
                     remedy = "upgrade" if unknown else "restore the frames before it from a copy"
-                    yield Problem(path, str(error), remedy)
+                    yield Problem(path, fact_of(error), remedy)
                     return
                 if frame.position.address != address:
                     address = frame.position.address + 1
@@ -168,7 +169,7 @@ class LogCheck:
         """A damaged frame, unless a checkpoint behind it makes it needless."""
         newest = max((address_of(info.path) for info in self._checkpoints()), default=-1)
         severity = Severity.WARNING if address <= newest else Severity.ERROR
-        yield Problem(damage.path, str(damage), "restore the object from a copy", severity)
+        yield Problem(damage.path, fact_of(damage), "restore the object from a copy", severity)
 
     def _compare(self, address: int) -> Iterator[Problem]:
         """Whether a checkpoint holds what the frames before it give."""
@@ -178,13 +179,13 @@ class LogCheck:
         except ObjectNotFound:
             return
         except DataCorruption as error:
-            yield Problem(path, str(error), "restore the object from a copy")
+            yield Problem(path, fact_of(error), "restore the object from a copy")
             return
         self._compared += 1
         try:
             yield from list(_differences(path, self._head, self._state, opening))
         except DataCorruption as error:  # of a segment in one of the two
-            yield Problem(path, str(error), "restore the object from a copy")
+            yield Problem(path, fact_of(error), "restore the object from a copy")
 
     def _passed(self, address: int) -> Problem:
         return Problem(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from chunkstore import ObjectNotFound
 from chunkstore.decoding import InvalidData
+from chunkstore.errors import fact_of
 from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, RecordStatus, StoredSegmentRecord, decode
 from chunkstore.paths import container_folder
@@ -104,12 +105,12 @@ class Surveyor:
             yield from problems
         except DataCorruption as error:
             self.complete = False
-            yield Problem(name, str(error), REMEDY)
+            yield Problem(name, fact_of(error), REMEDY)
         except ObjectNotFound as error:
             if not self._final:
                 raise
             self.complete = False
-            yield Problem(name, f"one of its objects is missing: {error}", REMEDY)
+            yield Problem(name, f"one of its objects is missing: {fact_of(error)}", REMEDY)
 
     # --- what the state names --------------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class Surveyor:
             try:
                 saved = decode_segment(entry.value, entry.version, name)
             except DataCorruption as error:
-                yield Problem(name, str(error), REMEDY)
+                yield Problem(name, fact_of(error), REMEDY)
                 continue
             for problem in self._record_problems(name, saved):
                 yield Problem(name, problem, REMEDY)
@@ -227,7 +228,7 @@ class Surveyor:
             try:
                 record = decode(entry.value)
             except InvalidData as error:
-                yield Problem(key, f"its record cannot be read: {error}", REMEDY)
+                yield Problem(key, f"its record cannot be read: {fact_of(error)}", REMEDY)
                 continue
             if record.key != key:
                 yield Problem(key, f"it leads to the record of {record.key!r}", REMEDY)
@@ -316,7 +317,7 @@ class Surveyor:
             try:
                 point = newest_recovery_point(self._container)
             except DataCorruption as error:
-                yield Problem(path, str(error), "run `container flush`, which makes a new one")
+                yield Problem(path, fact_of(error), "run `container flush`, which makes a new one")
                 return
             if point is None or point.state.cycle.sequence < self._state.cycle.recovery_point:
                 found = "there is none" if point is None else f"the newest is that of cycle {point.number}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from chunkstore.errors import fact_of
 from engine.admin.checks.findings import Problem
 from engine.admin.checks.inventory import Inventory
 from engine.errors import DataCorruption
@@ -27,7 +28,7 @@ def table_problems(name: str, table: Table, content: TableContent, inventory: In
             for problem in check(table, content, inventory):
                 yield Problem(name, problem, REMEDY)
         except DataCorruption as error:
-            yield Problem(name, str(error), REMEDY)
+            yield Problem(name, fact_of(error), REMEDY)
 
 
 def _entries(table: Table, content: TableContent, inventory: Inventory) -> Iterator[str]:
