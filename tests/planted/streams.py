@@ -237,8 +237,8 @@ BREAKAGES = [
     Breakage(
         name="batch-write-to-a-sealed-stream-found-at-commit",
         file="pravega_spark/source/sink.py",
-        old="            if record.sealed and not self._remembered():",
-        new="            if record.sealed and self._remembered():",
+        old="        if writer is None or not stream.remembers(writer):",
+        new="        if writer is not None and not stream.remembers(writer):",
         tests=["tests/source/test_attempts.py::test_a_sealed_stream_is_refused_before_any_task_runs"],
     ),
     Breakage(
