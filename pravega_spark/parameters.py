@@ -194,7 +194,7 @@ def _of_value(found: Any, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
     elif isinstance(found, UnionType):
         for each in get_args(found):
             yield from _of_value(each, scope)
-    elif isinstance(found, type):
+    elif isinstance(found, type) and get_origin(found) is None:  # to Python 3.10 generic ones are types too
         name = _NAMES.get(found.__name__, found.__name__)
         yield _Alternative(f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}", found)
     else:

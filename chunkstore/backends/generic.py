@@ -9,6 +9,7 @@ Not all filesystems can be used by several threads at once: each request has one
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
 import errno
@@ -342,7 +343,7 @@ class GenericStore(Store):
         return kind(f"{self.root}: {path!r}: {remedy} ({type(failure).__name__})")
 
     def _is_transient(self, failure: Exception) -> bool:
-        return isinstance(failure, (ConnectionError, TimeoutError, EOFError))
+        return isinstance(failure, (ConnectionError, TimeoutError, asyncio.TimeoutError, EOFError))
 
 
 def _filesystem_class(protocol: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -357,7 +358,7 @@ def test_an_executor_passes_on_what_happened() -> None:
     assert nested.result() == 5
     assert list(executor.map(int, ["6", "7"])) == [6, 7]
     stuck = executor.submit(lambda: stuck.result())
-    with pytest.raises(TimeoutError):
+    with pytest.raises(futures.TimeoutError):  # before Python 3.11 another one than TimeoutError
         stuck.result()
     last = executor.submit(int, "8")
     executor.shutdown()

@@ -248,7 +248,7 @@ class CallFaults:
             self.sites[site] = None
         elif site == self.site:
             self.armed = False
-            raise Injected(f"{frame.f_code.co_qualname}, called from line {caller.f_lineno}")
+            raise Injected(f"{frame.f_code.co_name}, called from line {caller.f_lineno}")
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -462,8 +462,8 @@ def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFault
             try:
                 work(CallFaults(site))
             except BaseException as error:
-                error.add_note(f"{site[0].co_qualname} called from {site[1].co_qualname}, line {site[2]}")
-                raise
+                where = f"{site[0].co_name} called from {site[1].co_name} in {site[1].co_filename}, line {site[2]}"
+                raise AssertionError(where) from error
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
