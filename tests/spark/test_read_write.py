@@ -363,7 +363,7 @@ def test_scope_and_stream_are_made_unless_that_is_switched_off(folder: Folder) -
     assert "Scope does not exist: s" in told
     assert "Scope does not exist: s" in refusal(folder.frame(allow_create_scope=False).collect)
     told = refusal(lambda: folder.append(write, allow_create_stream=False))
-    assert "Stream does not exist: s/t" in told and "allow_create_stream" in told
+    assert "Scope does not exist: s, so there is no stream s/t" in told and "allow_create_stream" in told
     folder.append(write, allow_create_scope=True, allow_create_stream=True)
     folder.append(write, allow_create_scope=False, allow_create_stream=False)
     assert folder.events(allow_create_stream=False) == ["a", "a"]

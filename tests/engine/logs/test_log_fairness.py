@@ -316,7 +316,7 @@ def test_writers_of_a_folder_lose_few_races(tmp_path: Path) -> None:
     frames = sum(store.counts["put_if_absent"] for store in stores)
     for container in containers:
         container.close()
-    assert frames <= 1.2 * len(containers) * 50
+    assert frames <= 1.6 * len(containers) * 50  # 2.2 times without turns; a busy machine makes some wait in vain
 
 
 def test_giving_way_costs_nothing_while_nobody_asks() -> None:
