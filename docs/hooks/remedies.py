@@ -99,7 +99,7 @@ REMEDIES: dict[str, str] = {
         "Chunk names are unique: something copied objects into the root. Run `pravega-spark verify`."
     ),
     "InvalidOffset": (
-        "The object is not as long as its writer thought: something else wrote it. Run `pravega- spark verify`."
+        "The object is not as long as its writer thought: something else wrote it. Run `pravega-spark verify`."
     ),
     "InvalidRecord": "A record of the chunk layer contradicts itself. Run `pravega-spark verify`.",
     "MetadataConflict": "Begin the transaction again.",

@@ -65,6 +65,32 @@ def test_no_remedy_is_for_an_error_that_is_not_there() -> None:
     assert set(REMEDIES) <= names
 
 
+def told_commands() -> set[tuple[str, str]]:
+    """Where a command of the program stands between backticks, and what follows its name there."""
+    sources = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "docs" / "hooks").glob("*.py")]
+    for package in reference.PACKAGES:
+        sources += (PROJECT / package).rglob("*.py")
+    return {
+        (path.relative_to(PROJECT).as_posix(), words)
+        for path in sources
+        for words in re.findall(r"`(?:\S+/)?pravega-(?!admin|spark/)([\w -]*[^`\n]*)`", path.read_text("utf-8"))
+        if "(?:" not in words  # a pattern, in console/advice.py
+    }
+
+
+def test_every_command_that_is_advised_is_one_of_the_programs() -> None:
+    """What is copied from an error or a page has to be a command."""
+    found, commands = told_commands(), dict(reference.walk_commands(cli))
+    assert len(found) > 20
+    for place, told in found:
+        name, *words = told.replace("\\", "").split()
+        assert name == "spark", (place, told)
+        while words and words[0].startswith("--"):  # of the program itself, most with a value
+            words = words[1 if words[0] in ("--json", "--help", "--version") else 2 :]
+        if words and words[0] != "COMMAND":
+            assert words[0] in commands or " ".join(words[:2]) in commands, (place, told)
+
+
 def test_a_message_shows_where_values_go() -> None:
     message = reference.error_message(pravega_spark.StreamNotFound)
     assert message is not None and message.startswith("Stream does not exist: ‹stream›.‹similar› Create it first")
