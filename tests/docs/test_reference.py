@@ -83,7 +83,7 @@ def test_every_command_that_is_advised_is_one_of_the_programs() -> None:
     found, commands = told_commands(), dict(reference.walk_commands(cli))
     assert len(found) > 20
     for place, told in found:
-        name, *words = told.replace("\\", "").split()
+        name, *words = told.replace("\\", "").split(" ")
         assert name == "spark", (place, told)
         while words and words[0].startswith("--"):  # of the program itself, most with a value
             words = words[1 if words[0] in ("--json", "--help", "--version") else 2 :]

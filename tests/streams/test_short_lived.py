@@ -209,12 +209,18 @@ def test_twenty_thousand_on_s3(rados_gateway: RadosGateway, monkeypatch: pytest.
 @pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_five_hundred_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third closes, a third calls `os._exit`, a third is killed by a signal, each right after its commit."""
+def test_six_hundred_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third closes, a third calls `os._exit`, a third is killed by a signal, each right after its commit.
+
+    A machine may be so fast that nothing is older than the grace period when 400 have run, and all of it has to
+    stay: the frames are counted some time later, after the last 200.
+    """
     roots = Roots(str(tmp_path / "root"), {}, monkeypatch)
     roots.real()
     rows = []
-    for number in range(500):
+    for number in range(600):
+        if number == 400:
+            time.sleep(4 * SECONDS)
         child = os.fork()
         if child == 0:
             commit_and_end(str(tmp_path / "root"), number)
@@ -223,14 +229,14 @@ def test_five_hundred_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if (number + 1) % 50 == 0:
             rows.append(roots.row(number + 1))
             print(*rows[-1], flush=True)
-    assert max(row.frames for row in rows) <= 400
-    assert max(row.checkpoints for row in rows) <= 60
-    assert rows[-1].recovery_points == 1 and rows[-1].behind <= 250
+    last = rows[-1]
+    assert last.frames <= 350 and last.checkpoints <= 60, last
+    assert last.recovery_points == 1 and last.behind <= 250, last
     with StreamManager(str(tmp_path / "root")) as manager, manager.create_writer("s", "t") as writer:
-        writer.write_event_bytes(EVENT % 500)
+        writer.write_event_bytes(EVENT % 600)
     container = Root.open(str(tmp_path / "root")).container(0)
     data = container.read(SEGMENT, 0, container.info(SEGMENT).length)
-    assert events_in(data) == 501
+    assert events_in(data) == 601
 
 
 def commit_and_end(url: str, number: int) -> None:
