@@ -11,6 +11,10 @@ export PRAVEGA_SERVERS ?= $(abspath .servers)
 # Files are given out in the order of tests/conftest.py, the longest first, not those with the most tests.
 PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
+# As pip does for what it installs, but not for an editable install. Spark starts new Python processes all the time, and
+# where nobody may write bytecode (PYTHONDONTWRITEBYTECODE) each of them would compile our sources first.
+COMPILE = $(BIN)/python -m compileall -q chunkstore engine pravega_spark pyspark_pravega
+
 # Percent of each package's statements and branches that tests must run.
 CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
@@ -32,6 +36,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,azure,gcs,notebooks,docs,dev]'
+	$(COMPILE)
 	@touch $@
 
 java:
@@ -95,6 +100,7 @@ reference: venv ## write docs/options.md, commands.md, errors.md and metrics.md 
 	$(BIN)/python -m docs.hooks.kept
 
 bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw where the time goes, as profile-bench.svg)
+	$(COMPILE)
 	$(if $(PROFILE),$(BIN)/pip install -q py-spy)
 	$(if $(PROFILE),$(BIN)/py-spy record --subprocesses --rate 200 --output profile-bench.svg --) $(BIN)/python -m tests.bench $(PARTS)
 
