@@ -18,7 +18,7 @@ def save(frame: DataFrame, batch: int) -> None:
 
 
 def main() -> None:
-    spark = SparkSession.builder.master("local[2,4]").appName("rounds").getOrCreate()
+    spark = SparkSession.builder.appName("rounds").getOrCreate()
     source = spark.readStream.format("pravega").options(**OPTIONS, stream_pattern="in-.*", start_stream_cut="earliest")
     source = source.options(min_partitions=4, subscriber="rounds", release_interval=0)
     key = "split_part(cast(event AS string), '/', 1)"

@@ -1,5 +1,6 @@
 """Exactly once, with everything at once: several streams in, streams that rows name out, by `writeStream` and by
-`foreachBatch`, while the streams are written, scaled and truncated, and processes of the query are killed at any time.
+`foreachBatch`, while the streams are written, scaled and truncated, and processes of the query are killed at any time:
+on this machine alone, and on a standalone cluster.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import retain
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.subscribers import subscribers
+from tests.spark.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.long]
 
@@ -36,11 +38,12 @@ TARGETS = ("out-0", "out-1", "out-2")
 class Rounds:
     """The root, what was written to it, and the query, which is killed again and again."""
 
-    def __init__(self, path: Path, how: str) -> None:
+    def __init__(self, path: Path, how: str, cluster: Cluster | None) -> None:
         self.url = str(path / "streams")
         self.commits = path / "checkpoint" / "commits"
-        self._log = path / "log"
+        self._log = path / f"{how}.log"
         self._how = how
+        self._cluster = cluster
         self._chance = random.Random(how)
         self._process: subprocess.Popen[bytes] | None = None
         self.root = Root.open(self.url)
@@ -55,16 +58,23 @@ class Rounds:
         return Catalog(self.root).stream("s", name)
 
     def start(self, **more: str) -> subprocess.Popen[bytes]:
-        spark = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        spark += "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": spark, **more}
-        environment |= {"ROUNDS_ROOT": self.url, "ROUNDS_HOW": self._how}
+        environment = {"ROUNDS_ROOT": self.url, "ROUNDS_HOW": self._how, **more}
         environment |= {"ROUNDS_CHECKPOINT": str(self.commits.parent)}
+        self._process = (self._start_here if self._cluster is None else self._submit)(environment)
+        return self._process
+
+    def _start_here(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        spark = "--master local[2,4] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
+        spark += "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": spark, **environment}
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, str(PROGRAM)], env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        return self._process
+
+    def _submit(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        assert self._cluster is not None
+        return self._cluster.submit(self._log.name, environment, PROGRAM)
 
     def kill(self) -> None:
         """Kill the driver, its JVM and all of its workers, which are in groups of their own."""
@@ -82,7 +92,8 @@ class Rounds:
         return [(int(pid), args) for session, pid, args in lines if int(session) == self._process.pid]
 
     def log(self) -> str:
-        return self._log.read_text(errors="replace")[-5000:]
+        log = self._log.read_text(errors="replace") if self._cluster is None else self._cluster.log(self._log.name)
+        return log[-5000:]
 
     def batches(self) -> int:
         return sum(file.name.isdigit() for file in self.commits.iterdir()) if self.commits.exists() else 0
@@ -117,7 +128,10 @@ class Rounds:
                 self.done["truncated"] += gone > 0
 
     def kill_worker(self) -> bool:
-        """Kill one of the processes in which Spark runs Python, if there is one."""
+        """Kill a worker of the cluster, or one of the processes in which Spark runs Python, if there is one."""
+        if self._cluster is not None:
+            self._cluster.replace_worker(self._chance.randrange(2))
+            return True
         found = [pid for pid, args in self._processes() if "pyspark.daemon" in args]
         if found:
             with contextlib.suppress(ProcessLookupError):
@@ -128,6 +142,7 @@ class Rounds:
         """Run the query for some batches, perhaps kill a worker on the way, and then the driver, wherever it is.
 
         Spark does a task again whose worker was killed; if it was a process that plans or commits, the query fails.
+        Those are the driver's: a cluster's worker may die at any time, and the query goes on.
         """
         process, before = self.start(), self.batches()
         wanted, seen, killed = before + self._chance.randrange(1, 4), -1, False
@@ -140,7 +155,7 @@ class Rounds:
             elif seen >= kill_at and not killed and self._chance.random() < 0.1:
                 killed = self.kill_worker()
             time.sleep(self._chance.uniform(0.02, 0.1))
-        assert process.poll() is None or killed, self.log()
+        assert process.poll() is None or (killed and self._cluster is None), self.log()
         self.write()
         time.sleep(self._chance.uniform(0.0, 0.8))
         self.kill()
@@ -159,9 +174,9 @@ class Rounds:
         assert found == {key: list(range(self.written[key])) for key in range(KEYS)}
 
 
-@pytest.fixture
-def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rounds]:
-    rounds = Rounds(tmp_path, request.param)
+@pytest.fixture(params=["here", "cluster"])
+def rounds(request: pytest.FixtureRequest, tmp_path: Path, how: str) -> Iterator[Rounds]:
+    rounds = Rounds(tmp_path, how, request.getfixturevalue("cluster") if request.param == "cluster" else None)
     yield rounds
     rounds.kill()
     rounds.manager.close()
@@ -169,7 +184,7 @@ def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rounds]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rounds", ["writeStream", "foreachBatch"], indirect=True)
+@pytest.mark.parametrize("how", ["writeStream", "foreachBatch"])
 def test_every_event_once_whatever_is_killed(rounds: Rounds) -> None:
     for number in range(ROUNDS):
         rounds.write()
