@@ -29,7 +29,7 @@ from tests.bench import (
     skew,
 )
 from tests.bench.figures import Figures
-from tests.bench.noop import FilesSink, NoopSource
+from tests.bench.noop import Files, NoopSource
 from tests.bench.streaming import Streaming
 
 ROUNDS = 5
@@ -102,7 +102,7 @@ def _session(fresh: bool = False) -> SparkSession:
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")  # stopping a query in the middle of a batch is logged as an error
     spark.dataSource.register(NoopSource)
-    spark.dataSource.register(FilesSink)
+    spark.dataSource.register(Files)
     return spark
 
 

@@ -2,7 +2,7 @@
 
 One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, a sink
 that only keeps the payloads in a synced file of each task, parquet, and Delta where Spark has it. Best and median of
-the rounds, taken in turns.
+the rounds, taken in turns. Reads have a source beside them that only reads plain files.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class _Jobs:
         reader = self._spark.read.format("pravega").options(**stream)
         partitions = reader.load().rdd.getNumPartitions()
         noop = {"rows": str(-(-events // partitions)), "size": str(size), "partitions": str(partitions)}
+        plain = noop | {"path": _plain_file(f"{self._folder}/plain", int(noop["rows"]) * size)}
         everything = {name: f"{path}-read" for name, path in files.items()}
         for name, path in everything.items():
             reader.load().write.format(name).mode("overwrite").save(path)
@@ -89,6 +90,7 @@ class _Jobs:
             {
                 "no-op": lambda: _consume(self._spark.read.format("noop_python").options(**noop).load()),
                 "pravega": lambda: _consume(reader.load()),
+                "plain files": lambda: _consume(self._spark.read.format("files_python").options(**plain).load()),
                 **{
                     name: lambda name=name, path=path: _consume(self._spark.read.format(name).load(path))
                     for name, path in everything.items()
@@ -116,6 +118,14 @@ def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
                 yield pa.RecordBatch.from_arrays([events, keys], names=["event", "routing_key"])
 
     return spark.range(0, rows, 1, min(PARTITIONS, rows)).mapInArrow(make, "event binary, routing_key string")
+
+
+def _plain_file(file: str, size: int) -> str:
+    """A file of random bytes."""
+    with open(file, "wb") as out:
+        for first in range(0, size, 1 << 20):
+            out.write(os.urandom(min(1 << 20, size - first)))
+    return file
 
 
 def _consume(frame: DataFrame) -> None:

@@ -1,5 +1,5 @@
-"""The ceilings of Spark's Python data sources: a source and a sink with our schemas that do nothing else, and a sink
-that only keeps the payloads, durably, in a file of each task.
+"""The ceilings of Spark's Python data sources: a source and a sink with our schemas that do nothing else, and plain
+files: a sink that only keeps the payloads, durably, and a source that only reads such bytes.
 
 Nothing of ours is imported, nor pandas (which `pa.array` of a list does): what a process loads is part of what a job
 costs before its first row.
@@ -133,15 +133,41 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         pass
 
 
-class FilesSink(DataSource):
-    """Option `path`: the folder for the files."""
+class Files(DataSource):
+    """Option `path`: the folder for the files; to be read, a file with the events of a partition, whose `rows` and
+    `size` are options as those of `NoopSource`."""
 
     @classmethod
     def name(cls) -> str:
         return "files_python"
 
+    def schema(self) -> str:
+        return READ_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _FilesReader(dict(self.options))
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _FilesWriter(self.options["path"])
+
+
+class _FilesReader(_Reader):
+    """The batches of `NoopSource`, with bytes that are read from a file, into new memory: neither checksums nor headers
+    of events between them, nor anything that may have moved."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        fd = os.open(self.options["path"], os.O_RDONLY)
+        try:
+            for batch in super().read(partition):
+                event = batch.column("event")
+                data = bytearray(batch.num_rows * int(self.options["size"]))
+                assert os.readv(fd, [data]) == len(data)
+                event = pa.Array.from_buffers(
+                    pa.binary(), batch.num_rows, [None, event.buffers()[1], pa.py_buffer(data)]
+                )
+                yield pa.RecordBatch.from_arrays([event, *batch.columns[1:]], schema=SCHEMA)
+        finally:
+            os.close(fd)
 
 
 class _FilesWriter(DataSourceArrowWriter):
