@@ -1,13 +1,14 @@
 """Objects in an S3 bucket, or in any store that speaks its protocol, through s3fs.
 
-A create is one PUT with If-None-Match; s3fs and botocore repeat it below us. Reads carry their range, which saves
-s3fs's request for the size.
+A create is one PUT with If-None-Match; s3fs and botocore repeat it below us. Each request waits for one answer (P3):
+reads carry their range, which saves s3fs's request for the size, and bodies are sent unasked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
+import functools
 import logging
 import random
 import time
@@ -163,11 +164,9 @@ class S3Store(BucketStore):
         return await fs._call_s3(method, Bucket=self._bucket, **arguments)
 
     def _make_filesystem(self, options: dict[str, Any]) -> Any:
-        import s3fs
-
         _keep_signed_headers_out_of_logs()
         options["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
-        fs = s3fs.S3FileSystem(**options)
+        fs = _filesystem_type()(**options)
         fs.retries = 1  # botocore repeats already; both together keep a caller waiting for minutes
         return fs
 
@@ -186,6 +185,29 @@ class S3Store(BucketStore):
             return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
         code = type(error).__name__
         return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))
+
+
+@functools.cache
+def _filesystem_type() -> Any:
+    """That of s3fs, but for one thing: no client of it asks the server whether it may send a body."""
+    import s3fs
+
+    class FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
+        _known: Any = None
+
+        async def set_session(self, *arguments: Any, **named: Any) -> Any:
+            client = await super().set_session(*arguments, **named)
+            if client is not self._known:
+                client.meta.events.register_last("before-call.s3", _send_unasked)
+                self._known = client
+            return client
+
+    return FileSystem
+
+
+def _send_unasked(params: dict[str, Any], **_: object) -> None:
+    """Botocore asks before each body, however small, and waits for the answer: a commit would take twice as long."""
+    params["headers"].pop("Expect", None)
 
 
 def _keep_signed_headers_out_of_logs() -> None:

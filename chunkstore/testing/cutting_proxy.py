@@ -1,4 +1,4 @@
-"""A relay in front of a server of any protocol that cuts connections in the middle of what the server answers."""
+"""A relay in front of a server of any protocol that counts round trips and cuts connections in the middle of answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE = 1 << 14
 class CuttingProxy:
     """A relay for `server`, in threads of this process. Close it, or use it in a with statement.
 
-    `cuts` is how many connections it has cut.
+    `cuts` is how many connections it has cut, `round_trips` how often clients have sent something and got an answer.
     """
 
     def __init__(self, server: Server) -> None:
@@ -31,6 +31,7 @@ class CuttingProxy:
         self._left: int | None = None
         self._reset = self._once = False
         self.cuts = 0
+        self.round_trips = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def through(self, url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -75,9 +76,12 @@ class CuttingProxy:
         with client, socket.create_connection(self._origin) as server, contextlib.suppress(ConnectionError):
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            last = client
             while True:
                 for source in select.select([client, server], [], [])[0]:
                     data = source.recv(_PIECE)
+                    self.round_trips += source is server and last is client and bool(data)
+                    last = source
                     if not data or (source is server and self._cuts(client, data)):
                         return
                     (client if source is server else server).sendall(data)

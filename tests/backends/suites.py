@@ -112,6 +112,30 @@ class SelfTest:
         assert [info.path for info in store.list("")] == ["other"]
 
 
+class RoundTrips:
+    """What a request waits for: one answer, however far away the server is (P3). Only of buckets."""
+
+    def test_each_verb_waits_for_one_answer(self, server: Server, place: Place) -> None:
+        with CuttingProxy(server) as proxy:
+            store = open_store(*proxy.through(*place))
+            store.put("first", b"first")  # connections, credentials
+            counts = {}
+            for name, request in {
+                "put_if_absent": lambda: store.put_if_absent("created", body(b"x" * 1000)),
+                "put": lambda: store.put("put", body(b"x" * 1000)),
+                "read": lambda: store.read("created"),
+                "range": lambda: store.read("created", 10, 20),
+                "stat": lambda: store.stat("created"),
+                "list": lambda: store.list(""),
+                "delete": lambda: store.delete(["created"]),
+            }.items():
+                before = proxy.round_trips
+                request()
+                counts[name] = proxy.round_trips - before
+            store.close()
+        assert set(counts.values()) == {1}, counts
+
+
 @pytest.mark.suite("race of processes")
 class Race:
     """Writers and readers in processes of their own."""

@@ -20,6 +20,7 @@ TestPort = suites.Port
 TestChunks = suites.Chunks
 TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
+TestRoundTrips = suites.RoundTrips
 TestRace = suites.Race
 TestWal = suites.Wal
 TestSpark = suites.Spark

@@ -26,6 +26,7 @@ from tests.bench import (
     many_streams,
     memory,
     micro_batches,
+    s3,
     skew,
 )
 from tests.bench.figures import Figures
@@ -117,6 +118,8 @@ def main(parts: list[str]) -> None:
         of_client = [part.partition(":")[2] for part in parts if part.partition(":")[0] == "client"]
         if not parts or of_client:
             client.measure(folder, figures, [part for part in of_client if part])
+        if not parts or "s3" in parts:
+            s3.measure(figures)
         if not parts or "large" in parts:
             large.measure(folder)
         if not parts or "chunks" in parts:
