@@ -1,4 +1,4 @@
-"""A relay in front of a server of any protocol that counts round trips and cuts connections in the middle of answers."""
+"""A relay before a server of any protocol that counts round trips and cuts connections in the middle of answers."""
 
 from __future__ import annotations
 
