@@ -23,6 +23,9 @@ _PASSED_ON = {
 }
 """Options that the filesystems of buckets pass on, beside those of their own."""
 
+_OURS = {"s3": {"client"}}
+"""Options that no filesystem gets, as they choose it."""
+
 _MEANT = {
     "aws_access_key_id": "'key'",
     "aws_key": "'key'",
@@ -99,4 +102,5 @@ def _known(scheme: str) -> set[str] | None:
         return None
     signatures = [inspect.signature(each.__init__) for each in made.__mro__ if "__init__" in vars(each)]
     named = [each for signature in signatures for each in signature.parameters.values()]
-    return {each.name for each in named if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)} - {"self"}
+    taken = {each.name for each in named if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return taken - {"self"} | _OURS.get(scheme, set())

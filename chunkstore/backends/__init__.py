@@ -20,7 +20,8 @@ _SUPPORTED = (
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store at `url`: a path or file:// URL of a folder, memory://, s3://, gs://, abfs://, or any of fsspec's.
 
-    `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Nothing is requested yet,
+    `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Of s3://, `client` says
+    which client it is: "s3fs", or "obstore" for those that it shares with s3fs. Nothing is requested yet,
     so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL, and for one
     that holds credentials.
     """
@@ -35,9 +36,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
 
         return MemoryStore(place)
     if scheme in ("s3", "s3a"):
-        from chunkstore.backends.s3 import S3Store
-
-        return S3Store(place, storage_options or {})
+        return _s3(place, dict(storage_options or {}))
     if scheme in ("gs", "gcs"):
         from chunkstore.backends.gcs import GcsStore
 
@@ -57,6 +56,20 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
     from chunkstore.backends.generic import GenericStore
 
     return GenericStore(f"{scheme}://{place}", storage_options or {})
+
+
+def _s3(place: str, options: dict[str, Any]) -> Store:
+    """The store with the client that the option `client` names; the others are the client's."""
+    client = options.pop("client", "s3fs")
+    if client == "s3fs":
+        from chunkstore.backends.s3 import S3Store
+
+        return S3Store(place, options)
+    if client == "obstore":
+        from chunkstore.backends.s3_obstore import ObstoreStore
+
+        return ObstoreStore(place, options)
+    raise StorageRefused('the storage option client of s3:// is "s3fs" (without it too) or "obstore", nothing else')
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -76,6 +76,18 @@ def not_the_bucket(code: str = "NotAListing") -> Failed:
     return Failed(code or "NoCode", transient=True)
 
 
+def nothing_there(failed: Failed) -> bytes | None:
+    """What a read has found that failed: no bytes where the object ends before them, None where there is no object.
+
+    Raises what it was given if it is neither.
+    """
+    if failed.status == 416:
+        return b""
+    if failed.is_absent:
+        return None
+    raise failed
+
+
 class BucketStore(Store):
     """Objects below <scheme>://`place`, which is bucket or bucket/folder; `options` are those of the filesystem."""
 
@@ -116,13 +128,8 @@ class BucketStore(Store):
         keys = [self._key(path) for path, _, _ in ranges]
         for path, start, end in ranges:
             check_range(path, start, end)
-
-        async def read_all(fs: Any) -> list[bytes | BaseException | None]:
-            requests = (self._read_one(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
-            return await asyncio.gather(*requests, return_exceptions=True)
-
         bodies: list[bytes | None] = []
-        for wanted, body in zip(ranges, self._run(read_all, f"{len(ranges)} ranges"), strict=True):
+        for wanted, body in zip(ranges, self._read_all(keys, ranges), strict=True):
             if isinstance(body, Failed):
                 raise self._error(body, wanted.path)
             if isinstance(body, BaseException):
@@ -168,6 +175,15 @@ class BucketStore(Store):
         self._check_path(path)
         return self._base + path
 
+    def _read_all(self, keys: Sequence[str], ranges: Sequence[Range]) -> Sequence[bytes | BaseException | None]:
+        """For each range its bytes, None if there is no such object, or what went wrong; all at once."""
+
+        async def read_all(fs: Any) -> Sequence[bytes | BaseException | None]:
+            requests = (self._read_one(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
+            return await asyncio.gather(*requests, return_exceptions=True)
+
+        return self._run(read_all, f"{len(ranges)} ranges")
+
     async def _read_one(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
         """The bytes, or None if there is no such object; raises Failed."""
         try:
@@ -177,11 +193,7 @@ class BucketStore(Store):
             return await self._get(fs, key, start, end)
         except Exception as error:
             failed = self._failed(error)
-        if failed.status == 416:  # the object ends at or before the start
-            return b""
-        if failed.is_absent:
-            return None
-        raise failed
+        return nothing_there(failed)
 
     def _settle(self, path: str, token: bytes, failed: Failed) -> Outcome:
         """Tell from what is stored how a create ended that did not end well."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
 from chunkstore.errors import StorageError, StorageRefused
-from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
+from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, length_of, token_of
 
 _BODY_TRIES = 3
 _CONNECTIONS = 64
@@ -69,22 +69,33 @@ class S3Store(BucketStore):
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
         key = self._key(path)
-        body = bytes(joined(data))
-        if len(body) > self.largest_create:
+        if length_of(data) > self.largest_create:
             raise StorageRefused(
-                f"{self.root}: {path!r} has {len(body)} bytes; "
+                f"{self.root}: {path!r} has {length_of(data)} bytes; "
                 f"at most {self.largest_create} can be made with one request"
             )
+        body, lost = joined(data), False
         for attempt in range(self.tries):
             try:
-                self._send(lambda fs: self.request(fs, "put_object", Key=key, Body=body, IfNoneMatch="*"))
+                self._create(key, body)
                 return Outcome.MINE
             except Failed as error:
                 failed = error
-            if failed.status != 409:  # another create of this object is going on, and may yet fail
+            failed.doubtful |= lost
+            if not self._may_pass(failed):
                 break
+            lost |= failed.transient
             time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)
         return self._settle(path, token, failed)
+
+    def _create(self, key: str, body: Data) -> None:
+        """Make an object on the condition that there is none; raises Failed."""
+        content = bytes(body)
+        self._send(lambda fs: self.request(fs, "put_object", Key=key, Body=content, IfNoneMatch="*"))
+
+    def _may_pass(self, failed: Failed) -> bool:
+        """Whether a create that failed is sent again; layers below us have repeated it already."""
+        return failed.status == 409  # another create of this object is going on, and may yet fail
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -96,7 +107,7 @@ class S3Store(BucketStore):
             for entry in page.get("Contents", ()):
                 path = entry["Key"].removeprefix(self._base)
                 if path > after and self._can_name(path):  # some servers ignore StartAfter
-                    infos.append(ObjectInfo(path, entry["Size"], _seconds(entry["LastModified"])))
+                    infos.append(ObjectInfo(path, entry["Size"], seconds(entry["LastModified"])))
             if not page.get("IsTruncated"):
                 break
             place = {"ContinuationToken": page["NextContinuationToken"]}
@@ -124,7 +135,7 @@ class S3Store(BucketStore):
 
     async def _head(self, fs: Any, key: str) -> tuple[int, float]:
         found = await self.request(fs, "head_object", Key=key)
-        return found["ContentLength"], _seconds(found["LastModified"])
+        return found["ContentLength"], seconds(found["LastModified"])
 
     async def _get(self, fs: Any, key: str, start: int, end: int | None) -> bytes:
         limits = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if start or end else {}
@@ -179,12 +190,17 @@ class S3Store(BucketStore):
         if isinstance(response, dict) and "ResponseMetadata" in response:
             code = str(response.get("Error", {}).get("Code", type(error).__name__))
             status = int(response["ResponseMetadata"].get("HTTPStatusCode", 0))
-            status = {_ELSEWHERE: 301, "RequestTimeout": 408}.get(code, status)
-            if status == 404 and code in _NO_CODE and getattr(error.__cause__ or error, "operation_name", "") != _HEAD:
-                return not_the_bucket(code)
-            return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
+            return refusal(code, status, bodiless=getattr(error.__cause__ or error, "operation_name", "") == _HEAD)
         code = type(error).__name__
         return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))
+
+
+def refusal(code: str, status: int, *, bodiless: bool) -> Failed:
+    """What an answer of a server says. bodiless: it is one that has no body, and so no code either."""
+    status = {_ELSEWHERE: 301, "RequestTimeout": 408}.get(code, status)
+    if status == 404 and code in _NO_CODE and not bodiless:
+        return not_the_bucket(code)
+    return Failed(code, status, doubtful=code not in _REFUSALS, no_bucket=code == "NoSuchBucket")
 
 
 @functools.cache
@@ -218,7 +234,7 @@ def _keep_signed_headers_out_of_logs() -> None:
             logger.setLevel(logging.INFO)
 
 
-def _seconds(time: datetime) -> float:
+def seconds(time: datetime) -> float:
     """Whole seconds: that is all that the headers of a response hold, and some servers list them with more."""
     return time.replace(microsecond=0).timestamp()
 
