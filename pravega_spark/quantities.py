@@ -176,8 +176,15 @@ def count_text(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something: `1 event`, `1,000 events`. what: one of them."""
+    return f"{count_text(number)} {what}{'s' * (number != 1)}"
+
+
 def size_text(size: int) -> str:
-    """A size to three digits: `999 bytes`, `1.5 KiB`, `10 MiB`."""
+    """A size to three digits: `1 byte`, `999 bytes`, `1.5 KiB`, `10 MiB`."""
+    if size == 1:
+        return "1 byte"
     amount, units = float(size), ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
     place = 0
     while abs(amount) >= 1023.5 and place + 1 < len(units):

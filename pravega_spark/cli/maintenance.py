@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
+from pravega_spark.console.arguments import SecondsType, check_selection, yes_option
 from pravega_spark.quantities import size_text
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--scope", type=ScopeType(), help="Only streams of this scope.")
+@click.option("--scope", metavar="NAME", help="Only streams of this scope.")
 @click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
 @click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
 @click.option(
@@ -51,14 +51,7 @@ def maintain(
     from pravega_spark.jobs.outcome import failures
     from pravega_spark.streams.retention import PERIOD
 
-    if stream is not None and scope is None:
-        raise click.UsageError("--stream requires --scope.")
-    if stream is not None:
-        StreamNameType().convert(f"{scope}/{stream}", None, None)
-    if scope is not None:
-        session.catalog.check_scope(scope)
-    if scope is not None and stream is not None:
-        session.catalog.stream(scope, stream).snapshot()  # raises StreamNotFound
+    check_selection(scope, stream)
     with session.output.progress() as progress:
         outcomes = list(
             job.maintain(

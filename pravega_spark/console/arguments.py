@@ -207,6 +207,16 @@ def stream_argument(command: Command) -> Command:
     return click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())(command)
 
 
+def check_selection(scope: str | None, stream: str | None) -> None:
+    """Raise a usage error for names that no stream can have, and for a stream that is given without its scope."""
+    if stream is not None and scope is None:
+        raise click.UsageError(f"--stream {stream} requires --scope: give the scope of the stream.")
+    if scope is not None:
+        ScopeType().convert(scope, None, None)
+    if stream is not None:
+        StreamNameType().convert(f"{scope}/{stream}", None, None)
+
+
 def yes_option(command: Command) -> Command:
     """Give a command the option --yes, without which it changes nothing."""
     return click.option(

@@ -165,7 +165,7 @@ def test_segments_have_one_notation(url: str) -> None:
 
 def test_retention_without_a_policy_says_so(url: str) -> None:
     told = run("stream", "retain", RIDES, root=url).stdout
-    assert told == f"stream {RIDES} has no retention policy: nothing is truncated\n"
+    assert told == "nothing was truncated: the stream has no retention policy\n"
     assert document("stream", "retain", RIDES, root=url)["retention"] is None
 
 
@@ -220,11 +220,21 @@ def test_a_dry_run_of_retention_tells_figures_and_why(url: str) -> None:
     run("stream", "create", name, "--retain-size", "1KiB", root=url)
     with StreamManager(url) as manager, manager.create_writer("examples", "kept") as writer:
         writer.write_event("x" * 100)
-    told = run("stream", "retain", name, "--dry-run", root=url).stdout
+    told = run("stream", "retain", name, "--period", "0", "--dry-run", root=url).stdout
     assert re.match(rf"stream {name} has 1 event, 108 bytes, the oldest [0-9]+ s old\nit keeps at least 1 KiB\n", told)
     assert "nothing would be truncated: no recorded stream cut has at least 1 KiB after it" in told
-    refused = run("stream", "retain", name, root=url, code=1)
+    refused = run("stream", "retain", name, "--period", "0", root=url, code=1)
     assert "108 bytes" in refused.stdout and "give --yes" in refused.stderr
     told = run("stream", "retain", name, "--period", "0", "--yes", root=url).stdout
     assert re.search(r"[12] stream cuts? recorded, from 20", told) and "nothing was truncated" in told
     assert "a stream cut was recorded: 0.0 at 108" in told
+    for given in (["--dry-run"], ["--yes"], []):
+        early = run("stream", "retain", name, *given, root=url).stdout
+        why = (
+            r"the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
+        )
+        assert re.search(rf"nothing (was|would be) truncated: {why}ord one now", early)
+        assert "recorded:" not in early
+    for given in (["--dry-run"], ["--yes"], []):
+        early = document("stream", "retain", name, *given, root=url)["retained"]
+        assert early["recorded"] is None and early["why"].startswith("the last recorded cut is ")

@@ -244,8 +244,8 @@ BREAKAGES = [
     Breakage(
         name="dry-run-of-retention-by-the-last-recorded-size",
         file="pravega_spark/streams/retention.py",
-        old="        if self._by_size and as_recorded:",
-        new="        if self._by_size and as_recorded and self.recorded.latest() is None:",
+        old="        self.recorded = RecordedCuts(snapshot, added)",
+        new="        self.recorded = RecordedCuts(snapshot)",
         tests=["tests/streams/test_retention.py"],
     ),
     Breakage(
