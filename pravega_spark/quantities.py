@@ -178,7 +178,12 @@ def count_text(number: int) -> str:
 
 def counted(number: int, what: str) -> str:
     """So many of something: `1 event`, `1,000 events`. what: one of them."""
-    return f"{count_text(number)} {what}{'s' * (number != 1)}"
+    return f"{count_text(number)} {plural(what, number)}"
+
+
+def plural(what: str, number: int) -> str:
+    """The noun for so many of something: `event` for 1, else `events`."""
+    return what if number == 1 else f"{what}s"
 
 
 def size_text(size: int) -> str:

@@ -227,7 +227,11 @@ def _segment_row(segment: StreamSegmentRecord) -> dict[str, Any]:
 def scaling_text(policy: ScalingPolicy) -> str:
     if policy.kind == "fixed":
         return "fixed"
-    rate = f"{size_text(policy.target_rate * 1024)}/s" if policy.kind == "bytes" else f"{policy.target_rate:,} events/s"
+    rate = (
+        f"{size_text(policy.target_rate * 1024)}/s"
+        if policy.kind == "bytes"
+        else f"{counted(policy.target_rate, 'event')}/s"
+    )
     return f"segments above {rate} are split into {policy.scale_factor}; at least {policy.min_segments}"
 
 

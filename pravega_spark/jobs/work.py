@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.quantities import plural
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
 from pravega_spark.streams.cuts import positions_text
@@ -51,7 +52,8 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
         detail = ""
         if found is not None:
             sealed = ", ".join(map(segment_label, found.sealed))
-            detail = f"{_did('replace', dry_run)} segments {sealed} by those of keys {_ranges_text(found.ranges)}"
+            what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
+            detail = f"{what} {sealed} by those of keys {_ranges_text(found.ranges)}"
         return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)

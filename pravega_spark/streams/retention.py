@@ -15,7 +15,7 @@ from engine.clocks import age
 from engine.errors import BadKeyVersion, BadOffset, SegmentExists
 from engine.state.operations import CheckEntry, Operation
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.quantities import duration_text, size_text
+from pravega_spark.quantities import duration_text, plural, size_text
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
@@ -182,7 +182,7 @@ class _Plan:
         ]
         enough = self._by_size and self._end - self._snapshot.record.passed >= self._policy.limit
         if slow and (enough or wanted is not None):
-            return f"it waits for {'subscriber' if len(slow) == 1 else 'subscribers'} {', '.join(slow)}"
+            return f"it waits for {plural('subscriber', len(slow))} {', '.join(slow)}"
         return f"no recorded stream cut {self._keeps()}"
 
     def _keeps(self) -> str:
