@@ -15,6 +15,7 @@ from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.advice import as_given, why_kept
 from pravega_spark.console.arguments import (
     MillisecondsType,
+    Moment,
     MomentType,
     PlaceType,
     ScopeType,
@@ -496,14 +497,14 @@ def scale(
     help="List the cut before the first event written at this time or later. Repeatable.",
 )
 @pass_session
-def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
+def cuts(session: Session, name: StreamName, moments: tuple[Moment, ...]) -> None:
     """List the stream cuts of head, tail and given times."""
     manager = session.manager
     info = manager.stream_info(*name)
-    found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]
-    rows = [{"at": at, **cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
-    session.output.document({"stream": str(name), "cuts": rows})
-    _print_cuts(session, [*found, ("tail", info.tail)])
+    found = [(moment(at) or "0", at.ago, manager.stream_cut_at(*name, at)) for at in moments]
+    found = [("head", "", info.head), *found, ("tail", "", info.tail)]
+    session.output.document({"stream": str(name), "cuts": [{"at": at, **cut_row(cut)} for at, _, cut in found]})
+    _print_cuts(session, [(f"{ago} ({at})" if ago else at, cut) for at, ago, cut in found])
 
 
 def _print_cuts(session: Session, cuts: Sequence[tuple[str, StreamCut]]) -> None:
@@ -570,7 +571,7 @@ def lag(
 @click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
 @click.option("--even", is_flag=True, help="Make all epochs equally wide.")
 @pass_session
-def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...], even: bool) -> None:
+def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, ...], even: bool) -> None:
     """Draw the segments of a stream over time and keys.
 
     Pictures that end in .svg or .html need no matplotlib, and tell in a browser what the pointer is on.
@@ -592,11 +593,13 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: int, moments: Sequence[int]) -> tuple[str, PlaceLike]:
-    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second."""
+def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PlaceLike]:
+    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second, and
+    as it was written if that was relative to now."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
     shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
-    return f"{'no' if cut == tail else 'first'} event since {moment(at) if shared else moment_text(at)}", cut
+    time = moment(at) if shared else moment_text(at)
+    return f"{'no' if cut == tail else 'first'} event since {f'{at.ago} ({time})' if at.ago else time}", cut
 
 
 _LISTED: Headings = {

@@ -71,18 +71,26 @@ class ScopeType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class Moment(int):
+    """A time in ms since the epoch. ago: how it was written, if that is relative to now, as `1h`; else empty."""
+
+    ago = ""
+
+
 class MomentType(click.ParamType):
     """A time: ISO 8601, a time ago, or ms since the epoch (see `quantities`)."""
 
     name = "time"
     form = TIMES
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         """Milliseconds since the epoch."""
         try:
-            return parse_time(value)
+            moment = Moment(parse_time(value))
+            moment.ago = value.strip() if parse_time(value, 0) != parse_time(value, 1) else ""
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        return moment
 
 
 class SecondsType(click.ParamType):
