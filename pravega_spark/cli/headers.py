@@ -39,7 +39,7 @@ def export(session: Session, name: str) -> None:
             done = export_header(container, name)
     except SegmentNotFound:
         raise missing(root, name) from None
-    session.output.document({"header": {"segment": name, **done._asdict()}})
+    session.output.document({"header": {"name": name, "segment": name, **done._asdict()}})
     session.output.line(f"wrote {done.object}: {counted(done.chunks, 'chunk')} up to offset {done.length}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -47,8 +47,7 @@ def maintain(
     """
     from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
-    from pravega_spark.jobs.command import show
-    from pravega_spark.jobs.outcome import failures
+    from pravega_spark.jobs.command import document, show
     from pravega_spark.streams.retention import PERIOD
 
     check_selection(scope, stream)
@@ -66,16 +65,8 @@ def maintain(
             )
         )
     session.confirm(yes or dry_run, *_lines(outcomes))
-    rows = [_row(outcome) for outcome in outcomes]
-    changed, failed = sum(outcome.changed for outcome in outcomes), len(failures(outcomes))
-    counts = {"dry_run": dry_run, "steps": len(rows), "changed": changed, "failed": failed}
-    session.output.document({"maintain": {**counts, "outcomes": rows}})
+    session.output.document({"maintain": document(outcomes, dry_run)})
     show(session.output, outcomes, dry_run)
-
-
-def _row(outcome: JobOutcome) -> dict[str, Any]:
-    """An outcome as it is printed; one of the root has no scope and no stream."""
-    return {**outcome._asdict(), "scope": outcome.scope or None, "stream": outcome.stream or None}
 
 
 def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:

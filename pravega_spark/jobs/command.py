@@ -54,7 +54,7 @@ def job(name: str, text: str, *, every: bool = False) -> Callable[[Callable[...,
             look = dry_run or not yes
             outcomes = function(Target(url, scope, stream, wal, options), spark=spark, dry_run=look, **others)
             output = Output(as_json, wide)
-            output.document({"outcomes": [outcome._asdict() for outcome in outcomes]})
+            output.document(document(outcomes, look))
             show(output, outcomes, look, every=every)
             if not (yes or dry_run):
                 raise NothingChanged()
@@ -87,6 +87,13 @@ class Program(Commands):
         """What values look like, and the example. A job gets options of its own after it is made."""
         self.epilog = "\n\n".join([*forms(self.params), self._example])
         super().format_epilog(ctx, formatter)
+
+
+def document(outcomes: Sequence[JobOutcome], dry_run: bool) -> dict[str, Any]:
+    """What was done, or would be, for programs. What is about the root has no scope and no stream."""
+    rows = [{**each._asdict(), "scope": each.scope or None, "stream": each.stream or None} for each in outcomes]
+    changed, failed = sum(each.changed for each in outcomes), len(failures(outcomes))
+    return {"dry_run": dry_run, "steps": len(rows), "changed": changed, "failed": failed, "outcomes": rows}
 
 
 def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False, *, every: bool = False) -> None:
@@ -143,7 +150,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names."),
     storage_option("--storage", "the root's"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
-    click.option("--wide", is_flag=True, help="Show tables as wide as they are."),
+    click.option("--wide", is_flag=True, help="Show all columns of tables, however wide."),
     click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure."),
     click.option("--spark", "on_cluster", is_flag=True, help="Distribute many streams over a Spark cluster."),
     click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),

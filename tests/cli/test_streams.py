@@ -138,6 +138,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "segment list": {"segments": [{"name": str, "container": int}]},
     "segment describe": {"segment": dict},
     "segment chunks": {
+        "name": str,
         "segment": str,
         "container": int,
         "parts": [{"start": int, "length": int, "place": str, "object": str, "position": int}],
@@ -217,7 +218,9 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "scopes": list,
         }
     },
-    "header export": {"header": {"segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}},
+    "header export": {
+        "header": {"name": str, "segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}
+    },
     "header import": {
         "imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int, "header": str | None}
     },
@@ -751,6 +754,18 @@ def test_wrong_usage(arguments: list[str]) -> None:
 def test_what_is_refused(unchanged: str, arguments: list[str], told: str) -> None:
     result = run(*arguments, root=unchanged, code=1)
     assert told in result.stderr and result.stdout == "" and len(result.stderr) < 400
+
+
+def test_what_is_not_made_yet_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    """Also by `tail`, which could wait for it; each command that is told brings one a step further."""
+    url = str(tmp_path / "root")
+    for _ in range(3):
+        told = run("stream", "tail", "sc/later", "--from", "head", "--count", "1", root=url, code=1).stderr
+        advised = [words for words in re.findall(r"`pravega-spark --root \S+ ([^`]+)`", told) if "create" in words]
+        assert len(advised) == 1, told
+        run(*advised[0].split(), root=url)
+    run("stream", "write", "sc/later", "-", root=url)
+    assert run("stream", "tail", "sc/later", "--from", "head", "--count", "0", root=url).stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
+from pravega_spark.cli.main import cli
 from pravega_spark.jobs import imports, maintain, retention, spread, truncate, work
 from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
@@ -214,6 +215,12 @@ def test_streams_that_do_not_change_are_told_with_the_reason(url: str) -> None:
         why = "the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
         assert re.search(rf"one/short +0 +0 bytes +- +{why}ord one now", told)
         assert re.search(r"\n2 steps: 0 \w+( change)? something, 2 (would|did) not, 0 failed\n$", told)
+    job, command = (
+        json.loads(CliRunner().invoke(program, ["--root", url, "--json", *words, "--dry-run"]).stdout)
+        for program, words in ((maintain.main, []), (cli, ["maintain"]))
+    )
+    assert job == command["maintain"], "one document"
+    assert [row["stream"] for row in job["outcomes"]][-1] is None
     head = CliRunner().invoke(truncate.main, ["--root", url, "--at", "head", "--yes"]).stdout
     assert re.search(r"two/other +0 +0 bytes +- +nothing lies before 0\.0 at 0", head)
     assert "3 steps: 0 changed something, 3 did not, 0 failed" in head
