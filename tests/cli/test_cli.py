@@ -282,7 +282,7 @@ def test_segments_are_listed_and_described(folder: str) -> None:
 
 def test_where_the_bytes_of_a_segment_lie(folder: str) -> None:
     found = document("segment", "chunks", SEGMENT, root=folder)
-    assert list(found) == ["segment", "container", "parts"] and found["segment"] == SEGMENT
+    assert list(found) == ["name", "segment", "container", "parts"] and found["segment"] == SEGMENT
     length = document("segment", "describe", SEGMENT, root=folder)["segment"]["durable_length"]
     end, data = 0, b""
     for part in found["parts"]:

@@ -178,6 +178,7 @@ def test_tables_of_jobs_fit_80_columns_and_have_units(url: str) -> None:
         expected = r"one/long +50 +[0-9.]+ (bytes|KiB) +0\.0 at 0 +would truncate at 0\.0 at 900"
         flat = " ".join(re.sub(r"(?m)^(stream|events|size|old head|what) ", "", told.output).split())
         assert re.search(expected, flat), told.output
+        assert re.search(r"\n\n3 steps: [^\n]+\n$", told.output), "the total is no part of the last record"
 
 
 JOBS = [retention.main, truncate.main, maintain.main, imports.main]

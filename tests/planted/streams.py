@@ -242,7 +242,7 @@ BREAKAGES = [
         tests=["tests/source/test_attempts.py::test_a_sealed_stream_is_refused_before_any_task_runs"],
     ),
     Breakage(
-        name="dry-run-of-retention-by-the-last-recorded-size",
+        name="dry-run-of-retention-without-the-cut-that-is-due",
         file="pravega_spark/streams/retention.py",
         old="        self.recorded = RecordedCuts(snapshot, added)",
         new="        self.recorded = RecordedCuts(snapshot)",
