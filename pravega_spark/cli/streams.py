@@ -422,11 +422,11 @@ def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[
     yield f"stream {snapshot.stream.key} has {counted(behind.events, 'event')}, {size_text(behind.bytes)}{age}"
     yield f"it keeps {retention_text(policy)}"
     times = [recorded.time for recorded, _ in RecordedCuts(snapshot).all()]
-    yield (
-        f"{counted(len(times), 'stream cut')} recorded, from {moment_text(times[0])} to {moment_text(times[-1])}"
-        if times
-        else ("no stream cut is recorded yet: upkeep records one each period, and so does this command with --yes")
-    )
+    if not times:
+        yield "no stream cut is recorded now: upkeep and this command record one each period"
+    else:
+        since = f"from {moment_text(times[0])} to" if len(times) > 1 else "at"
+        yield f"{counted(len(times), 'stream cut')} recorded, {since} {moment_text(times[-1])}"
 
 
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:

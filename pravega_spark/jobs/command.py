@@ -25,6 +25,7 @@ _TRUNCATIONS: Headings = {
     "head": "old head",
     "what": "what",
 }
+_REASONS: Headings = {"stream": "stream", "what": "what"}
 
 
 def job(name: str, text: str, *, every: bool = False) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
@@ -105,7 +106,8 @@ def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False, 
     told = [each for each in outcomes if every or each.changed or each.error is not None or each.step == NOTE]
     shown = [_row(outcome) for outcome in told]
     if shown:
-        output.table(_TRUNCATIONS if every else _COLUMNS, shown)
+        truncated = any(row["head"] for row in shown)
+        output.table(_COLUMNS if not every else _TRUNCATIONS if truncated else _REASONS, shown)
     failed = failures(outcomes)
     steps, count = counted(len(outcomes) - notes, "step"), sum(outcome.changed for outcome in outcomes)
     rest = len(outcomes) - notes - count - len(failed)

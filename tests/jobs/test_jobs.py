@@ -212,9 +212,9 @@ def test_streams_that_do_not_change_are_told_with_the_reason(url: str) -> None:
     assert CliRunner().invoke(retention.main, ["--root", url, "--yes"]).exit_code == 0
     for how in ("--dry-run", "--yes"):
         told = CliRunner().invoke(retention.main, ["--root", url, "--scope", "one", how]).stdout
-        assert re.search(r"one/long +0 +0 bytes +- +the stream has no retention policy", told)
+        assert re.search(r"one/long +the stream has no retention policy", told)
         why = "the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
-        assert re.search(rf"one/short +0 +0 bytes +- +{why}ord one now", told)
+        assert re.search(rf"one/short +{why}ord one now", told)
         assert re.search(r"\n2 steps: 0 \w+( change)? something, 2 (would|did) not, 0 failed\n$", told)
     job, command = (
         json.loads(CliRunner().invoke(program, ["--root", url, "--json", *words, "--dry-run"]).stdout)
@@ -223,7 +223,7 @@ def test_streams_that_do_not_change_are_told_with_the_reason(url: str) -> None:
     assert job == command["maintain"], "one document"
     assert [row["stream"] for row in job["outcomes"]][-1] is None
     head = CliRunner().invoke(truncate.main, ["--root", url, "--at", "head", "--yes"]).stdout
-    assert re.search(r"two/other +0 +0 bytes +- +nothing lies before 0\.0 at 0", head)
+    assert re.search(r"two/other +nothing lies before 0\.0 at 0", head)
     assert "3 steps: 0 changed something, 3 did not, 0 failed" in head
     some = CliRunner().invoke(maintain.main, ["--root", url, "--dry-run"]).stdout
     assert some == "10 steps: 0 would change something, 10 would not, 0 failed\n", "of everything, only what changes"
