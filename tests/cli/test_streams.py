@@ -516,7 +516,8 @@ def test_truncating(folder: str) -> None:
     assert texts(folder) == ["c"]
     assert "0 events" in run("stream", "truncate", S, "--at", "head", "--yes", root=folder).stdout
     for place in (places["head"], StreamCut("sc", "one", {0: 20}).as_text(), StreamCut("sc", "two", {0: 0}).as_text()):
-        run("stream", "truncate", S, "--at", place, "--yes", root=folder, code=1)
+        for how in ("--yes", "--dry-run"):
+            run("stream", "truncate", S, "--at", place, how, root=folder, code=1)
     assert texts(folder) == ["c"]
     assert "1 event, 9 bytes" in run("stream", "truncate", S, "--at", "2100-01-01", "--yes", root=folder).stdout
 
