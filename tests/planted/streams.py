@@ -249,6 +249,27 @@ BREAKAGES = [
         tests=["tests/streams/test_retention.py"],
     ),
     Breakage(
+        name="legacy-header-deleted-unasked",
+        file="pravega_spark/cli/headers.py",
+        old="dry_run=dry_run or not yes)",
+        new="dry_run=dry_run)",
+        tests=["tests/cli/test_confirmation.py"],
+    ),
+    Breakage(
+        name="job-begins-before-it-looks-for-the-stream",
+        file="pravega_spark/jobs/spread.py",
+        old="        catalog.stream(scope, stream).snapshot()  # it exists\n",
+        new="",
+        tests=["tests/jobs/test_jobs.py"],
+    ),
+    Breakage(
+        name="cut-of-an-empty-segment-drawn-at-its-end",
+        file="pravega_spark/streams/timeline.py",
+        old="        elif offset == stored.start_offset == stored.length:\n",
+        new="        elif offset > stored.length:\n",
+        tests=["tests/client/test_picture.py"],
+    ),
+    Breakage(
         name="object-that-is-gone-without-a-remedy",
         file="pravega_spark/streams/scan.py",
         old="                            raise ObjectLost(str(error)) from error\n",
