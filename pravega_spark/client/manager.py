@@ -459,7 +459,8 @@ class StreamManager:
     ) -> Retained:
         """Apply the stream's retention policy, if its last recorded cut is `period` old.
 
-        period: seconds, or a text such as "30m", the default. dry_run: only return what would be truncated.
+        period: seconds, or a text such as "30m", the default. dry_run: only return what would be done; `why` is the
+        reason where nothing is truncated.
         """
         wanted = retention.PERIOD if period is None else parse_seconds(period)
         return retention.retain(self._catalog.stream(scope_name, stream_name), period=wanted, dry_run=dry_run)

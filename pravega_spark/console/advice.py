@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.retention import Retained
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 """Where the root of a command is taken from that names none."""
@@ -33,6 +37,11 @@ def as_given(text: str) -> str:
 
 def _option(flag: str, value: str | None) -> str:
     return f"{flag} {shlex.quote(value)} " if value and redact(value) == value else ""
+
+
+def why_kept(found: Retained) -> str:
+    """Why retention truncated nothing, and what lets it."""
+    return f"{found.why}: give a shorter --period to record one now" if found.early else found.why
 
 
 def told(error: Exception) -> str:
