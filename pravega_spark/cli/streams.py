@@ -32,7 +32,7 @@ from pravega_spark.errors import StreamNotSealed, StreamSealed
 from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut, positions_text
-from pravega_spark.streams.places import Place, PlaceLike, cut_at
+from pravega_spark.streams.places import Place, PlaceLike, cut_at, cut_to_truncate
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo, StreamManager
@@ -362,7 +362,7 @@ def _number_of(what: str, count: int) -> str:
 def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
     """Delete the events before a place, which becomes the head."""
     manager = session.manager
-    cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
+    cut = _the(session, name).query(lambda snapshot: cut_to_truncate(place, snapshot))
     gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
     told = f"{_counted(gone)}, from {positions_text(manager.stream_info(*name).head)}, up to {positions_text(cut)}"
     session.confirm(yes, f"This would delete from stream {name}: {told}.", dry_run=dry_run)

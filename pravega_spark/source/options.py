@@ -301,7 +301,7 @@ def _subscriber(given: GivenOptions) -> str | None:
     name = given.text("subscriber")
     if name is not None:
         try:
-            validate_stream_name(name)
+            validate_stream_name(name, "subscriber")
         except ValueError as error:
             raise ValueError(f"Option 'subscriber': {error}") from None
     return name
