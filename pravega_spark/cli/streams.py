@@ -33,7 +33,7 @@ from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut, positions_text
-from pravega_spark.streams.places import Place, PlaceLike, cut_at
+from pravega_spark.streams.places import Place, PlaceLike, cut_at, cut_to_truncate
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo, StreamManager
@@ -365,7 +365,7 @@ def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, ye
     """Delete the events before a place, which becomes the head."""
     from pravega_spark.streams.truncation import truncation
 
-    found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_at(place, snapshot)))
+    found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(place, snapshot)))
     session.confirm(yes, f"This would delete from stream {name}: {found}.", dry_run=dry_run)
     session.manager.truncate_stream(*name, found.cut)
     gone = {"events": found.events, "bytes": found.bytes}

@@ -63,7 +63,7 @@ def told(error: Exception) -> str:
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "
                 f"{error.stream}` makes it."
             )
-        case RootNotFound():
+        case RootNotFound(inside=False):
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 f"there: `{root_command(error.root)}`."

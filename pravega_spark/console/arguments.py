@@ -39,6 +39,9 @@ class StreamName(NamedTuple):
         return f"{self.scope}/{self.stream}"
 
 
+_KINDS = {"group": "reader group", "table": "key-value table"}
+
+
 class StreamNameType(click.ParamType):
     """A stream as SCOPE/STREAM, or what else has a name in a scope and is called so. form: how it is shown."""
 
@@ -46,6 +49,8 @@ class StreamNameType(click.ParamType):
 
     def __init__(self, form: str = "SCOPE/STREAM") -> None:
         self.written = form
+        kind = form.partition("/")[2].lower()
+        self._what = _KINDS.get(kind, kind)  # for errors
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamName:
         """The parsed name; a usage error for anything else."""
@@ -53,7 +58,7 @@ class StreamNameType(click.ParamType):
         if not slash:
             self.fail(f"{value!r} is not {self.written}", param, ctx)
         try:
-            return StreamName(validate_scope_name(scope), validate_stream_name(stream))
+            return StreamName(validate_scope_name(scope), validate_stream_name(stream, self._what))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

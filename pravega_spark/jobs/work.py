@@ -11,7 +11,7 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
 from pravega_spark.streams.cuts import positions_text
 from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.places import Place, cut_at
+from pravega_spark.streams.places import Place, cut_to_truncate
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.truncation import Truncation, truncation
 
@@ -88,7 +88,7 @@ def truncate(stream: Stream, dry_run: bool, place: Place) -> Iterator[JobOutcome
 
     def done() -> JobOutcome:
         snapshot = stream.snapshot()
-        wanted = cut_at(place, snapshot)
+        wanted = cut_to_truncate(place, snapshot)
         snapshot.check(wanted)
         head, history = snapshot.head_cut(), snapshot.record.history
         if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:

@@ -519,7 +519,10 @@ def test_truncating(folder: str) -> None:
         for how in ("--yes", "--dry-run"):
             run("stream", "truncate", S, "--at", place, how, root=folder, code=1)
     assert texts(folder) == ["c"]
-    assert "1 event, 9 bytes" in run("stream", "truncate", S, "--at", "2100-01-01", "--yes", root=folder).stdout
+    for how in ("--yes", "--dry-run"):
+        future = run("stream", "truncate", S, "--at", "2100-01-01", how, root=folder, code=1).stderr
+        assert "2100-01-01 00:00:00 UTC is in the future" in future and "tail" in future
+    assert "1 event, 9 bytes" in run("stream", "truncate", S, "--at", "now", "--yes", root=folder).stdout
 
 
 def test_cuts(folder: str) -> None:
