@@ -1,4 +1,5 @@
-"""URLs of roots: which are refused because they hold credentials, and how one is shown that was not checked yet.
+"""URLs of roots: which are refused, because they hold credentials or would be folders by a slip, and how one is shown
+that was not checked yet.
 
 A root's URL is shown wherever the root is: in errors, logs and plans; and it is kept, as the place of a root's log. So
 credentials have no place in it, in whatever form. They go into storage options, which nothing shows. Whoever takes a
@@ -8,6 +9,7 @@ URL from outside checks it before anything else, and an error says what is wrong
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from chunkstore.errors import StorageRefused
@@ -19,19 +21,51 @@ _CONTAINERS = frozenset({"abfs", "abfss", "az"})  # container@account's host
 _WORDS = "token|sig(?:nature)?|secret|pass(?:word|wd|phrase)?|pwd|key|credentials?|auth(?:orization)?"
 _PARAMETER = re.compile(rf"[?&;#][^=?&;#/]*(?:{_WORDS})[^=?&;#/]*=", re.IGNORECASE)
 
+_SCHEMES = _FOLDERS | _LOGINS | _CONTAINERS | {"s3", "s3a", "gs", "gcs", "tcp", "tls", "ssl", "pravega", "pravegas"}
+_SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?::(?!//)/?|//)(?![/:])")  # no letter of a drive
+
 REMOVED = "<removed>"
 """What is shown in the place of credentials."""
 
 
 def check_url(url: str, name: str = "the root's URL") -> None:
-    """Raise StorageRefused if a URL, or folder, holds credentials. The error calls it `name`, and does not show it."""
-    found = _credentials(url)
+    """Raise StorageRefused if a URL, or folder, holds credentials, or is a path that was meant as a URL: `s3:/a`.
+
+    The error calls it `name`, and does not show credentials.
+    """
+    meant = _meant(url)
+    found = _credentials(url if meant is None else meant)
     if found is not None:
         raise StorageRefused(
             f"{name} holds {found}: it would be shown in messages and plans. Give credentials as storage options "
             "(storage.<name> in Spark, --storage NAME=VALUE on the command line, storage_options in Python), never in "
             "the URL"
         )
+    if meant is not None:
+        folder = re.split("[:/]", url)[0] + (":" if ":" in url else "")
+        raise StorageRefused(
+            f"{name}: {url!r} would be a folder named {folder!r}. Did you mean {meant!r}? If it is a folder's name, "
+            "write ./ before it"
+        )
+
+
+def _meant(url: str) -> str | None:
+    """The URL that a path is meant as which begins like one of a known scheme, but for a slash or the colon."""
+    found = _SLIP.match(url)
+    if found is None or url.startswith("file:/"):  # the way Hadoop prints it
+        return None
+    scheme, rest = found[1], url[found.end() :]
+    if scheme.lower() == "file":
+        return f"file:///{rest}" if ":" in found[0] else None
+    if scheme.lower() not in _SCHEMES and (":" not in found[0] or scheme.lower() not in _of_fsspec()):
+        return None
+    return f"{scheme}://{rest}"
+
+
+def _of_fsspec() -> Iterable[str]:
+    from fsspec.registry import known_implementations  # takes long to load, and few need it
+
+    return known_implementations
 
 
 def _credentials(url: str) -> str | None:

@@ -19,19 +19,27 @@ class EngineError(DeclaredError):
 class RootNotFound(StorageRefused):
     """Nothing of a root lies in the place that was named. `root`: the place, without credentials.
 
-    similar: roots that may be meant: around it, or beside it with a name like its own. fact: the message without what
-    can be done about it.
+    similar: roots that may be meant: around it, or beside it with a name like its own. names: of `similar`, the only
+    one, which is around it, the scope and the stream that are meant too. fact: the message without what can be done
+    about it.
     """
 
-    def __init__(self, root: str, similar: Sequence[str] = ()) -> None:
-        super().__init__(
-            f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)} Look whether this is the right "
-            f"place, and whether its storage is mounted. To make a root there: `{root_command(root)}`, "
-            "create_scope of a StreamManager if the place is empty, or StreamManager(…, create=True)"
+    def __init__(self, root: str, similar: Sequence[str] = (), names: Sequence[str] | None = None) -> None:
+        inside = names is not None
+        self.fact = (
+            f"{root} holds no streams: it lies in a root.{root_meant(similar[0], names)}"
+            if names is not None
+            else f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
         )
+        make = (
+            f"Look whether this is the right place, and whether its storage is mounted. To make a root there: "
+            f"`{root_command(root)}`, create_scope of a StreamManager if the place is empty, or StreamManager(…, "
+            "create=True)"
+        )
+        super().__init__(f"{self.fact} {'No root can be made there' if inside else make}")
         self.root = root
         self.similar = tuple(similar)
-        self.fact = f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
+        self.inside = inside
 
 
 def root_command(root: str) -> str:
@@ -42,6 +50,12 @@ def root_command(root: str) -> str:
 def did_you_mean(similar: Sequence[str]) -> str:
     """The question that follows what is wrong, if there is anything like what was named; else nothing."""
     return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+
+
+def root_meant(root: str, names: Sequence[str]) -> str:
+    """The question that follows where a place in a root was named as one. names: of a scope and a stream, or less."""
+    parts = [f"{what} {name!r}" for what, name in zip(("root", "scope", "stream"), (root, *names), strict=False)]
+    return f" Did you mean {', '.join(parts)}?"
 
 
 class DataCorruption(Damaged, EngineError):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from chunkstore import Range, StorageError, StorageRefused, Store, open_store
 from chunkstore.chunk_names import made_for
 from chunkstore.paths import BACKUP, MARKERS, RESTORING, ROOT, SELF_TESTS, SYSTEM, nested_folder
+from engine.errors import root_meant
 
 LOOKED_AT = 10_000
 """Objects that are looked at in a place where others' objects are."""
@@ -40,9 +41,10 @@ def refuse_inside(
             continue  # what this user may not see, he cannot sweep
         for marker, data in zip(MARKERS, found, strict=True):
             if data is not None:
+                meant = root_meant(above, _names_in(outer, store)) if marker == ROOT and what == "a root" else ""
                 raise StorageRefused(
                     f"{store.root} lies in {outer.root}, where {marker} says that a root, a log or a backup is: {what} "
-                    "inside another would be taken for its garbage; give a place outside"
+                    f"inside another would be taken for its garbage; give a place outside.{meant}"
                 )
 
 
@@ -82,22 +84,53 @@ def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
     return None
 
 
-def similar_roots(store: Store, opener: Opener = open_store) -> tuple[str, ...]:
-    """Roots that may be meant where none is: around the place, or beside it with a name like its own.
+def similar_roots(store: Store, opener: Opener = open_store, *, beside: bool = False) -> tuple[str, ...]:
+    """Roots that may be meant where none is: around the place, unless only those beside it are asked for, or beside it
+    with a name like its own.
 
     Of folders only: elsewhere each look would be a request.
     """
     if not store.root.startswith("file://"):
         return ()
-    folder = store.root.removeprefix("file://")
+    above = [] if beside else [each for each in _parents(store.root.removeprefix("file://")) if each != "/"]
     found = []
-    for place in [*(parent for parent in _parents(folder) if parent != "/"), *store.neighbours()]:
+    for place in [*above, *store.neighbours()]:
         try:
             if opener(place, None).read_ranges([Range(ROOT, 0, 1)])[0] is not None:
                 found.append(place)
         except StorageError:
             continue  # it is only a suggestion
     return tuple(found[:MOST_SIMILAR])
+
+
+class Around(NamedTuple):
+    """A root in which a place lies. names: of a scope, or of a scope and a stream, if the place is called so in it."""
+
+    place: str
+    names: tuple[str, ...]
+
+
+def root_around(
+    store: Store, url: str, options: Mapping[str, Any] | None, opener: Opener = open_store
+) -> Around | None:
+    """The root in which the place `url` lies; None if there is none. A request for each folder above, so only for who
+    found no root in the place."""
+    for above in _folders_above(store, url):
+        try:
+            outer = opener(above, options)
+            found = outer.read_ranges([Range(ROOT, 0, 1)])[0]
+            outer.close()
+        except StorageError:
+            continue  # it is only a suggestion
+        if found is not None:
+            return Around(above, _names_in(outer, store))
+    return None
+
+
+def _names_in(outer: Store, store: Store) -> tuple[str, ...]:
+    names = tuple(store.root.removeprefix(f"{outer.root}/").split("/"))
+    named = store.root.startswith(f"{outer.root}/") and len(names) <= 2 and not names[0].startswith("_")
+    return names if named else ()
 
 
 def _folders_above(store: Store, url: str) -> Iterator[str]:

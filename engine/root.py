@@ -25,10 +25,10 @@ from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
 from engine.containers.registry import ContainerManager
-from engine.errors import RootNotFound, root_command
+from engine.errors import RootNotFound, did_you_mean, root_command
 from engine.logs.frames import START
 from engine.ownership import this_process
-from engine.places import Obstacle, obstacle, refuse_inside, similar_roots
+from engine.places import Obstacle, obstacle, refuse_inside, root_around, similar_roots
 from engine.settings import Settings
 from engine.storage.reads import Stores
 
@@ -145,7 +145,7 @@ class Root:
         config = _read_config(store)
         if config is None:
             if not create:
-                raise _not_there(store)
+                raise _in_root(store, url, storage_options) or _not_there(store)
             config = _create(url, store, wal, storage_options, agreed, empty)
         log = _log_store(url, store, config, wal, storage_options, new_log)
         for each in {store, log}:
@@ -256,6 +256,12 @@ def _not_there(store: Store) -> StorageRefused:
     return RootNotFound(store.root, similar_roots(store, open_store)) if found is None else _lost(store, found)
 
 
+def _in_root(store: Store, url: str, options: Mapping[str, Any] | None) -> RootNotFound | None:
+    """The error where a place in a root is named as a root; None elsewhere."""
+    outer = root_around(store, url, options, open_store)
+    return RootNotFound(store.root, (outer.place,), outer.names) if outer is not None else None
+
+
 def _lost(store: Store, found: Obstacle) -> StorageRefused:
     if not found.ours:
         return StorageRefused(
@@ -295,11 +301,13 @@ def _create(
         refuse_inside(log, wal, log_options, "a log", open_store)
         self_test(log)
         config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
+    similar = did_you_mean(similar_roots(store, open_store, beside=True))
     store.put_if_absent(ROOT, config.to_bytes())
     made = _read_config(store)
     assert made is not None
     if made.id == config.id:
-        logger.info("there was no root of streams in %s: it was created", store.root)
+        level, end = (logging.WARNING, f".{similar}") if similar else (logging.INFO, "")
+        logger.log(level, "there was no root of streams in %s: it was created%s", store.root, end)
     return made
 
 

@@ -79,8 +79,8 @@ def draw_segments(
     Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `seg 3.2` means segment
     3, created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open.
     Labels and marks without room are omitted. A cut crosses each segment at the time of the first event after it, or at
-    the segment's end if there is none; it is omitted where it is before the head. Hatched parts were truncated; the
-    picture starts with the first epoch of which anything is left.
+    the segment's end if there is none, and one without events where it crosses the others; it is omitted where it is
+    before the head. Hatched parts were truncated; the picture starts with the first epoch of which anything is left.
 
     cuts: additional cuts or other places, at most MOST_CUTS, by their names in the legend. even: make all epochs
     equally wide, for streams that were scaled often in a short time. axes: where to draw, by default in a new figure;

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import hypot
 from typing import TypeAlias
 
-from pravega_spark.quantities import count_text, moment_text, size_text
+from pravega_spark.quantities import counted, moment_text, size_text
 from pravega_spark.streams.timeline import Timeline
 
 MOST_CUTS = 12
@@ -51,8 +51,7 @@ def evenly(timeline: Timeline) -> X:
 def title(timeline: Timeline) -> str:
     """The stream, what can be read of it, its epochs, and when it was sealed."""
     (first, _), (last, _) = timeline.epochs[0], timeline.epochs[-1]
-    count = f"{count_text(timeline.events)} {'event' if timeline.events == 1 else 'events'}"
-    told = f"{timeline.stream}: {count}, {size_text(timeline.size)}, "
+    told = f"{timeline.stream}: {counted(timeline.events, 'event')}, {size_text(timeline.size)}, "
     told += f"epoch {first}" if first == last else f"epochs {first} to {last}"
     if first:
         told += f" (nothing is left of those before {first})"

@@ -242,12 +242,12 @@ class _Drawing:
         look = f'stroke="{colour}" stroke-width="{width}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
         before: CutPoint | None = None
         for point in points:
-            low, high, _, time = point
+            low, high, _, time, _ = point
             joined = before is not None and before.high == low  # else it lies before the head for the keys between
             begin = f"M{self._x(before.time if before and joined else time):.1f} {_y(low):.1f}"
             line, before = f'd="{begin}H{self._x(time):.1f}V{_y(high):.1f}" fill="none"', point
             below = f'<path {line} stroke="white" stroke-width="{width + 2}"/>' if colour != END else ""
-            told = _title(f"{name}: {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
+            told = _title(f"{name}: {_place(point)}", f"keys above {low:.6g}, up to {high:.6g}")
             yield f'<g class="cut">{below}<path {line} {look}/>{told}</g>'
         self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', name if points else f"{name} (before the head)"))
 
@@ -273,6 +273,13 @@ _HATCHES = (
 
 def _y(key: float) -> float:
     return _TOP + (1 - key) * _HEIGHT
+
+
+def _place(point: CutPoint) -> str:
+    """What is where a cut lies; only an event has a time of its own."""
+    if point.kind == "end":
+        return "no event follows in this segment"
+    return _exact(point.time) if point.kind == "event" else f"the segment's beginning, {_exact(point.time)}"
 
 
 def _exact(moment: int) -> str:

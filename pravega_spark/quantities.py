@@ -176,8 +176,20 @@ def count_text(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something: `1 event`, `1,000 events`. what: one of them."""
+    return f"{count_text(number)} {plural(what, number)}"
+
+
+def plural(what: str, number: int) -> str:
+    """The noun for so many of something: `event` for 1, else `events`."""
+    return what if number == 1 else f"{what}s"
+
+
 def size_text(size: int) -> str:
-    """A size to three digits: `999 bytes`, `1.5 KiB`, `10 MiB`."""
+    """A size to three digits: `1 byte`, `999 bytes`, `1.5 KiB`, `10 MiB`."""
+    if size == 1:
+        return "1 byte"
     amount, units = float(size), ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
     place = 0
     while abs(amount) >= 1023.5 and place + 1 < len(units):

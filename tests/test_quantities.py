@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise, takewhile
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,7 @@ from pravega_spark.quantities import (
     SizeLike,
     TimeLike,
     count_text,
+    counted,
     duration_text,
     moment_text,
     parse_milliseconds,
@@ -148,6 +154,7 @@ def test_no_sizes(given: SizeLike) -> None:
     ("size", "text"),
     [
         (0, "0 bytes"),
+        (1, "1 byte"),
         (999, "999 bytes"),
         (1023, "1023 bytes"),
         (1024, "1 KiB"),
@@ -186,3 +193,42 @@ def test_durations_as_they_are_shown(seconds: float, text: str) -> None:
 def test_counts_and_times_as_they_are_shown() -> None:
     assert count_text(1234567) == "1,234,567"
     assert moment_text(1_700_000_000_500) == "2023-11-14 22:13:20 UTC"
+
+
+# --- what is counted -----------------------------------------------------------------------------------------------
+
+PACKAGE = Path(__file__).parents[1] / "pravega_spark"
+NO_PLURALS = {
+    *("has", "is", "was", "its", "does", "exists", "shows", "changes", "replaces", "needs", "requires", "this"),
+}
+"""Words that end in s and may stand behind a value that is no count."""
+
+OTHERS = {"of", "to", "in", "at", "and", "would", "will", "by", "lies", "from"}
+"""Words behind which no noun belongs to the value."""
+
+
+def test_counted_nouns_have_the_number_of_their_count() -> None:
+    found = [counted(number, "event") for number in (0, 1, 2, 1000)]
+    assert found == ["0 events", "1 event", "2 events", "1,000 events"]
+    assert counted(1, "idle upload") == "1 idle upload"
+
+
+def counts(source: str) -> Iterator[str]:
+    """What follows the values in a source's texts, if that may be a noun in the plural."""
+    for node in ast.walk(ast.parse(source)):
+        parts = node.values if isinstance(node, ast.JoinedStr) else []
+        for before, after in pairwise(parts):
+            if isinstance(before, ast.FormattedValue) and isinstance(after, ast.Constant):
+                words = str(re.match(r"(?: [a-z]+){0,3}", str(after.value))[0])  # type: ignore[index]
+                nouns = takewhile(lambda word: word not in NO_PLURALS | OTHERS, words.split())
+                if any(word.endswith("s") for word in nouns):
+                    yield f"{{{ast.unparse(before.value)}}}{words}"
+
+
+@pytest.mark.parametrize("wing", ["cli", "jobs", "console"])
+def test_programs_count_with_the_one_function(wing: str) -> None:
+    """A count and its noun come from `counted`: else there is "1 errors" some day."""
+    assert [*counts('f"{n} errors and more"')] == ["{n} errors and more"]
+    assert not [*counts('f"{name} has events, {n} of them are here"')]
+    found = {path.name: [*counts(path.read_text("utf-8"))] for path in sorted((PACKAGE / wing).rglob("*.py"))}
+    assert {name: texts for name, texts in found.items() if texts} == {}

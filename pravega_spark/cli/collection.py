@@ -11,7 +11,7 @@ from engine.admin.orphans import Sweep
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import seconds_option, yes_option
 from pravega_spark.console.output import Headings, size_column
-from pravega_spark.quantities import duration_text, size_text
+from pravega_spark.quantities import counted, duration_text, size_text
 from pravega_spark.streams.owners import Owners
 
 _NAMES_SHOWN = 20
@@ -60,8 +60,8 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     }
     if not dry_run:
         orphans.check_plausible(root, sweep, share)
-        waiting = f"{found.waiting} objects are garbage already; those that are due would be deleted."
-        idle = f"{found.idle} idle uploads of large events would be aborted."
+        waiting = f"{counted(found.waiting, 'garbage object')} waiting: those that are due would be deleted."
+        idle = f"{counted(found.idle, 'idle upload')} of large events would be aborted."
         session.confirm(yes or found.empty, *_lines(sweep), waiting, idle)
         row |= garbage_collection.collect_garbage(root, found, share)._asdict()
     session.output.document({"gc": row})
@@ -77,7 +77,9 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
 
 
 def _lines(sweep: Sweep) -> list[str]:
-    lines = [f"{len(sweep.orphans)} unreferenced objects ({size_text(sweep.bytes)}) would be marked as garbage:"]
+    lines = [
+        f"{counted(len(sweep.orphans), 'unreferenced object')} ({size_text(sweep.bytes)}) would be marked as garbage:"
+    ]
     lines += [f"  {orphan.path}" for orphan in sweep.orphans[:_NAMES_SHOWN]]
     if len(sweep.orphans) > _NAMES_SHOWN:
         lines.append(f"  and {len(sweep.orphans) - _NAMES_SHOWN} more; --json lists all")

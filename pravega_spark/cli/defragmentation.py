@@ -12,6 +12,7 @@ from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SizeType
 from pravega_spark.console.output import Headings, id_column, size_column
 from pravega_spark.console.program import Refused
+from pravega_spark.quantities import counted
 from pravega_spark.streams.similar import similar_names
 
 
@@ -46,7 +47,8 @@ def defrag(session: Session, prefix: str, target: int) -> None:
         _check_prefix(root, prefix)
     session.output.document({"defrag": rows})
     session.output.table(_MERGED, rows)
-    session.output.line(f"merged {sum(row['chunks'] for row in rows)} chunks into {sum(row['merges'] for row in rows)}")
+    chunks, merges = (sum(row[key] for row in rows) for key in ("chunks", "merges"))
+    session.output.line(f"merged {counted(chunks, 'chunk')} into {merges}")
 
 
 def _check_prefix(root: Root, prefix: str) -> None:

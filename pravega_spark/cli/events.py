@@ -17,7 +17,7 @@ from pravega_spark.cli.streams import stream
 from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
-from pravega_spark.quantities import count_text, size_text
+from pravega_spark.quantities import counted, size_text
 from pravega_spark.streams.places import Place
 
 if TYPE_CHECKING:
@@ -55,16 +55,15 @@ def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, f
         progress(f"to {name}", 0, total)
         for number, line in enumerate(_lines(file), start=1):
             if len(line) > MAX_LINE:
-                limit = f"{MAX_LINE} bytes, the limit of an event"
+                limit = f"{size_text(MAX_LINE)}, the limit of an event"
                 raise Refused(f"line {number} is longer than {limit}; {_before(number)}")
             writer.write_event_bytes(line, key if field is None else _key_of(line, field, number))
             events, size = events + 1, size + len(line)
             if number % _LINES_PER_UPDATE == 0:
                 progress(f"to {name}", size + events, total)
     session.output.document({"stream": str(name), "written": {"events": events, "bytes": size}})
-    counted = "1 event" if events == 1 else f"{count_text(events)} events"
     were = "was" if events == 1 else "were"
-    session.output.line(f"{counted} ({size_text(size)}) {were} written to stream {name}")
+    session.output.line(f"{counted(events, 'event')} ({size_text(size)}) {were} written to stream {name}")
 
 
 def _size_of(file: BinaryIO) -> int:
@@ -93,7 +92,8 @@ def _key_of(line: bytes, field: str, number: int) -> str:
 
 
 def _before(number: int) -> str:
-    return "nothing was written" if number == 1 else f"the {number - 1} lines before it were written"
+    before = f"{counted(number - 1, 'line')} before it {'was' if number == 2 else 'were'} written"
+    return "nothing was written" if number == 1 else before
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

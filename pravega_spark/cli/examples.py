@@ -46,6 +46,6 @@ EXAMPLES: Mapping[str, str] = {
     "restore": "restore s3://backups/streams --root /data/restored",
     "import": "import /mnt/pravega-lts demo/rides --dry-run",
     "header export": "header export examples/rides/0.0",
-    "header import": "header import legacy/segment examples/rides",
+    "header import": "header import legacy/segment examples/rides --yes",
     "completion": "completion bash",
 }

@@ -13,8 +13,8 @@ from engine.admin.rolling_segments import export_header
 from engine.errors import SegmentNotFound
 from pravega_spark.cli.segments import missing
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType
-from pravega_spark.quantities import size_text
+from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType, change_options
+from pravega_spark.quantities import counted, size_text
 from pravega_spark.streams.names import owner_of
 from pravega_spark.streams.similar import similar_names
 
@@ -39,15 +39,16 @@ def export(session: Session, name: str) -> None:
             done = export_header(container, name)
     except SegmentNotFound:
         raise missing(root, name) from None
-    session.output.document({"header": {"segment": name, **done._asdict()}})
-    session.output.line(f"wrote {done.object}: {done.chunks} chunks up to offset {done.length}")
+    session.output.document({"header": {"name": name, "segment": name, **done._asdict()}})
+    session.output.line(f"wrote {done.object}: {counted(done.chunks, 'chunk')} up to offset {done.length}")
 
 
 @header.command("import")
 @click.argument("segment")
 @click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())
+@change_options
 @pass_session
-def import_(session: Session, segment: str, name: StreamName) -> None:
+def import_(session: Session, segment: str, name: StreamName, dry_run: bool, yes: bool) -> None:
     """Make a stream of a segment of old code.
 
     The events of SEGMENT, which old code left below the root, become a new stream with one segment. No data is copied:
@@ -58,9 +59,16 @@ def import_(session: Session, segment: str, name: StreamName) -> None:
 
     try:
         with session.output.progress() as progress:
-            done = import_segment(session.root, segment, *name, progress)
+            done = import_segment(session.root, segment, *name, progress, dry_run=dry_run or not yes)
     except SegmentNotFound:
         headers = (segment_of(found.path) for found in session.root.stores.chunks.list(""))
         raise SegmentNotFound(segment, similar_names(filter(None, headers), segment)) from None
+    told = f"{counted(done.events, 'event')} of {segment}, {size_text(done.bytes)}"
+    session.confirm(
+        yes,
+        f"This would make stream {name} of the {told}, which old code must not use any more.",
+        f"This would delete {done.header}." if done.header is not None else "There is no legacy header to delete.",
+        dry_run=dry_run,
+    )
     session.output.document({"imported": {"segment": segment, "stream": str(name), **done._asdict()}})
-    session.output.line(f"stream {name} has the {done.events:,} events of {segment}, {size_text(done.bytes)}")
+    session.output.line(f"stream {name} has the {told}")

@@ -16,6 +16,7 @@ from pravega_spark.console.arguments import StreamNameType, storage_option, yes_
 from pravega_spark.console.output import Column, Headings, Output, size_column
 from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.quantities import counted
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def import_(
     if dry_run or not yes:
         show(session.output, report, "would be imported")
         if not dry_run:
-            session.output.warning(f"{_new(report)} streams would be imported into {session.url}")
+            session.output.warning(f"{counted(_new(report), 'stream')} would be imported into {session.url}")
             raise NothingChanged()
     else:
         with session.output.progress() as progress:
@@ -77,7 +78,8 @@ def import_(
     if report.failed:
         verb, first = "cannot be" if dry_run else "were not", report.failed[0]
         raise Refused(
-            f"{len(report.failed)} of {len(report.streams)} streams {verb} imported; first error: {first.problem}"
+            f"{len(report.failed)} of {counted(len(report.streams), 'stream')} {verb} imported; first error: "
+            f"{first.problem}"
         )
 
 
@@ -103,7 +105,7 @@ def show(output: Output, report: ImportReport, done: str) -> None:
     for scope in report.empty_scopes:
         output.line(f"scope {scope}, which has no streams, {done}")
     count = sum(each.outcome in ("new", "imported") for each in report.streams)
-    output.line(f"{count} of {len(report.streams)} streams {done}")
+    output.line(f"{count} of {counted(len(report.streams), 'stream')} {done}")
 
 
 def _row(each: Any) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import ScopeType, SecondsType, StreamNameType, yes_option
+from pravega_spark.console.arguments import SecondsType, check_selection, yes_option
 from pravega_spark.quantities import size_text
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--scope", type=ScopeType(), help="Only streams of this scope.")
+@click.option("--scope", metavar="NAME", help="Only streams of this scope.")
 @click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
 @click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
 @click.option(
@@ -47,18 +47,10 @@ def maintain(
     """
     from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
-    from pravega_spark.jobs.command import show
-    from pravega_spark.jobs.outcome import failures
+    from pravega_spark.jobs.command import document, show
     from pravega_spark.streams.retention import PERIOD
 
-    if stream is not None and scope is None:
-        raise click.UsageError("--stream requires --scope.")
-    if stream is not None:
-        StreamNameType().convert(f"{scope}/{stream}", None, None)
-    if scope is not None:
-        session.catalog.check_scope(scope)
-    if scope is not None and stream is not None:
-        session.catalog.stream(scope, stream).snapshot()  # raises StreamNotFound
+    check_selection(scope, stream)
     with session.output.progress() as progress:
         outcomes = list(
             job.maintain(
@@ -73,16 +65,8 @@ def maintain(
             )
         )
     session.confirm(yes or dry_run, *_lines(outcomes))
-    rows = [_row(outcome) for outcome in outcomes]
-    changed, failed = sum(outcome.changed for outcome in outcomes), len(failures(outcomes))
-    counts = {"dry_run": dry_run, "steps": len(rows), "changed": changed, "failed": failed}
-    session.output.document({"maintain": {**counts, "outcomes": rows}})
+    session.output.document({"maintain": document(outcomes, dry_run)})
     show(session.output, outcomes, dry_run)
-
-
-def _row(outcome: JobOutcome) -> dict[str, Any]:
-    """An outcome as it is printed; one of the root has no scope and no stream."""
-    return {**outcome._asdict(), "scope": outcome.scope or None, "stream": outcome.stream or None}
 
 
 def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:

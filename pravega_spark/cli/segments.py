@@ -73,7 +73,7 @@ def chunks(session: Session, name: str) -> None:
     """
     number, parts = _find(session.root, name, lambda container: list(segment_chunks(container, name)))
     rows = [part._asdict() for part in parts]
-    session.output.document({"segment": name, "container": number, "parts": rows})
+    session.output.document({"name": name, "segment": name, "container": number, "parts": rows})
     session.output.table(_PARTS, rows)
 
 

@@ -12,9 +12,10 @@ from click.core import ParameterSource
 
 from engine.errors import did_you_mean
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.advice import as_given
+from pravega_spark.console.advice import as_given, why_kept
 from pravega_spark.console.arguments import (
     MillisecondsType,
+    Moment,
     MomentType,
     PlaceType,
     ScopeType,
@@ -28,11 +29,11 @@ from pravega_spark.console.arguments import (
 )
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.console.program import Refused
-from pravega_spark.errors import StreamNotSealed, StreamSealed
-from pravega_spark.quantities import count_text, duration_text, moment_text, size_text
+from pravega_spark.errors import StreamNotSealed
+from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut, positions_text
-from pravega_spark.streams.places import Place, PlaceLike, cut_at
+from pravega_spark.streams.places import Place, PlaceLike, cut_at, cut_to_truncate
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo, StreamManager
@@ -208,8 +209,7 @@ def describe(session: Session, name: StreamName) -> None:
         session.output.line(f"subscriber {reader}: {behind}")
     for text in record.unknown:
         session.output.line(f"not known: {text}")
-    session.output.copied("head", info.head.as_text())
-    session.output.copied("tail", info.tail.as_text())
+    _print_cuts(session, [("head", info.head), ("tail", info.tail)])
     session.output.line("")
     places = [{**each, "tail": info.tail.positions.get(each["id"])} for each in row["current"]]
     session.output.table(_SEGMENTS, places, title="newest segments, all sealed" if info.sealed else "open segments")
@@ -228,7 +228,11 @@ def _segment_row(segment: StreamSegmentRecord) -> dict[str, Any]:
 def scaling_text(policy: ScalingPolicy) -> str:
     if policy.kind == "fixed":
         return "fixed"
-    rate = f"{size_text(policy.target_rate * 1024)}/s" if policy.kind == "bytes" else f"{policy.target_rate:,} events/s"
+    rate = (
+        f"{size_text(policy.target_rate * 1024)}/s"
+        if policy.kind == "bytes"
+        else f"{counted(policy.target_rate, 'event')}/s"
+    )
     return f"segments above {rate} are split into {policy.scale_factor}; at least {policy.min_segments}"
 
 
@@ -307,7 +311,7 @@ def seal(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
     if not info.sealed:
         session.confirm(
             yes,
-            f"This would seal stream {name} ({_number_of('events', info.events)}) permanently: it could still be read "
+            f"This would seal stream {name} ({counted(info.events, 'event')}) permanently: it could still be read "
             "and deleted, but not written, scaled or truncated.",
             dry_run=dry_run,
         )
@@ -338,11 +342,9 @@ def delete(session: Session, name: StreamName, dry_run: bool, yes: bool, seal_fi
 
 
 def _counted(gone: dict[str, int]) -> str:
-    return ", ".join(size_text(count) if what == "bytes" else _number_of(what, count) for what, count in gone.items())
-
-
-def _number_of(what: str, count: int) -> str:
-    return f"{count_text(count)} {what if count != 1 else what.removesuffix('s')}"
+    return ", ".join(
+        size_text(count) if what == "bytes" else counted(count, what.removesuffix("s")) for what, count in gone.items()
+    )
 
 
 # --- where they begin, and how they are divided -------------------------------------------------------------------
@@ -361,25 +363,14 @@ def _number_of(what: str, count: int) -> str:
 @pass_session
 def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
     """Delete the events before a place, which becomes the head."""
-    manager = session.manager
-    cut = _the(session, name).query(lambda snapshot: cut_at(place, snapshot))
-    gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
-    told = f"{_counted(gone)}, from {positions_text(manager.stream_info(*name).head)}, up to {positions_text(cut)}"
-    session.confirm(yes, f"This would delete from stream {name}: {told}.", dry_run=dry_run)
-    manager.truncate_stream(*name, cut)
-    session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(cut)})
-    session.output.line(f"stream {name} was truncated: {told}")
+    from pravega_spark.streams.truncation import truncation
 
-
-def _between(snapshot: Any, cut: StreamCut) -> dict[str, int]:
-    """What lies between the head and a cut. Raises InvalidStreamCut, StreamSealed."""
-    if snapshot.record.sealed:
-        raise StreamSealed(snapshot.stream.key)
-    gone = {"events": 0, "bytes": 0}
-    for number, (start, end) in snapshot.ranges(snapshot.head_cut(), cut).items():
-        gone["bytes"] += end - start
-        gone["events"] += snapshot.segments.count_before(number, end) - snapshot.segments.count_before(number, start)
-    return gone
+    found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(place, snapshot)))
+    session.confirm(yes, f"This would delete from stream {name}: {found}.", dry_run=dry_run)
+    session.manager.truncate_stream(*name, found.cut)
+    gone = {"events": found.events, "bytes": found.bytes}
+    session.output.document({"stream": str(name), "truncated": gone, "head": cut_row(found.cut)})
+    session.output.line(f"stream {name} was truncated: {found}")
 
 
 @stream.command()
@@ -395,46 +386,28 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     """
     manager = session.manager
     policy = _the(session, name).snapshot().record.retention
-    before = []
-    if policy is not None:
-        before = _the(session, name).query(lambda found: list(_retention_figures(found, policy)))
-        if not yes and not dry_run:
-            would = manager.retain(*name, period=period, dry_run=True)
-            session.confirm(yes, *before, *_retained(would, policy, session, name, True))
-    done = manager.retain(*name, period=period, dry_run=dry_run)
+    figures = [] if policy is None else _the(session, name).query(lambda it: list(_retention_figures(it, policy)))
+    done = manager.retain(*name, period=period, dry_run=True)
+    if not dry_run and (done.recorded or done.truncated):
+        session.confirm(yes, *figures, *_retained(done, "would be"))
+        done = manager.retain(*name, period=period)
     row = {
         "recorded": done.recorded.as_text() if done.recorded is not None else None,
         "truncated": done.truncated.as_text() if done.truncated is not None else None,
         "bytes": done.bytes,
+        "why": done.why or None,
     }
-    found = {"stream": str(name), "dry_run": dry_run, "retained": row, "retention": retention_row(policy)}
-    session.output.document(found)
-    if policy is None:
-        session.output.line(f"stream {name} has no retention policy: nothing is truncated")
-        return
-    for line in before:
-        session.output.line(line)
-    for line in _retained(done, policy, session, name, dry_run):
+    session.output.document(
+        {"stream": str(name), "dry_run": dry_run, "retained": row, "retention": retention_row(policy)}
+    )
+    for line in (*figures, *_retained(done, "would be" if dry_run else "was")):
         session.output.line(line)
 
 
-def _retained(
-    done: Retained, policy: RetentionPolicy, session: Session, name: StreamName, dry_run: bool
-) -> Iterator[str]:
+def _retained(done: Retained, would: str) -> Iterator[str]:
     """What applying a policy did, or would do."""
-    would = "would be" if dry_run else "was"
-    if done.truncated is not None:
-        cut, gone = done.truncated, {"bytes": done.bytes}
-        if dry_run:  # else they are gone, and nobody counts them any more
-            gone = _the(session, name).query(lambda snapshot: _between(snapshot, cut))
-        begin = f", from {positions_text(session.manager.stream_info(*name).head)}" if dry_run else ""
-        yield f"{_counted(gone)} {would} truncated{begin}, up to {positions_text(cut)}"
-    else:
-        limit = _limit_text(policy.kind, policy.limit)
-        why = f"is older than {limit}" if policy.kind == "time" else f"has at least {limit} after it"
-        readers = ", ".join(session.manager.stream_info(*name).subscribers)
-        held = f", or subscribers hold it back: {readers}" if readers else ""
-        yield f"nothing {would} truncated: no recorded stream cut {why}{held}"
+    what = f"nothing {would} truncated: {why_kept(done)}"
+    yield f"{would} truncated: {done.removed}" if done.removed else what
     if done.recorded is not None:
         yield f"a stream cut {would} recorded: {positions_text(done.recorded)}"
 
@@ -446,15 +419,14 @@ def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[
 
     behind = lag(snapshot, snapshot.head_cut())
     age = f", the oldest {duration_text(round(behind.seconds))} old" if behind.events else ""
-    yield f"stream {snapshot.stream.key} has {_number_of('events', behind.events)}, {size_text(behind.bytes)}{age}"
+    yield f"stream {snapshot.stream.key} has {counted(behind.events, 'event')}, {size_text(behind.bytes)}{age}"
     yield f"it keeps {retention_text(policy)}"
     times = [recorded.time for recorded, _ in RecordedCuts(snapshot).all()]
-    counted = f"{_number_of('stream cuts', len(times))} recorded"
-    yield (
-        f"{counted}, from {moment_text(times[0])} to {moment_text(times[-1])}"
-        if times
-        else ("no stream cut is recorded yet: upkeep records one each period, and so does this command with --yes")
-    )
+    if not times:
+        yield "no stream cut is recorded now: upkeep and this command record one each period"
+    else:
+        since = f"from {moment_text(times[0])} to" if len(times) > 1 else "at"
+        yield f"{counted(len(times), 'stream cut')} recorded, {since} {moment_text(times[-1])}"
 
 
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:
@@ -508,7 +480,9 @@ def scale(
     now = manager.stream_info(*name)
     rows = [{**_segment_row(segment), "low": segment.low, "high": segment.high} for segment in now.segments]
     session.output.document({"stream": str(name), "sealed": old, "epoch": now.epochs[-1].epoch, "current": rows})
-    session.output.line(f"stream {name} was scaled from {len(before.segments)} to {len(now.segments)} segments")
+    session.output.line(
+        f"stream {name} was scaled from {len(before.segments)} to {counted(len(now.segments), 'segment')}"
+    )
     session.output.table({key: column for key, column in _SEGMENTS.items() if key in rows[0]}, rows)
 
 
@@ -523,15 +497,24 @@ def scale(
     help="List the cut before the first event written at this time or later. Repeatable.",
 )
 @pass_session
-def cuts(session: Session, name: StreamName, moments: tuple[int, ...]) -> None:
+def cuts(session: Session, name: StreamName, moments: tuple[Moment, ...]) -> None:
     """List the stream cuts of head, tail and given times."""
     manager = session.manager
     info = manager.stream_info(*name)
-    found = [("head", info.head), *((moment(at) or "0", manager.stream_cut_at(*name, at)) for at in moments)]
-    rows = [{"at": at, **cut_row(cut)} for at, cut in [*found, ("tail", info.tail)]]
-    session.output.document({"stream": str(name), "cuts": rows})
-    for at, cut in [*found, ("tail", info.tail)]:
-        session.output.copied(f"{at}: {positions_text(cut)}", cut.as_text())
+    found = [(moment(at) or "0", at.ago, manager.stream_cut_at(*name, at)) for at in moments]
+    found = [("head", "", info.head), *found, ("tail", "", info.tail)]
+    session.output.document({"stream": str(name), "cuts": [{"at": at, **cut_row(cut)} for at, _, cut in found]})
+    _print_cuts(session, [(f"{ago} ({at})" if ago else at, cut) for at, ago, cut in found])
+
+
+def _print_cuts(session: Session, cuts: Sequence[tuple[str, StreamCut]]) -> None:
+    """Print cuts to be copied, each once, with all that it is the cut of."""
+    names: dict[str, list[str]] = {}
+    for name, cut in cuts:
+        names.setdefault(f"{positions_text(cut)}\n{cut.as_text()}", []).append(name)
+    for told, called in names.items():
+        positions, text = told.split("\n")
+        session.output.copied(f"{', '.join(called)}: {positions}", text)
 
 
 @stream.command()
@@ -588,7 +571,7 @@ def lag(
 @click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
 @click.option("--even", is_flag=True, help="Make all epochs equally wide.")
 @pass_session
-def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...], even: bool) -> None:
+def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, ...], even: bool) -> None:
     """Draw the segments of a stream over time and keys.
 
     Pictures that end in .svg or .html need no matplotlib, and tell in a browser what the pointer is on.
@@ -610,11 +593,13 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[int, ...]
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: int, moments: Sequence[int]) -> tuple[str, PlaceLike]:
-    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second."""
+def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PlaceLike]:
+    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second, and
+    as it was written if that was relative to now."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
     shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
-    return f"{'no' if cut == tail else 'first'} event since {moment(at) if shared else moment_text(at)}", cut
+    time = moment(at) if shared else moment_text(at)
+    return f"{'no' if cut == tail else 'first'} event since {f'{at.ago} ({time})' if at.ago else time}", cut
 
 
 _LISTED: Headings = {

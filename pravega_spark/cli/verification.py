@@ -11,7 +11,7 @@ from engine.admin.verify import Finding, Report
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.output import Column, Headings, id_column, size_column
 from pravega_spark.console.program import Refused
-from pravega_spark.quantities import size_text
+from pravega_spark.quantities import counted, size_text
 
 
 @click.command()
@@ -32,7 +32,7 @@ def verify(session: Session, deep: bool) -> None:
     else:
         _print(session, report)
     if report.errors:
-        raise Refused(f"found {report.errors} errors and {report.warnings} warnings")
+        raise Refused(f"found {counted(report.errors, 'error')} and {counted(report.warnings, 'warning')}")
 
 
 def _print(session: Session, report: Report) -> None:
@@ -49,8 +49,8 @@ def _print(session: Session, report: Report) -> None:
         output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:
         output.line(
-            f"{orphans.number} unreferenced objects ({size_text(orphans.bytes)}), {orphans.recent} of them younger "
-            "than a day and possibly about to be attached by a task:"
+            f"{counted(orphans.number, 'unreferenced object')} ({size_text(orphans.bytes)}), {orphans.recent} of them "
+            "younger than a day and possibly about to be attached by a task:"
         )
         for name in orphans.names:
             output.line(f"  {name}")
@@ -59,7 +59,7 @@ def _print(session: Session, report: Report) -> None:
         where = "root" if finding.container is None else f"container {finding.container}"
         output.line(f"{row['severity']}: {where}: {finding.object}: {finding.problem}. Remedy: {finding.remedy}.")
     healthy = not report.errors + report.warnings
-    what = "healthy" if healthy else f"{report.errors} errors, {report.warnings} warnings"
+    what = "healthy" if healthy else f"{counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}"
     output.line(f"{what}; data was {_how(report)}.")
 
 

@@ -44,7 +44,7 @@ from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.key_value_tables import entries, key_value_tables
 from pravega_spark.streams.lag import Lag, lag, subscriber_lags
 from pravega_spark.streams.names import validate_scope_name
-from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
+from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, cut_to_truncate, parse_cut, parse_place
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
@@ -450,16 +450,18 @@ class StreamManager:
         )
 
     def truncate_stream(self, scope_name: str, stream_name: str, cut: PlaceLike) -> None:
-        """Delete the events before the place `cut`, which becomes the head. Raises InvalidStreamCut, StreamSealed."""
+        """Delete the events before the place `cut`, which becomes the head. Raises InvalidStreamCut, also for a time in
+        the future, and StreamSealed."""
         stream, place = self._catalog.stream(scope_name, stream_name), parse_place(cut)
-        stream.truncate(stream.query(lambda snapshot: cut_at(place, snapshot)))
+        stream.truncate(stream.query(lambda snapshot: cut_to_truncate(place, snapshot)))
 
     def retain(
         self, scope_name: str, stream_name: str, period: DurationLike | None = None, dry_run: bool = False
     ) -> Retained:
         """Apply the stream's retention policy, if its last recorded cut is `period` old.
 
-        period: seconds, or a text such as "30m", the default. dry_run: only return what would be truncated.
+        period: seconds, or a text such as "30m", the default. dry_run: only return what would be done; `why` is the
+        reason where nothing is truncated.
         """
         wanted = retention.PERIOD if period is None else parse_seconds(period)
         return retention.retain(self._catalog.stream(scope_name, stream_name), period=wanted, dry_run=dry_run)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.retention import Retained
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 """Where the root of a command is taken from that names none."""
@@ -35,6 +39,11 @@ def _option(flag: str, value: str | None) -> str:
     return f"{flag} {shlex.quote(value)} " if value and redact(value) == value else ""
 
 
+def why_kept(found: Retained) -> str:
+    """Why retention truncated nothing, and what lets it."""
+    return f"{found.why}: give a shorter --period to record one now" if found.early else found.why
+
+
 def told(error: Exception) -> str:
     """The message of an error for a user of the command line."""
     match error:
@@ -54,7 +63,7 @@ def told(error: Exception) -> str:
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "
                 f"{error.stream}` makes it."
             )
-        case RootNotFound():
+        case RootNotFound(inside=False):
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 f"there: `{root_command(error.root)}`."

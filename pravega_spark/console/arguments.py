@@ -39,6 +39,9 @@ class StreamName(NamedTuple):
         return f"{self.scope}/{self.stream}"
 
 
+_KINDS = {"group": "reader group", "table": "key-value table"}
+
+
 class StreamNameType(click.ParamType):
     """A stream as SCOPE/STREAM, or what else has a name in a scope and is called so. form: how it is shown."""
 
@@ -46,6 +49,8 @@ class StreamNameType(click.ParamType):
 
     def __init__(self, form: str = "SCOPE/STREAM") -> None:
         self.written = form
+        kind = form.partition("/")[2].lower()
+        self._what = _KINDS.get(kind, kind)  # for errors
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamName:
         """The parsed name; a usage error for anything else."""
@@ -53,7 +58,7 @@ class StreamNameType(click.ParamType):
         if not slash:
             self.fail(f"{value!r} is not {self.written}", param, ctx)
         try:
-            return StreamName(validate_scope_name(scope), validate_stream_name(stream))
+            return StreamName(validate_scope_name(scope), validate_stream_name(stream, self._what))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -71,18 +76,26 @@ class ScopeType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class Moment(int):
+    """A time in ms since the epoch. ago: how it was written, if that is relative to now, as `1h`; else empty."""
+
+    ago = ""
+
+
 class MomentType(click.ParamType):
     """A time: ISO 8601, a time ago, or ms since the epoch (see `quantities`)."""
 
     name = "time"
     form = TIMES
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         """Milliseconds since the epoch."""
         try:
-            return parse_time(value)
+            moment = Moment(parse_time(value))
+            moment.ago = value.strip() if parse_time(value, 0) != parse_time(value, 1) else ""
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        return moment
 
 
 class SecondsType(click.ParamType):
@@ -205,6 +218,16 @@ def forms(parameters: Iterable[click.Parameter]) -> Iterator[str]:
 def stream_argument(command: Command) -> Command:
     """Give a command the argument SCOPE/STREAM as `name`."""
     return click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())(command)
+
+
+def check_selection(scope: str | None, stream: str | None) -> None:
+    """Raise a usage error for names that no stream can have, and for a stream that is given without its scope."""
+    if stream is not None and scope is None:
+        raise click.UsageError(f"--stream {stream} requires --scope: give the scope of the stream.")
+    if scope is not None:
+        ScopeType().convert(scope, None, None)
+    if stream is not None:
+        StreamNameType().convert(f"{scope}/{stream}", None, None)
 
 
 def yes_option(command: Command) -> Command:

@@ -94,28 +94,29 @@ class Output:
         chosen = {key: _column(found) for key, found in columns.items() if self.wide or not _column(found).wide}
         cells = [[row[key] for key in chosen] for row in rows]
         texts = [[shown(cell, column.text) for cell, column in zip(row, chosen.values(), strict=True)] for row in cells]
-        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for place, column in enumerate(chosen.values()):
             numbers = bool(cells) and all(_is_number(row[place]) or row[place] is None for row in cells)
             table.add_column(Text(column.heading), justify="right" if numbers else "left", overflow="fold")
         for line in texts:
             table.add_row(*map(Text, line))
         console = Console(file=sys.stdout, width=_WIDE, highlight=False)
+        if title:
+            self.line(title)  # not the table's, which would fold it
         bounded = not self.wide and (sys.stdout.isatty() or "COLUMNS" in os.environ)
         if bounded and Measurement.get(console, console.options, table).maximum > Console(file=sys.stdout).width:
-            self._records(title, [column.heading for column in chosen.values()], texts)
+            self._records([column.heading for column in chosen.values()], texts)
         else:
             console.print(table)
 
-    def _records(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def _records(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """The rows of a table that is wider than the terminal."""
-        if title:
-            self.line(title)
         width = max(map(len, headings))
         for row in rows:
             self.line("")
             for heading, text in zip(headings, row, strict=True):
                 self.line(f"{click.style(heading.ljust(width), bold=True)}  {text}")
+        self.line("")  # as below a table: what follows is no part of the last record
 
     def properties(self, values: Mapping[str, Any], labels: Headings) -> None:
         """Print one thing for people, a line for each property."""

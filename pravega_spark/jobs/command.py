@@ -9,17 +9,27 @@ from typing import Any
 import click
 
 from pravega_spark.console.advice import ROOT_VARIABLE
-from pravega_spark.console.arguments import forms, storage_option, yes_option
+from pravega_spark.console.arguments import check_selection, forms, storage_option, yes_option
 from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, NothingChanged, Refused
 from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
 from pravega_spark.jobs.spread import Target
+from pravega_spark.quantities import counted
+from pravega_spark.streams.cuts import StreamCut, positions_text
 
 _COLUMNS: Headings = {"stream": "stream", "step": "step", "bytes": size_column("size"), "what": "what"}
+_TRUNCATIONS: Headings = {
+    "stream": "stream",
+    "events": "events",
+    "bytes": size_column("size"),
+    "head": "old head",
+    "what": "what",
+}
+_REASONS: Headings = {"stream": "stream", "what": "what"}
 
 
-def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
-    """Make a program of a function of a target, `dry_run` and options of its own. text: its help.
+def job(name: str, text: str, *, every: bool = False) -> Callable[[Callable[..., Sequence[JobOutcome]]], click.Command]:
+    """Make a program of a function of a target, `dry_run` and options of its own. text: its help. every: see `show`.
 
     As with the commands of the command line, nothing is changed without --yes.
     """
@@ -40,12 +50,13 @@ def job(name: str, text: str) -> Callable[[Callable[..., Sequence[JobOutcome]]],
             yes: bool,
             **others: Any,
         ) -> None:
+            check_selection(scope, stream)
             spark = _session(name) if on_cluster else None
             look = dry_run or not yes
             outcomes = function(Target(url, scope, stream, wal, options), spark=spark, dry_run=look, **others)
             output = Output(as_json, wide)
-            output.document({"outcomes": [outcome._asdict() for outcome in outcomes]})
-            show(output, outcomes, look)
+            output.document(document(outcomes, look))
+            show(output, outcomes, look, every=every)
             if not (yes or dry_run):
                 raise NothingChanged()
 
@@ -79,17 +90,29 @@ class Program(Commands):
         super().format_epilog(ctx, formatter)
 
 
-def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) -> None:
-    """Print for people what was done, or would be. Raises Refused if anything failed."""
+def document(outcomes: Sequence[JobOutcome], dry_run: bool) -> dict[str, Any]:
+    """What was done, or would be, for programs. What is about the root has no scope and no stream."""
+    rows = [{**each._asdict(), "scope": each.scope or None, "stream": each.stream or None} for each in outcomes]
+    changed, failed = sum(each.changed for each in outcomes), len(failures(outcomes))
+    return {"dry_run": dry_run, "steps": len(rows), "changed": changed, "failed": failed, "outcomes": rows}
+
+
+def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False, *, every: bool = False) -> None:
+    """Print for people what was done, or would be. Raises Refused if anything failed.
+
+    every: all steps are truncations: those that change nothing are shown too, with the reason; else only counted.
+    """
     notes = sum(outcome.step == NOTE for outcome in outcomes)
-    told = [each for each in outcomes if each.changed or each.error is not None or each.step == NOTE]
+    told = [each for each in outcomes if every or each.changed or each.error is not None or each.step == NOTE]
     shown = [_row(outcome) for outcome in told]
     if shown:
-        output.table(_COLUMNS, shown)
+        truncated = any(row["head"] for row in shown)
+        output.table(_COLUMNS if not every else _TRUNCATIONS if truncated else _REASONS, shown)
     failed = failures(outcomes)
-    how, count = "would change" if dry_run else "changed", sum(outcome.changed for outcome in outcomes)
-    steps = "1 step" if len(outcomes) - notes == 1 else f"{len(outcomes) - notes} steps"
-    output.line(f"{steps}: {count} {how} something, {len(failed)} failed")
+    steps, count = counted(len(outcomes) - notes, "step"), sum(outcome.changed for outcome in outcomes)
+    rest = len(outcomes) - notes - count - len(failed)
+    how, not_so = ("would change", "would not") if dry_run else ("changed", "did not")
+    output.line(f"{steps}: {count} {how} something, {rest} {not_so}, {len(failed)} failed")
     if failed:
         raise Refused(f"{len(failed)} of {steps} failed; first error: {failed[0].error}")
 
@@ -97,7 +120,8 @@ def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False) 
 def _row(outcome: JobOutcome) -> dict[str, Any]:
     stream = f"{outcome.scope}/{outcome.stream}" if outcome.stream else "the root"
     what = outcome.detail if outcome.error is None else f"failed: {outcome.error}"
-    return {"stream": stream, "step": outcome.step, "bytes": outcome.bytes, "what": what}
+    head = positions_text(StreamCut.from_text(outcome.old_head)) if outcome.old_head is not None else None
+    return {**outcome._asdict(), "stream": stream, "head": head, "what": what}
 
 
 def _session(name: str) -> Any:
@@ -128,7 +152,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names."),
     storage_option("--storage", "the root's"),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table."),
-    click.option("--wide", is_flag=True, help="Show tables as wide as they are."),
+    click.option("--wide", is_flag=True, help="Show all columns of tables, however wide."),
     click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure."),
     click.option("--spark", "on_cluster", is_flag=True, help="Distribute many streams over a Spark cluster."),
     click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),

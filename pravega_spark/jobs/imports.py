@@ -21,6 +21,7 @@ from pravega_spark.console.arguments import storage_option
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
+from pravega_spark.quantities import counted, size_text
 from pravega_spark.roots import open_root
 from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.imports import (
@@ -104,9 +105,9 @@ def _outcomes(report: ImportReport) -> list[JobOutcome]:
 
 def _outcome(each: ImportedStream) -> JobOutcome:
     changes = each.outcome in ("new", "imported")
-    detail = f"{each.outcome}: {each.segments} segments, {each.bytes} bytes"
+    detail = f"{each.outcome}: {counted(each.segments, 'segment')}, {size_text(each.bytes)}"
     if each.transactions:
-        detail += f", left out {len(each.transactions)} transactions that are not committed"
+        detail += f", left out {counted(len(each.transactions), 'transaction')}, not committed"
     size = each.bytes if changes else 0
     return JobOutcome(each.scope, each.stream, "import", changes, size, detail, each.problem)
 

@@ -23,6 +23,7 @@ from pravega_spark.jobs.command import job
 from pravega_spark.jobs.merges import copies_on
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, names, over_named, over_streams
+from pravega_spark.quantities import counted
 from pravega_spark.roots import open_root
 from pravega_spark.streams.owners import Owners
 from pravega_spark.streams.retention import PERIOD
@@ -103,7 +104,7 @@ def _flush(root: Root) -> JobOutcome:
     for number in range(root.config.containers):
         root.container(number).flush()
         root.container(number).truncate_log()
-    return JobOutcome("", "", "flush", True, 0, f"{root.config.containers} containers")
+    return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
 
 
 def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
@@ -114,7 +115,9 @@ def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
     for number in range(root.config.containers):
         found += defragment(root.container(number), "", TARGET, copies, TOGETHER if copies is not None else 1)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
-    return JobOutcome("", "", "optimiser", bool(merges), 0, f"merged {chunks} chunks into {merges}" if merges else "")
+    return JobOutcome(
+        "", "", "optimiser", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
+    )
 
 
 def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
@@ -124,10 +127,10 @@ def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
     if not dry_run:
         done = garbage_collection.collect_garbage(root, found)
         deleted, idle = done.deleted, done.expired
-    count = len(sweep.orphans)
-    detail = f"{count} orphans would be given up" if dry_run else f"{count} orphans, {deleted} objects deleted"
+    count = counted(len(sweep.orphans), "orphan")
+    detail = f"{count} would be given up" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"
     detail += f", other roots or backups left alone: {', '.join(sweep.nested)}" if sweep.nested else ""
-    detail += f", {idle} idle uploads of large events {'would be ' * dry_run}aborted" if idle else ""
+    detail += f", {counted(idle, 'idle upload')} of large events {'would be ' * dry_run}aborted" if idle else ""
     return JobOutcome("", "", "garbage", bool(sweep.orphans or deleted or idle), sweep.bytes, detail)
 
 
@@ -138,7 +141,10 @@ def _verify(root: Root) -> JobOutcome:
         return JobOutcome("", "", "verify")
     first = f"{wrong[0].object}: {wrong[0].problem}"
     return JobOutcome(
-        "", "", "verify", error=f"{len(wrong)} errors; first error: {first}; run `pravega-spark verify` for all"
+        "",
+        "",
+        "verify",
+        error=f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all",
     )
 
 

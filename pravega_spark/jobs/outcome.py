@@ -17,7 +17,10 @@ logger = logging.getLogger(__name__)
 
 _EXPECTED = (StreamError, EngineError, StorageError, ValueError)
 
-SCHEMA = "scope string, stream string, step string, changed boolean, bytes bigint, detail string, error string"
+SCHEMA = (
+    "scope string, stream string, step string, changed boolean, bytes bigint, detail string, error string, "
+    "events bigint, old_head string"
+)
 
 
 NOTE = "note"
@@ -27,7 +30,8 @@ NOTE = "note"
 class JobOutcome(NamedTuple):
     """What one step of a job did to one stream, or to the whole root, which has no scope and no stream.
 
-    changed: whether something was done, or would be done. bytes: how many went. error: why it failed.
+    changed: whether something was done, or would be done. bytes, events: how many went. error: why it failed. old_head:
+    where the stream began before, as the text of a stream cut, if that changed.
     """
 
     scope: str
@@ -37,6 +41,8 @@ class JobOutcome(NamedTuple):
     bytes: int = 0
     detail: str = ""
     error: str | None = None
+    events: int = 0
+    old_head: str | None = None
 
     @classmethod
     def failed(cls, scope: str, stream: str, step: str, error: Exception) -> JobOutcome:

@@ -34,6 +34,7 @@ main = job(
 
     A stream cut is recorded, and the policy applied, if the last recorded cut is as old as --period says.
     """,
+    every=True,
 )(run)
 main.params.append(
     click.Option(

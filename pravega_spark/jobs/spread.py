@@ -55,11 +55,12 @@ def check(target: Target) -> None:
 def names(root: Root, scope: str | None = None, stream: str | None = None) -> list[tuple[str, str]]:
     """Scope and name of each stream of a root, of a scope, or of the one stream that is named.
 
-    Raises ScopeNotFound, StorageError.
+    Raises ScopeNotFound, StreamNotFound, StorageError.
     """
-    if scope is not None and stream is not None:
-        return [(scope, stream)]
     catalog = Catalog(root, suggesting=True)
+    if scope is not None and stream is not None:
+        catalog.stream(scope, stream).snapshot()  # it exists
+        return [(scope, stream)]
     if scope is not None:
         catalog.check_scope(scope)
     scopes = catalog.scopes() if scope is None else [scope]

@@ -44,6 +44,7 @@ main = job(
     A stream cut needs --scope and --stream. Some events written shortly before a time may remain. Truncated events
     cannot be restored.
     """,
+    every=True,
 )(run)
 main.params.append(click.Option(["--at"], type=PlaceType(), required=True, help="The new head."))
 

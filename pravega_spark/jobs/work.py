@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.quantities import plural
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams import retention, scaling, transactions
 from pravega_spark.streams.cuts import positions_text
 from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.places import Place, cut_at
+from pravega_spark.streams.places import Place, cut_to_truncate
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.truncation import Truncation, truncation
 
 
 def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOutcome:
@@ -26,13 +29,19 @@ def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]
 
     def done() -> JobOutcome:
         found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
-        detail = f"{_did('truncate', dry_run)} at {positions_text(found.truncated)}" if found.truncated else ""
-        if found.recorded is not None and not detail:
-            detail = f"recorded {positions_text(found.recorded)}"
-        changed = found.truncated is not None
-        return JobOutcome(stream.scope, stream.name, "retention", changed, found.bytes, detail)
+        if found.removed is not None:
+            return _truncated(stream, "retention", found.removed, dry_run)
+        detail = (
+            f"{'would record' if dry_run else 'recorded'} {positions_text(found.recorded)}; " if found.recorded else ""
+        )
+        return JobOutcome(stream.scope, stream.name, "retention", detail=f"{detail}{why_kept(found)}")
 
     yield guarded(stream, "retention", done)
+
+
+def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> JobOutcome:
+    detail, head = f"{_did('truncate', dry_run)} at {positions_text(found.cut)}", found.head.as_text()
+    return JobOutcome(stream.scope, stream.name, step, True, found.bytes, detail, events=found.events, old_head=head)
 
 
 def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
@@ -43,7 +52,8 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
         detail = ""
         if found is not None:
             sealed = ", ".join(map(segment_label, found.sealed))
-            detail = f"{_did('replace', dry_run)} segments {sealed} by those of keys {_ranges_text(found.ranges)}"
+            what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
+            detail = f"{what} {sealed} by those of keys {_ranges_text(found.ranges)}"
         return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
     yield guarded(stream, "scaling", done)
@@ -78,21 +88,16 @@ def truncate(stream: Stream, dry_run: bool, place: Place) -> Iterator[JobOutcome
 
     def done() -> JobOutcome:
         snapshot = stream.snapshot()
-        wanted = cut_at(place, snapshot)
+        wanted = cut_to_truncate(place, snapshot)
         snapshot.check(wanted)
         head, history = snapshot.head_cut(), snapshot.record.history
         if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
-            return JobOutcome(stream.scope, stream.name, "truncation", detail="already truncated there")
-        size = history.size(head.positions, wanted.positions, snapshot.segments.length)
+            return JobOutcome(
+                stream.scope, stream.name, "truncation", detail=f"nothing lies before {positions_text(wanted)}"
+            )
+        found = truncation(snapshot, wanted)
         if not dry_run:
             stream.truncate(wanted)
-        return JobOutcome(
-            stream.scope,
-            stream.name,
-            "truncation",
-            True,
-            size,
-            f"{_did('truncate', dry_run)} at {positions_text(wanted)}",
-        )
+        return _truncated(stream, "truncation", found, dry_run)
 
     yield guarded(stream, "truncation", done)

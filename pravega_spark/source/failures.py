@@ -98,7 +98,7 @@ def told(error: Exception) -> str:
                 f"{error.fact} Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start "
                 "from a later cut."
             )
-        case RootNotFound():
+        case RootNotFound(inside=False):
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. A write makes "
                 "a root in an empty place; a read never does."

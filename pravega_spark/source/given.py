@@ -9,7 +9,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,8 @@ from pravega_spark.source.option_table import (
     OF_SPARK,
     STORAGE_PREFIX,
     TABLE_PREFIX,
+    WHERE,
+    WRITES,
     Option,
     OptionType,
     Use,
@@ -71,10 +73,10 @@ class GivenOptions:
         """Whether the option was given."""
         return name in self._values
 
-    def required(self, *names: str, rooted: bool) -> list[str]:
+    def required(self, *names: str, rooted: bool, use: Use | None = None) -> list[str]:
         """These options as they were given; an error that begins as the original connector's, and names all at once.
 
-        rooted: whether the root is known.
+        rooted: whether the root is known. use: what for, if that is known.
         """
         values = [self.text(name) or "" for name in names]
         missing = [name for name, value in zip(names, values, strict=True) if not value]
@@ -82,7 +84,9 @@ class GivenOptions:
             return values
         missing += [] if rooted else ["controller"]
         more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
-        advice = self._of_path(missing) or self._of_others(missing)
+        advice = self._of_path(missing) or self._of_others(missing) or self.nearly(missing)
+        if "stream" in missing and use in WRITES:
+            advice += f"{'' if advice.endswith('?') else '.'} Or give the rows a column 'stream' that names it"
         raise ValueError(f"Missing required option '{missing[0]}'{more}{advice}")
 
     def _of_others(self, missing: list[str]) -> str:
@@ -90,6 +94,12 @@ class GivenOptions:
         found = [(key, BY_NAME_OF_OTHERS.get(plain(key))) for key in self._unknown]
         told = [f"option {spelling(key)!r} is {ours!r} here" for key, ours in found if ours in missing]
         return f": {', '.join(told)}" if told else ""
+
+    def nearly(self, missing: Sequence[str]) -> str:
+        """What follows where options were given whose names are like those of some that are missing."""
+        near = [(key, _nearest(plain(key), missing)) for key in self._unknown if plain(key) not in OF_SPARK]
+        told = [f"{key!r} is given. Did you mean {name!r}?" for key, name in near if name is not None]
+        return f": {' '.join(told)}" if told else ""
 
     def _of_path(self, missing: list[str]) -> str:
         """What follows where the path may name the stream too."""
@@ -166,6 +176,15 @@ class GivenOptions:
             advice = _NO_LIKE_IT if near is None else f"Did you mean {near!r}?"
             log.warning("Unknown option %r is ignored. %s", key, advice)
 
+    def warn_of_no_effect(self, use: Use) -> None:
+        """Log which options are for other uses than this one, and for which."""
+        for name in self._values:
+            uses = BY_NAME[name].uses
+            if use not in uses:
+                others = " and ".join(WHERE[each] for each in uses)
+                told = "Option %r has no effect in %s: it is for %s. Remove it here."
+                log.warning(told, name, WHERE[use], others)
+
     def _keep_storage_option(self, name: str, text: str) -> None:
         if not name:
             raise ValueError("Option 'storage.' needs a name after the dot, as in storage.endpoint_url.")
@@ -193,10 +212,10 @@ def _shown(text: str | None) -> str:
     return repr(text if text is None or len(text) <= 40 else f"{text[:40]}…")
 
 
-def _nearest(name: str) -> str | None:
-    """The option that a name, in plain spelling, is most like, or is a part of."""
-    parts = [each for each in BY_PLAIN_NAME if name in each] if len(name) > len("scope") else []
-    near = difflib.get_close_matches(name, BY_PLAIN_NAME, n=1) or parts
+def _nearest(name: str, among: Collection[str] = BY_PLAIN_NAME) -> str | None:
+    """The option that a name, in plain spelling, is most like, or is a part of. among: the plain names of some."""
+    parts = [each for each in among if name in each] if len(name) > len("scope") else []
+    near = difflib.get_close_matches(name, among, n=1) or parts
     return BY_PLAIN_NAME[near[0]].name if near else None
 
 

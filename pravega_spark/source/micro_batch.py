@@ -33,7 +33,7 @@ from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.selection import Selection
-from pravega_spark.source.subscription import Subscription
+from pravega_spark.source.subscription import Subscription, tell_other_queries
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison
 from pravega_spark.streams.lag import AT_TAIL, lag
@@ -150,10 +150,14 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in begin.keys() - (begin if self._pinned is None else self._pinned).keys():
             self._deleted(name)
         heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())
+        restarted = not self._resumed and self._first is None
         if self._subscription is not None:
-            self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False)
+            self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False, restarted=restarted)
             self._subscription.committed(begin)
-            self._resumed = True
+        elif restarted:
+            for name in begin:
+                tell_other_queries(self._selection.stream(name), None)
+        self._resumed = True
         following = {name: self._selection.stream(name) for name in begin if self._is_due(name)}
         ahead = self._of_each(following, lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
         new = {name: each for name, each in ahead.items() if each.is_new}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from engine.errors import RootNotFound, did_you_mean
+from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
@@ -33,11 +33,11 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
         root = open_root(*place, salvage=options.salvage, create=True)
-        log.warning(
-            "There was no root of streams in %s, so this write made a new one.%s",
-            root.stores.chunks.root,
-            did_you_mean(missing.similar) or " Is it the place that you meant?",
-        )
+        if not missing.similar:  # else it is told where the root is made
+            log.warning(
+                "There was no root of streams in %s, so this write made a new one. Is it the place that you meant?",
+                root.stores.chunks.root,
+            )
     if access == "write":
         root.check_writable()
     return root

@@ -32,6 +32,17 @@ STREAM_WRITE: tuple[Use, ...] = ("stream write",)
 WRITES: tuple[Use, ...] = ("batch write", "stream write")
 EVERYWHERE: tuple[Use, ...] = (*READS, *WRITES, "metadata")
 
+WHERE: Mapping[Use, str] = MappingProxyType(
+    {
+        "batch read": "spark.read",
+        "stream read": "spark.readStream",
+        "batch write": "df.write",
+        "stream write": "df.writeStream",
+        "metadata": "a metadata table",
+    }
+)
+"""The uses as users write them."""
+
 STORAGE_PREFIX = "storage."
 TABLE_PREFIX = "option."
 """How the options of a table of the catalog begin when they come for the second time."""
@@ -118,7 +129,7 @@ OPTIONS: tuple[Option, ...] = (
         "stream",
         "string",
         "Name of the stream; a read may name several, with commas between them. A write without it sends each row to "
-        "the stream that its column stream names. The metadata tables StreamCuts, "
+        "the stream that its column stream names. The metadata tables Streams, StreamCuts, "
         "Chunks, Transactions and Containers cover all streams of the scope without it.",
         EVERYWHERE,
         required=True,

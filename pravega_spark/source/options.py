@@ -105,15 +105,17 @@ class SourceOptions:
         *,
         warn: bool = True,
         rows_name_streams: bool = False,
+        use: Use | None = None,
     ) -> SourceOptions:
         """Checks what Spark handed us. Raises ValueError for the first fault.
 
         environment: stands for os.environ. warn: log what is ignored, as is right once for each read or write.
-        rows_name_streams: these are of a write whose rows may do what option `stream` does.
+        rows_name_streams: these are of a write whose rows may do what option `stream` does. use: what they are for, if
+        that is known.
         """
         given = GivenOptions(options)
         environment = os.environ if environment is None else environment
-        scope, stream, pattern = _names(given, environment, rows_name_streams)
+        scope, stream, pattern = _names(given, environment, rows_name_streams, use)
         scaling, retention = _policies(given, warn)
         max_bytes = _max_bytes_per_trigger(given)
         root = _root(given, environment)
@@ -226,7 +228,9 @@ def table_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
-def _names(given: GivenOptions, environment: Mapping[str, str], by_row: bool) -> tuple[str, str, str | None]:
+def _names(
+    given: GivenOptions, environment: Mapping[str, str], by_row: bool, use: Use | None
+) -> tuple[str, str, str | None]:
     """Scope, stream, and the pattern of streams. by_row: rows name their streams, unless an option does."""
     rooted = bool(given.text("path") or given.text("controller") or environment.get(ROOT_VARIABLE))
     metadata = given.text("metadata")
@@ -236,11 +240,11 @@ def _names(given: GivenOptions, environment: Mapping[str, str], by_row: bool) ->
         _refuse_both(given, "stream", "stream_pattern")
         (scope,) = given.required("scope", rooted=rooted)
         return scope, "", pattern_of(given.text("stream_pattern") or "")
-    if by_row and not given.has("stream"):
+    if (by_row or metadata == "Streams") and not given.has("stream"):
         (scope,) = given.required("scope", rooted=rooted)
         return scope, "", None
     if metadata not in OF_ROOTS:
-        scope, stream = given.required("scope", "stream", rooted=rooted)
+        scope, stream = given.required("scope", "stream", rooted=rooted, use=use)
         stream = stream_names(stream)
         if "," in stream and metadata not in OF_SEVERAL:
             raise ValueError(f"Metadata table {metadata!r} is about one stream: option 'stream' names several.")
@@ -301,7 +305,7 @@ def _subscriber(given: GivenOptions) -> str | None:
     name = given.text("subscriber")
     if name is not None:
         try:
-            validate_stream_name(name)
+            validate_stream_name(name, "subscriber")
         except ValueError as error:
             raise ValueError(f"Option 'subscriber': {error}") from None
     return name
@@ -328,7 +332,8 @@ def _root(given: GivenOptions, environment: Mapping[str, str]) -> str:
         return _folder(ROOT_VARIABLE, text)
     raise ValueError(
         "Missing required option 'controller': give the root of the streams, a folder or an fsspec URL such as "
-        f"s3://bucket/streams, as this option, as the path, or in the environment variable {ROOT_VARIABLE}."
+        f"s3://bucket/streams, as this option, as the path, or in the environment variable {ROOT_VARIABLE}"
+        f"{given.nearly(('controller',)) or '.'}"
     )
 
 

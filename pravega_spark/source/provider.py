@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pravega_spark.source.option_table import Use
     from pravega_spark.source.options import SourceOptions
 
 _SEEN: set[int] = set()
@@ -55,22 +56,33 @@ class PravegaDataSource(DataSource):
         return "pravega"
 
     def _options(
-        self, kept: Mapping[str, str] | None = None, warn: bool = True, rows_name_streams: bool = False
+        self,
+        kept: Mapping[str, str] | None = None,
+        warn: bool = True,
+        rows_name_streams: bool = False,
+        use: Use | None = None,
     ) -> SourceOptions:
         """The options, checked. warn: log what of them is ignored; of a read, only `schema` does it."""
         from pravega_spark.source.options import SourceOptions
 
         given = {**(kept or {}), **self.options}
-        return SourceOptions.parse(given, warn=warn, rows_name_streams=rows_name_streams)
+        return SourceOptions.parse(given, warn=warn, rows_name_streams=rows_name_streams, use=use)
 
-    def _is_new(self) -> bool:
-        """Whether this process sees these options for the first time: Spark makes a writer for each micro-batch, and
-        several readers."""
+    def _is_new(self, use: Use | None = None) -> bool:
+        """Whether this process sees these options for the first time, in a use: Spark makes a writer for each
+        micro-batch, and several readers."""
         before = len(_SEEN)
-        _SEEN.add(hash(frozenset(self.options.items())))
+        _SEEN.add(hash((use, frozenset(self.options.items()))))
         return len(_SEEN) > before
 
-    def _to_read(self, schema: StructType) -> SourceOptions:
+    def _tell_no_effect(self, use: Use) -> None:
+        """Log which options are for other uses; not those that a table keeps, which is read and written."""
+        if self._is_new(use):
+            from pravega_spark.source.given import GivenOptions
+
+            GivenOptions(self.options).warn_of_no_effect(use)
+
+    def _to_read(self, schema: StructType, use: Use) -> SourceOptions:
         """The options of a read whose columns are known. `schema` was not asked of a table, nor of columns of a user's,
         so what is ignored is told here."""
         kept = self._of_table(schema)
@@ -78,6 +90,7 @@ class PravegaDataSource(DataSource):
         options = self._options(kept, warn=False)
         given = {field.name: field.dataType.simpleString() for field in schema}
         untold = bool(kept) or (options.metadata is None and given != read_columns(options))
+        self._tell_no_effect(use if options.metadata is None else "metadata")
         return self._options(kept) if untold and self._is_new() else options
 
     def _check_named(self, kept: Mapping[str, str]) -> None:
@@ -97,8 +110,10 @@ class PravegaDataSource(DataSource):
                 "with toTable."
             )
 
-    def _to_write(self, schema: StructType, kept: Mapping[str, str] | None = None, warn: bool = True) -> SourceOptions:
-        options = self._options(kept, warn, rows_name_streams="stream" in schema.names)
+    def _to_write(
+        self, schema: StructType, use: Use, kept: Mapping[str, str] | None = None, warn: bool = True
+    ) -> SourceOptions:
+        options = self._options(kept, warn, rows_name_streams="stream" in schema.names, use=use)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
         if options.several:
@@ -106,6 +121,7 @@ class PravegaDataSource(DataSource):
                 "Option 'stream' names several streams, and 'stream_pattern' is for reads: give the one that all rows "
                 "go to, or leave the option out, and each row goes to the stream that its column 'stream' names."
             )
+        self._tell_no_effect(use)
         return options
 
     @for_users
@@ -128,7 +144,7 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._to_read(schema)
+        options = self._to_read(schema, "batch read")
         if options.metadata is not None:
             from pravega_spark.source.tables import TableReader
 
@@ -141,7 +157,7 @@ class PravegaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pravega_spark.source.micro_batch import MicroBatchReader
 
-        options = self._to_read(schema)
+        options = self._to_read(schema, "stream read")
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
         return MicroBatchReader(options, chosen_columns(schema))
@@ -157,14 +173,14 @@ class PravegaDataSource(DataSource):
             )
         kept = self._of_table(schema)
         self._check_named(kept)
-        return BatchWriter(self._to_write(schema, kept), schema, only_events=bool(kept))
+        return BatchWriter(self._to_write(schema, "batch write", kept), schema, only_events=bool(kept))
 
     @for_users
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from pravega_spark.source.sink import StreamWriter
 
         self._check_named({})
-        options = self._to_write(schema, warn=self._is_new())
+        options = self._to_write(schema, "stream write", warn=self._is_new())
         if overwrite and not options.append_complete_results:
             raise ValueError(
                 "Output mode 'complete' would append the whole result again with each micro-batch: use foreachBatch to "

@@ -9,6 +9,7 @@ without it when the policy's maximum is reached, and when somebody removes the s
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Mapping
 
@@ -17,7 +18,7 @@ from engine.errors import EngineError
 from pravega_spark.errors import InvalidStreamCut, StreamNotFound
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import NotSubscribed, query_subscriber, release, subscribe
+from pravega_spark.streams.subscribers import NotSubscribed, query_subscriber, release, subscribe, subscribers
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +35,14 @@ class Subscription:
         self._released: dict[str, StreamCut] = {}
         self._told: set[str] = set()
 
-    def begin(self, cuts: Mapping[str, StreamCut], *, anew: bool) -> None:
-        """Hold back what lies behind these cuts. anew: even if a query of this name had released more."""
+    def begin(self, cuts: Mapping[str, StreamCut], *, anew: bool, restarted: bool = False) -> None:
+        """Hold back what lies behind these cuts. anew: even if a query of this name had released more. restarted: the
+        query goes on from its checkpoint; it may have had another name before, which is nowhere recorded."""
         for name, cut in cuts.items():
-            subscribe(self._stream(name), self._name, cut, anew=anew)
+            stream = self._stream(name)
+            if restarted:
+                tell_other_queries(stream, self._name)
+            subscribe(stream, self._name, cut, anew=anew)
 
     def committed(self, cuts: Mapping[str, StreamCut]) -> None:
         """The query needs nothing before these cuts any more: release it now, or later with more."""
@@ -67,3 +72,23 @@ class Subscription:
         if text not in self._told:
             self._told.add(text)
             logger.warning(text)
+
+
+def tell_other_queries(stream: Stream, name: str | None) -> None:
+    """Log which queries a stream's retention waits for, when one goes on from its checkpoint that is none of them: one
+    may be the same query by the name that it had before. name: of the query now, None for none."""
+    there = [each for each in subscribers(stream, refresh=False) if each.startswith(query_subscriber(""))]
+    if not there or name in there:
+        return
+    wal = stream.root.config.wal
+    command = (
+        f"pravega-spark --root {shlex.quote(stream.root.stores.chunks.root)} "
+        f"{f'--wal {shlex.quote(wal)} ' if wal else ''}stream unsubscribe {stream.key} {shlex.quote(there[0])} --yes"
+    )
+    now = f"{name} is new among them" if name is not None else "this query is none of them, without option 'subscriber'"
+    logger.log(
+        logging.WARNING if name is not None else logging.INFO,
+        f"A query goes on from its checkpoint. Retention waits for these queries of stream {stream.key}: "
+        f"{', '.join(there)}; {now}. If one is this query by an earlier name, it holds data back for good: remove it "
+        f"by `{command}`, or StreamManager.remove_subscriber{(stream.scope, stream.name, there[0])!r}",
+    )

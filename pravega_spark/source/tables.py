@@ -186,7 +186,10 @@ class TableReader(DataSourceReader):
     # --- of a scope, or of a stream ----------------------------------------------------------------------------
 
     def _streams(self) -> Iterator[Row]:
-        current_snapshot(self._options, "read")
+        if self._options.stream:
+            current_snapshot(self._options, "read")
+        else:
+            ensure_scope(self._options, "read")
         for name in sorted(Catalog(self._root()).streams(self._options.scope)):
             yield self._options.scope, name
 

@@ -54,6 +54,8 @@ def sparse_records(framed_lengths: np.ndarray, time_ms: int, spacing: int = SPAC
     ends = np.cumsum(framed_lengths, dtype=np.int64)
     if not len(ends):
         return np.empty((0, _FIELDS), np.int64)
+    if ends[-1] < spacing:  # of few events, as most appends are: they need no search
+        return np.array([[ends[-1], len(ends), time_ms]], np.int64)
     events = np.searchsorted(ends, np.arange(spacing, ends[-1] + 1, spacing))
     events = np.append(events[np.diff(events, prepend=-1) > 0], len(ends) - 1)
     events = events[: len(events) - (len(events) > 1 and events[-2] == events[-1])]

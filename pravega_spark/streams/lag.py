@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.quantities import count_text, duration_text, size_text
+from pravega_spark.quantities import counted, duration_text, size_text
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.made_index import UNKNOWN_TIME
 from pravega_spark.streams.snapshot import Snapshot
@@ -30,8 +30,9 @@ class Lag(NamedTuple):
     def __str__(self) -> str:
         if not self.events:
             return "at the tail" if not self.truncated else "at the tail, after a truncation"
-        counted = "1 event" if self.events == 1 else f"{count_text(self.events)} events"
-        behind = f"{counted}, {size_text(self.bytes)}, {duration_text(round(self.seconds))} behind"
+        behind = (
+            f"{counted(self.events, 'event')}, {size_text(self.bytes)}, {duration_text(round(self.seconds))} behind"
+        )
         return f"{behind}, and what was truncated" if self.truncated else behind
 
 

@@ -75,9 +75,12 @@ def validate_scope_name(name: str) -> str:
     return _validated("scope", name, _USER_NAME, MAX_SCOPE_NAME)
 
 
-def validate_stream_name(name: str) -> str:
-    """Returns `name` if a user may give it to a stream, else raises ValueError."""
-    return _validated("stream", name, _USER_NAME, MAX_STREAM_NAME)
+def validate_stream_name(name: str, what: str = "stream") -> str:
+    """Returns `name` if a user may give it to a stream, else raises ValueError.
+
+    what: what else has the name, by the same rule: for the error.
+    """
+    return _validated(what, name, _USER_NAME, MAX_STREAM_NAME)
 
 
 def validate_stored_name(name: str) -> str:
@@ -99,8 +102,10 @@ def _problem(name: str) -> str:
     """What keeps somebody from giving this name."""
     if not name:
         return "is empty"
-    wrong = next((each for each in name if not _USER_NAME.fullmatch(each)), None)
-    return f"has the character {wrong!r}" if wrong is not None else "stands for a folder"
+    wrong = [repr(each) for each in dict.fromkeys(name) if not _USER_NAME.fullmatch(each)]
+    if not wrong:
+        return "stands for a folder"
+    return f"has the character{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}"
 
 
 def container_of(name: str, count: int) -> int:

@@ -6,12 +6,13 @@ comes between.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.quantities import parse_time
+from pravega_spark.quantities import moment_text, parse_time
 from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ PLACES = (
     "5m, now, or ms since the epoch"
 )
 """What a place may be, for errors and helps."""
+
+CLOCKS_MAY_DIFFER = 60_000
+"""Milliseconds by which a time may be ahead of this host's clock and is none to come."""
 
 _ENDS: dict[str, End] = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
 
@@ -67,6 +71,19 @@ def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> St
     if isinstance(place, int):
         return snapshot.cut_at(place)
     return snapshot.head_cut() if place == "head" else snapshot.tail_cut()
+
+
+def cut_to_truncate(place: Place, snapshot: Snapshot) -> StreamCut:
+    """The cut of a place where a stream is to be truncated. Raises InvalidStreamCut, also for a time to come: whoever
+    gives one has slipped, and all events would be gone."""
+    now = int(time.time() * 1000)
+    if isinstance(place, int) and place > now + CLOCKS_MAY_DIFFER:
+        raise InvalidStreamCut(
+            f"Stream {snapshot.stream.key} is not truncated: {moment_text(place)} is in the future, as it is "
+            f"{moment_text(now)} now: all events would be deleted. Give a time that has passed, or a stream cut; to "
+            "delete all events, 'tail'"
+        )
+    return cut_at(place, snapshot)
 
 
 def _quoted(value: object) -> str:

@@ -123,18 +123,27 @@ def _latest(time_ms: int, size: int) -> tuple[AttributeUpdate, ...]:
 
 
 class RecordedCuts:
-    """The recorded cuts of a stream, as of a snapshot. Each search reads a block or two of the records."""
+    """The recorded cuts of a stream, as of a snapshot. Each search reads a block or two of the records.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    following: a cut, the bytes before it and its time (ms), as if it had been recorded too.
+    """
+
+    def __init__(self, snapshot: Snapshot, following: tuple[StreamCut, int, int] | None = None) -> None:
         self._stream = snapshot.stream
         self._names = _names(self._stream.key)
         known = self._stream.container.activated(self._names, snapshot.state)
         self._cuts, self._records = (known[name] for name in self._names)
         self._index: IndexReader | None = None
+        self._following: Recorded | None = None
+        if following is not None:
+            self._following_cut, size, time_ms = following
+            self._following = Recorded(self._end, self._moment(time_ms), size)
 
     def latest(self) -> Recorded | None:
         """The last one. Nothing is read for it."""
         records = self._records
+        if self._following is not None:
+            return self._following
         if records is None or records.length == records.start_offset:
             return None
         number = records.length // RECORD_SIZE - 1
@@ -147,19 +156,19 @@ class RecordedCuts:
 
     def last_of_size(self, most: int) -> Recorded | None:
         """The last one with at most so many bytes before it."""
-        return self._before(self._number(self._reader().locate_offset(most + 1)))
+        return self._at(self._of_size(most + 1) - 1)
 
     def first_of_size(self, least: int) -> Recorded | None:
         """The first one with at least so many bytes before it."""
-        return self._at(self._number(self._reader().locate_offset(least)))
+        return self._at(self._of_size(least))
 
     def last_of_time(self, most: int) -> Recorded | None:
         """The last one that was recorded then or earlier."""
-        return self._before(self._number(self._reader().locate_time(most + 1)))
+        return self._at(self._of_time(most + 1) - 1)
 
     def first_of_time(self, least: int) -> Recorded | None:
         """The first one that was recorded then or later."""
-        return self._at(self._number(self._reader().locate_time(least)))
+        return self._at(self._of_time(least))
 
     def last_cut(self, last: Recorded | None, holds: Callable[[StreamCut], bool]) -> StreamCut | None:
         """The last cut up to `last` for which something holds that holds for all cuts before it, too."""
@@ -175,6 +184,8 @@ class RecordedCuts:
 
     def cut(self, recorded: Recorded) -> StreamCut:
         """The cut itself."""
+        if recorded == self._following:
+            return self._following_cut
         place = self._row(recorded.number)[1]
         last = recorded.number + 1 == self._end
         end = self._known(self._cuts).length if last else self._row(recorded.number + 1)[1]
@@ -205,7 +216,7 @@ class RecordedCuts:
             return self._record_anew(positions, size, time_ms)
         operations: list[Operation] = [] if cuts is not None else [CreateSegment(name) for name in self._names]
         place, index = (cuts.length if cuts is not None else 0), (records.length if records is not None else 0)
-        moment = max(time_ms, self.last_time or 0)
+        moment = self._moment(time_ms)
         row = np.array([[size, place, moment]])
         return [
             *operations,
@@ -233,10 +244,9 @@ class RecordedCuts:
 
     def forget(self, size: int) -> list[Operation]:
         """The operations that forget the cuts that lie before the first `size` bytes of the stream, or at their end."""
-        last = self.last_of_size(size)
-        if last is None or self._records is None:
+        following = min(self._of_size(size + 1), self._end)
+        if following <= self._first:
             return []
-        following = last.number + 1
         end = self._known(self._cuts).length if following == self._end else self._row(following)[1]
         return [TruncateSegment(self._names[0], end), TruncateSegment(self._names[1], following * RECORD_SIZE)]
 
@@ -263,20 +273,38 @@ class RecordedCuts:
             )
         return self._index
 
+    def _of_size(self, least: int) -> int:
+        """The number of the first one with at least so many bytes before it; where there is none, that of the next."""
+        if self._following is not None and self._following.size < least:
+            return self._end + 1
+        return self._number(self._reader().locate_offset(least))
+
+    def _of_time(self, least: int) -> int:
+        """The same of the first one that was recorded then or later."""
+        if self._following is not None and self._following.time < least:  # so are all, when recorded anew
+            return self._end + 1
+        return self._number(self._reader().locate_time(least))
+
     def _number(self, found: IndexRecord | None) -> int:
         """The number of a record that a search found: places never repeat, unlike times and sizes."""
         return self._end if found is None else self._reader().position_of_count(found.count)
+
+    def _moment(self, time_ms: int) -> int:
+        """The time at which a cut is recorded: not before that of the last one, unless a wrong clock wrote that."""
+        last = self.last_time
+        wrong = last is not None and not is_plausible(last / 1000, time_ms / 1000)
+        return time_ms if last is None or wrong else max(time_ms, last)
 
     def _row(self, number: int) -> list[int]:
         row: list[int] = self._reader().records(number, number + 1)[0].tolist()
         return row
 
     def _at(self, number: int) -> Recorded | None:
-        return self._row_at(number) if self._first <= number < self._end else None
+        known = self._end + (self._following is not None)
+        return self._row_at(number) if self._first <= number < known else None
 
     def _row_at(self, number: int) -> Recorded:
+        if self._following is not None and number == self._following.number:
+            return self._following
         size, _, time_ms = self._row(number)
         return Recorded(number, time_ms, size)
-
-    def _before(self, number: int) -> Recorded | None:
-        return self._at(number - 1)

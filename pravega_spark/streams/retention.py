@@ -15,6 +15,7 @@ from engine.clocks import age
 from engine.errors import BadKeyVersion, BadOffset, SegmentExists
 from engine.state.operations import CheckEntry, Operation
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import duration_text, plural, size_text
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS
 from pravega_spark.streams.cuts import StreamCut
@@ -24,30 +25,51 @@ from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.subscribers import subscribers
+from pravega_spark.streams.truncation import Truncation, truncation
 
 PERIOD = 1800.0
 """Seconds between two recorded cuts (Pravega: controller.retention.frequency.minutes)."""
 
 
 class Retained(NamedTuple):
-    """What a run did: the cut that it recorded, and the one that it truncated at, if any; bytes: how many went."""
+    """What a run did, or by a dry run would do: the cut that it recorded, and the one that it truncated at, if any.
+
+    bytes: how many went. why: the reason if nothing was truncated, else empty. early: whether that is that the last
+    recorded cut is younger than the period. removed: what went, if anything.
+    """
 
     recorded: StreamCut | None = None
     truncated: StreamCut | None = None
     bytes: int = 0
+    why: str = ""
+    early: bool = False
+    removed: Truncation | None = None
 
 
-NOTHING = Retained()
-
-
-def due(stream: Stream, now: int | None = None, period: float = PERIOD) -> bool:
+def due(stream: Stream) -> bool:
     """Whether there is something to do, as far as this process knows: nothing is requested."""
+    return _idle(stream, _known_now(stream), PERIOD) is None
+
+
+def _known_now(stream: Stream) -> int:
+    """The storage's time in ms since the epoch, as far as this process knows."""
+    return int(stream.container.storage_clock.known() * 1000)
+
+
+def _idle(stream: Stream, moment: int, period: float) -> Retained | None:
+    """Why there is nothing to do, as far as this process knows; None if there may be something."""
     snapshot = stream.snapshot(refresh=False)
-    if snapshot.record.retention is None or snapshot.record.sealed:
-        return False
+    if snapshot.record.retention is None:
+        return Retained(why="the stream has no retention policy")
+    if snapshot.record.sealed:
+        return Retained(why="the stream is sealed")
     last = RecordedCuts(snapshot).last_time
-    moment = int(stream.container.storage_clock.known() * 1000) if now is None else now
-    return last is None or 1000 * age(last / 1000, moment / 1000, math.inf) >= 1000 * period
+    past = math.inf if last is None else age(last / 1000, moment / 1000, math.inf)
+    if 1000 * past >= 1000 * period:
+        return None
+    passed = duration_text(math.floor(past))
+    why = f"the last recorded cut is {passed} old and the retention period is {duration_text(period)}"
+    return Retained(why=why, early=True)
 
 
 def retain(
@@ -55,33 +77,35 @@ def retain(
 ) -> Retained:
     """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
 
-    now: ms since the epoch, by default the storage's time (W13). dry_run: only tell what would be truncated, with the
-    cuts recorded so far, and where one is due by the size that it would record. refresh: False if what this process
-    knows of the stream is to say whether anything is due; then nothing is requested unless it is. May be repeated, and
-    run by several processes at a time. Raises StreamNotFound, StorageError, ClocksDisagree if this host's clock and the
-    storage's are too far apart, and InvalidStreamCut if a subscriber has released a cut within an event.
+    now: ms since the epoch, by default the storage's time (W13). dry_run: only tell what would be done, by the same
+    steps. refresh: False if what this process knows of the stream is to say whether anything is due; then nothing is
+    requested unless it is. May be repeated, and run by several processes at a time. Raises StreamNotFound,
+    StorageError, ClocksDisagree if this host's clock and the storage's are too far apart, and InvalidStreamCut if a
+    subscriber has released a cut within an event.
     """
-    recorded = None
-    if not refresh and not dry_run and not due(stream, now, period):
-        return NOTHING
+    if not refresh:
+        idle = _idle(stream, _known_now(stream) if now is None else now, period)
+        if idle is not None:
+            return idle
     moment = int(stream.container.storage_clock.agreed("the stream is not truncated") * 1000) if now is None else now
     stream.snapshot()
-    to_record = due(stream, moment, period)
-    if not dry_run:
-        if not to_record:
-            return NOTHING
-        recorded = record(stream, moment)
+    idle = _idle(stream, moment, period)
+    if idle is not None:
+        return idle
+    recorded = stream.snapshot(refresh=False).tail_cut() if dry_run else record(stream, moment)
     known = True
     while True:
         with suppress(BadKeyVersion):  # the stream was scaled, or truncated further, meanwhile
             asked_again, known = not known, False
-            found = stream.query(lambda snapshot: _planned(snapshot, moment, dry_run and to_record), asked_again)
-            if found is None:
-                return Retained(recorded)
-            cut, size, operations = found
+            found = stream.query(
+                lambda snapshot: _planned(snapshot, moment, recorded if dry_run else None), asked_again
+            )
+            if isinstance(found, str):
+                return Retained(recorded, why=found)
+            removed, operations = found
             if not dry_run:
                 stream.container.commit(operations)
-            return Retained(recorded, cut, size)
+            return Retained(recorded, removed.cut, removed.bytes, removed=removed)
 
 
 def record(stream: Stream, moment: int) -> StreamCut | None:
@@ -96,41 +120,34 @@ def record(stream: Stream, moment: int) -> StreamCut | None:
     return cut
 
 
-def _planned(snapshot: Snapshot, moment: int, as_recorded: bool) -> tuple[StreamCut, int, list[Operation]] | None:
-    """Where to truncate, how many bytes go, and the operations; None if there is nothing to do.
+def _planned(snapshot: Snapshot, moment: int, following: StreamCut | None) -> tuple[Truncation, list[Operation]] | str:
+    """What is to go, and the operations; or why nothing is truncated.
 
-    as_recorded: as if the tail cut had just been recorded.
+    following: a cut that is taken for recorded too, now.
     """
     policy = snapshot.record.retention
     if policy is None or snapshot.record.sealed:
-        return None
-    plan = _Plan(snapshot, policy, moment, as_recorded)
+        return "the stream is sealed" if snapshot.record.sealed else "the stream has no retention policy"
+    plan = _Plan(snapshot, policy, moment, following)
     cut = plan.cut()
-    if cut is None:
-        return None
-    history, head = snapshot.record.history, snapshot.record.head_positions()
-    if cut.positions == head or history.gone(cut.positions):
-        return None
-    if history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
-        return None  # it intersects with the truncation that was before
+    if cut is None or not plan.removes(cut):
+        return plan.why()
     change = changes.truncate(snapshot, cut)
-    passed = snapshot.bytes_before(cut.positions)
-    forgotten = plan.recorded.forget(passed)
-    return cut, passed - snapshot.record.passed, [*change.committed(snapshot.stream.key), *forgotten]
+    forgotten = plan.recorded.forget(snapshot.bytes_before(cut.positions))
+    return truncation(snapshot, cut), [*change.committed(snapshot.stream.key), *forgotten]
 
 
 class _Plan:
     """The decision for one snapshot: the recorded cuts by what truncating there would keep, bytes or milliseconds."""
 
-    def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int, as_recorded: bool) -> None:
-        self.recorded = RecordedCuts(snapshot)
+    def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int, following: StreamCut | None) -> None:
+        added = (following, snapshot.bytes_before(following.positions), moment) if following is not None else None
+        self.recorded = RecordedCuts(snapshot, added)
         self._snapshot = snapshot
         self._policy = policy
         self._by_size = policy.kind == "size"
         self._end = moment
-        if self._by_size and as_recorded:
-            self._end = snapshot.bytes_before(snapshot.tail_cut().positions)
-        elif self._by_size:
+        if self._by_size:
             latest = self.recorded.latest()
             self._end = latest.size if latest is not None else 0
         self._last = self.recorded.last_of_size if self._by_size else self.recorded.last_of_time
@@ -146,9 +163,43 @@ class _Plan:
             return None
         return self._by_age(least, slowest) if slowest is not None else self.recorded.cut(least)
 
+    def removes(self, cut: StreamCut) -> bool:
+        """Whether truncating there removes anything, and restores nothing."""
+        history, head = self._snapshot.record.history, self._snapshot.record.head_positions()
+        if cut.positions == head or history.gone(cut.positions):
+            return False
+        return history.compare(cut.positions, head) is Comparison.EQUAL_OR_AFTER  # else a truncation was across it
+
+    def why(self) -> str:
+        """The reason why nothing is truncated."""
+        least = self._last(self._end - self._policy.limit)
+        wanted = self.recorded.cut(least) if least is not None else None
+        if wanted is not None and not self.removes(wanted):
+            return f"nothing lies before the last recorded stream cut that {self._keeps()}"
+        until = wanted if wanted is not None else self._snapshot.tail_cut()
+        slow = [
+            name for name, cut in self._released().items() if self._order(cut, until) is not Comparison.EQUAL_OR_AFTER
+        ]
+        enough = self._by_size and self._end - self._snapshot.record.passed >= self._policy.limit
+        if slow and (enough or wanted is not None):
+            return f"it waits for {plural('subscriber', len(slow))} {', '.join(slow)}"
+        return f"no recorded stream cut {self._keeps()}"
+
+    def _keeps(self) -> str:
+        limit = self._policy.limit
+        return (
+            f"has at least {size_text(limit)} after it"
+            if self._by_size
+            else f"is at least {duration_text(limit / 1000)} old"
+        )
+
+    def _released(self) -> dict[str, StreamCut]:
+        """What each subscriber has released, if it is a cut of the stream."""
+        return {name: cut for name, cut in subscribers(self._snapshot.stream).items() if self._is_valid(cut)}
+
     def _slowest(self) -> StreamCut | None:
         """The cut before all that some subscriber has not read yet; None without subscribers."""
-        cuts = [cut for cut in subscribers(self._snapshot.stream).values() if self._is_valid(cut)]
+        cuts = self._released().values()
         slowest = None
         for cut in cuts:
             slowest = cut if slowest is None else self._snapshot.earlier(slowest, cut)

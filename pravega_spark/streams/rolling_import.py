@@ -29,28 +29,38 @@ _AT_ONCE = Sizes(kept=sys.maxsize, logged=sys.maxsize)
 
 
 class Imported(NamedTuple):
-    """What was imported: numbers of events, bytes and chunks."""
+    """What was imported: numbers of events, bytes and chunks. header: the object that was deleted, if there was one."""
 
     events: int
     bytes: int
     chunks: int
+    header: str | None
 
 
-def import_segment(root: Root, segment: str, scope: str, name: str, progress: Progress = no_progress) -> Imported:
+def import_segment(
+    root: Root, segment: str, scope: str, name: str, progress: Progress = no_progress, *, dry_run: bool = False
+) -> Imported:
     """Make the events of a segment in the old layout a new stream of one segment, without moving a byte.
 
-    The chunks belong to the stream then, and its header is deleted: old code must not use them any more. Raises
-    SegmentNotFound, InvalidHeader, HeaderRefused, ImportRefused, ScopeNotFound, StorageError.
+    The chunks belong to the stream then, and its header is deleted: old code must not use them any more. dry_run: check
+    all, and change nothing. Raises SegmentNotFound, InvalidHeader, HeaderRefused, ImportRefused, ScopeNotFound,
+    StorageError.
     """
     store = root.stores.chunks
     found = find_rolling_segment(store, segment)
     chunks = [chunk for chunk, _ in found.chunks]
     check_unused(root, chunks)
-    content = _content(store, found, f"{scope}/{name}", progress)
     catalog = Catalog(root, suggesting=True)
-    if not catalog.create_stream(scope, name, ScalingPolicy("fixed", 1)):
-        raise ImportRefused(f"stream {scope}/{name} exists already; give the name of a new stream")
+    catalog.check_scope(scope)
     stream = catalog.stream(scope, name)
+    if stream.exists():
+        raise _exists(stream.key)
+    content = _content(store, found, stream.key, progress)
+    done = Imported(content.events, found.length, len(found.chunks), found.header)
+    if dry_run:
+        return done
+    if not catalog.create_stream(scope, name, ScalingPolicy("fixed", 1)):
+        raise _exists(stream.key)
     if found.length:
         created, number = creation_time_of(store, chunks), stream.snapshot().record.current.segments[0].id
         assert isinstance(content.records, bytes)
@@ -58,7 +68,11 @@ def import_segment(root: Root, segment: str, scope: str, name: str, progress: Pr
         stream.write([SegmentAppend(number, content.extents, records, content.events, created)])
     if found.header is not None:
         store.delete([found.header])
-    return Imported(content.events, found.length, len(found.chunks))
+    return done
+
+
+def _exists(stream: str) -> ImportRefused:
+    return ImportRefused(f"stream {stream} exists already; give the name of a new stream")
 
 
 def _content(store: Store, found: RollingSegment, stream: str, progress: Progress) -> SegmentContent:

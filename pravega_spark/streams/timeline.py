@@ -29,12 +29,16 @@ class SegmentSpan(NamedTuple):
 
 
 class CutPoint(NamedTuple):
-    """Where a cut lies over some keys: in the segment that began at `begun`, at the first event written at `time`."""
+    """Where a cut lies over some keys: in the segment that began at `begun`, at `time`.
+
+    kind: what is there: the first `event` behind the cut, the `begin` of the segment, or its `end`: no event follows.
+    """
 
     low: float
     high: float
     begun: int
     time: int
+    kind: Literal["event", "begin", "end"] = "event"
 
 
 class Border(NamedTuple):
@@ -86,7 +90,7 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
         tuple(spans.values()),
         tuple(_borders(record.epochs)),
         _places(snapshot, spans, snapshot.head_cut(), of_head=True),
-        tuple(sorted(CutPoint(s.segment.low, s.segment.high, s.begun, s.ended) for s in newest)),
+        tuple(sorted(CutPoint(s.segment.low, s.segment.high, s.begun, s.ended, "end") for s in newest)),
         {name: _places(snapshot, spans, cut) for name, cut in cuts.items()},
         ended,
         moment if ended is None else max(moment, ended),
@@ -135,21 +139,32 @@ def _places(
 ) -> tuple[CutPoint, ...]:
     """Where a cut lies, in order of keys; without what lies before the head.
 
-    of_head: it is where the stream begins, so a segment of which nothing was truncated begins where it was made.
+    of_head: it is where the stream begins, so a segment of which nothing was truncated begins where it was made. In a
+    segment without events a cut lies at the time at which it lies in others, or at an end if there is none.
     """
     there = snapshot.record.history.segments
     known = {number: offset for number, offset in cut.positions.items() if number in there}
     snapshot.segments.load(known)
-    found = []
+    found, empty = [], []
     for number, offset in known.items():
         segment, begun, ended, _ = spans[number]
-        if offset >= snapshot.segments.segment(number).start_offset:
-            moment = begun if of_head and not offset else _time_at(snapshot, number, offset, ended)
-            found.append(CutPoint(segment.low, segment.high, begun, min(max(moment, begun), ended)))
+        stored = snapshot.segments.segment(number)
+        if of_head and not offset:
+            found.append(CutPoint(segment.low, segment.high, begun, begun, "begin"))
+        elif offset == stored.start_offset == stored.length:
+            empty.append(spans[number])
+        elif offset >= stored.start_offset:
+            moment = _time_at(snapshot, number, offset)
+            time = ended if moment is None else min(max(moment, begun), ended)
+            found.append(CutPoint(segment.low, segment.high, begun, time, "end" if moment is None else "event"))
+    at_head = cut == snapshot.head_cut()
+    for segment, begun, ended, _ in empty:
+        moment = min((point.time for point in found), default=begun if at_head else ended)
+        found.append(CutPoint(segment.low, segment.high, begun, min(max(moment, begun), ended), "end"))
     return tuple(sorted(found))
 
 
-def _time_at(snapshot: Snapshot, number: int, offset: int, end: int) -> int:
-    """When the first event behind an offset of a segment was written; `end` if there is none."""
+def _time_at(snapshot: Snapshot, number: int, offset: int) -> int | None:
+    """When the first event behind an offset of a segment was written; None if there is none."""
     record = snapshot.segments.index(number).locate_offset(offset + 1)
-    return end if record is None else record.time_ms
+    return None if record is None else record.time_ms

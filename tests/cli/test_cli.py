@@ -282,7 +282,7 @@ def test_segments_are_listed_and_described(folder: str) -> None:
 
 def test_where_the_bytes_of_a_segment_lie(folder: str) -> None:
     found = document("segment", "chunks", SEGMENT, root=folder)
-    assert list(found) == ["segment", "container", "parts"] and found["segment"] == SEGMENT
+    assert list(found) == ["name", "segment", "container", "parts"] and found["segment"] == SEGMENT
     length = document("segment", "describe", SEGMENT, root=folder)["segment"]["durable_length"]
     end, data = 0, b""
     for part in found["parts"]:
@@ -345,10 +345,10 @@ def test_findings_and_orphans(folder: str) -> None:
     data = path.read_bytes()
     Path(folder, "orphan").write_bytes(b"1234567")
     path.write_bytes(data[:-1] + b"\0")
-    assert "1 unreferenced objects (7 bytes), 1 of them" in run("verify", root=folder).stdout
+    assert "1 unreferenced object (7 bytes), 1 of them" in run("verify", root=folder).stdout
     result = run("verify", "--deep", root=folder, code=1)
     assert f"error: container {number_of(folder)}: {chunk['object']}: " in result.stdout and "Remedy: " in result.stdout
-    assert "1 errors and 0 warnings" in result.stderr
+    assert "1 error and 0 warnings" in result.stderr
     path.unlink()
     verified = document("verify", root=folder, code=1)["verify"]
     assert_keys(verified, VERIFIED)

@@ -6,10 +6,12 @@ import json
 import uuid
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from chunkstore import open_store
+from chunkstore.pravega.rolling import Header, HeaderChunk, format_header
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.cli.main import cli, walk
@@ -17,6 +19,7 @@ from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case, laid_out
 from tests.cli.test_cli import document, number_of, run
+from tests.cli.test_upkeep import framed
 
 S = "sc/one"
 
@@ -31,13 +34,56 @@ CALLS = {
     ),
     "stream retain": (
         ["sc/kept", "--period", "0"],
-        "2 events, 18 bytes would be truncated, from 0.0 at 0, up to 0.0 at 18",
+        "would be truncated: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18",
     ),
     "container recover": (["NUMBER"], "from the recovery point of flush cycle 1, begun "),
-    "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced objects (4 bytes) would be marked"),
+    "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
     "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),
-    "import": (["SOURCE", "demo/rides"], "1 streams would be imported into "),
+    "import": (["SOURCE", "demo/rides"], "1 stream would be imported into "),
+    "header import": (
+        ["old", "sc/new"],
+        "would make stream sc/new of the 2 events of old, 18 bytes, which old code",
+    ),
 }
+
+UNASKED = {
+    "root create": "makes what was not there",
+    "scope create": "makes what was not there",
+    "stream create": "makes what was not there",
+    "stream write": "appends",
+    "stream update": "what is set can be set again, and nothing is deleted by it",
+    "stream scale": "keeps all events, and can be undone by another scale",
+    "container flush": "keeps all that was acknowledged",
+    "defrag": "keeps all bytes, in fewer objects",
+    "backup": "writes elsewhere, to a place that is empty or its own",
+    "restore": "makes a root where none is",
+    "header export": "writes an object beside the segment's, by which old code reads it",
+}
+"""Commands that change what is stored without --yes, and why they may: nothing that users have is lost by them."""
+
+READING = {
+    "root describe": [],
+    "scope list": [],
+    "stream list": [],
+    "stream describe": [S],
+    "stream read": [S],
+    "stream tail": [S, "--from", "head", "--count", "1"],
+    "stream cuts": [S],
+    "stream lag": [S, "--from", "head"],
+    "stream draw": [S, "-o", "PICTURE"],
+    "group list": [],
+    "group describe": ["sc/readers"],
+    "kvt list": [],
+    "kvt read": ["sc/none"],
+    "container list": [],
+    "container describe": ["0"],
+    "segment list": [],
+    "segment describe": [f"{S}/0.0"],
+    "segment chunks": [f"{S}/0.0"],
+    "verify": ["--deep"],
+    "completion": ["bash"],
+}
+"""All others, and what is given to them."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +94,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         for scope in ("sc", "empty"):
             manager.create_scope(scope)
         manager.create_stream("sc", "one")
+        manager.create_reader_group("readers", "sc", "one")
         with manager.create_writer("sc", "one") as writer:
             writer.write_events(["a", "b", "c"])
     run("stream", "create", "sc/kept", "--retain-size", "10", root=url)
@@ -61,6 +108,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     with Root.open(url) as opened:
         opened.container(number_of(url)).flush()
     open_store(url).put(f"{S}/0.E-1-O-0.{uuid.uuid4()}", b"left")
+    open_store(url).put("old", framed(b"a", b"b"))
+    open_store(url).put("old$header", format_header(Header(100, (HeaderChunk(0, "old"),))))
     return url
 
 
@@ -73,6 +122,18 @@ def test_each_command_that_wants_yes_is_here_and_has_a_dry_run() -> None:
     wanting = {words: options for words, options in found.items() if "--yes" in options}
     assert wanting.keys() == CALLS.keys()
     assert all("--dry-run" in options for options in wanting.values())
+
+
+def test_each_command_that_changes_what_is_stored_wants_yes_or_has_a_reason(root: str, tmp_path: Path) -> None:
+    found = {words: command for words, command in walk(cli) if not isinstance(command, click.Group)}
+    unasked = {words for words, command in found.items() if all("--yes" not in each.opts for each in command.params)}
+    assert unasked == UNASKED.keys() | READING.keys()
+    before = content(root)
+    for words, given in READING.items():
+        named = [str(tmp_path / "picture.svg") if word == "PICTURE" else word for word in given]
+        done = CliRunner().invoke(cli, ["--root", root, *words.split(), *named])
+        assert done.exit_code == (words == "kvt read"), (words, done.output)
+        assert content(root) == before, f"{words} changes what is stored: give it --yes, or a reason in UNASKED"
 
 
 @pytest.mark.parametrize("words", CALLS)

@@ -131,7 +131,7 @@ def test_wide_tables_have_all_columns(url: str) -> None:
 def test_people_get_grouped_digits_sizes_and_durations(url: str) -> None:
     shown = run("stream", "describe", RIDES, root=url).stdout
     assert re.search(r"^events +1,200$", shown, re.MULTILINE) and re.search(r"^size +21\.1 KiB$", shown, re.MULTILINE)
-    assert re.search(r"^head\nH4sI\S+\ntail\nH4sI\S+$", shown, re.MULTILINE)
+    assert re.search(r"^head: .+\nH4sI\S+\ntail: .+\nH4sI\S+$", shown, re.MULTILINE)
     assert re.search(r"2\.1 +4294967298 +0 +0\.25 +0", shown)
     assert re.search(r"^garbage delay +10 min$", run("root", "describe", root=url).stdout, re.MULTILINE)
 
@@ -165,7 +165,7 @@ def test_segments_have_one_notation(url: str) -> None:
 
 def test_retention_without_a_policy_says_so(url: str) -> None:
     told = run("stream", "retain", RIDES, root=url).stdout
-    assert told == f"stream {RIDES} has no retention policy: nothing is truncated\n"
+    assert told == "nothing was truncated: the stream has no retention policy\n"
     assert document("stream", "retain", RIDES, root=url)["retention"] is None
 
 
@@ -187,6 +187,17 @@ def test_a_cut_of_a_time_is_named_in_the_legend(url: str, tmp_path: Path) -> Non
     run("stream", "draw", RIDES, "-o", str(path), "--at", "2020-01-01", "--at", "2999-01-01", root=url)
     named = re.findall(r">([a-z]+ event since [^<]+)</text>", path.read_text())
     assert named == ["first event since 2020-01-01 00:00:00 UTC", "no event since 2999-01-01 00:00:00 UTC"]
+
+
+def test_a_relative_time_is_shown_as_it_was_written(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    run("stream", "draw", RIDES, "-o", str(path), "--at", "1h", "--at", "5 minutes ago", root=url)
+    named = re.findall(r">([a-z]+ event since [^<]+)</text>", path.read_text())
+    pattern = r"(no|first) event since (1h|5 minutes ago) \(20[-0-9]+ [0-9:]+ UTC\)"
+    assert len(named) == 2 and all(re.fullmatch(pattern, name) for name in named), named
+    told = run("stream", "cuts", RIDES, "--at", "1h", "--at", "2020-01-01", root=url).stdout
+    assert re.search(r"1h \(20[-0-9]+T[0-9:.]+Z\)", told) and "2020-01-01T00:00:00.000Z" in told
+    assert document("stream", "cuts", RIDES, "--at", "1h", root=url)["cuts"][1]["at"].startswith("20")
 
 
 def test_cuts_of_times_in_one_second_have_names_of_their_own(url: str, tmp_path: Path) -> None:
@@ -220,11 +231,21 @@ def test_a_dry_run_of_retention_tells_figures_and_why(url: str) -> None:
     run("stream", "create", name, "--retain-size", "1KiB", root=url)
     with StreamManager(url) as manager, manager.create_writer("examples", "kept") as writer:
         writer.write_event("x" * 100)
-    told = run("stream", "retain", name, "--dry-run", root=url).stdout
+    told = run("stream", "retain", name, "--period", "0", "--dry-run", root=url).stdout
     assert re.match(rf"stream {name} has 1 event, 108 bytes, the oldest [0-9]+ s old\nit keeps at least 1 KiB\n", told)
     assert "nothing would be truncated: no recorded stream cut has at least 1 KiB after it" in told
-    refused = run("stream", "retain", name, root=url, code=1)
+    refused = run("stream", "retain", name, "--period", "0", root=url, code=1)
     assert "108 bytes" in refused.stdout and "give --yes" in refused.stderr
     told = run("stream", "retain", name, "--period", "0", "--yes", root=url).stdout
-    assert re.search(r"[12] stream cuts? recorded, from 20", told) and "nothing was truncated" in told
+    assert re.search(r"[12] stream cuts? recorded, (at|from) 20", told) and "nothing was truncated" in told
     assert "a stream cut was recorded: 0.0 at 108" in told
+    for given in (["--dry-run"], ["--yes"], []):
+        early = run("stream", "retain", name, *given, root=url).stdout
+        why = (
+            r"the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
+        )
+        assert re.search(rf"nothing (was|would be) truncated: {why}ord one now", early)
+        assert "recorded:" not in early
+    for given in (["--dry-run"], ["--yes"], []):
+        early = document("stream", "retain", name, *given, root=url)["retained"]
+        assert early["recorded"] is None and early["why"].startswith("the last recorded cut is ")

@@ -14,7 +14,7 @@ from chunkstore import open_store
 from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain as job
-from pravega_spark.quantities import size_text
+from pravega_spark.quantities import counted, size_text
 from pravega_spark.streams import retention, scaling
 from pravega_spark.streams.stream import Stream
 from tests.cli.test_cli import assert_keys, document, run
@@ -32,6 +32,8 @@ OUTCOME = {
     "bytes": int,
     "detail": str,
     "error": str | None,
+    "events": int,
+    "old_head": str | None,
 }
 
 
@@ -123,7 +125,9 @@ def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypat
     for age, found in ((None, 0), (2000, 0), (500, 1)):
         option = [] if age is None else ["--orphan-age", str(age)]
         rows = document("maintain", *option, "--dry-run", root=folder)["maintain"]["outcomes"]
-        assert [row["detail"] for row in rows if row["step"] == "garbage"] == [f"{found} orphans would be given up"]
+        assert [row["detail"] for row in rows if row["step"] == "garbage"] == [
+            f"{counted(found, 'orphan')} would be given up"
+        ]
 
 
 def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:

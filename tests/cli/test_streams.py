@@ -108,7 +108,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "stream retain": {
         "stream": str,
         "dry_run": bool,
-        "retained": {"recorded": str | None, "truncated": str | None, "bytes": int},
+        "retained": {"recorded": str | None, "truncated": str | None, "bytes": int, "why": str | None},
         "retention": {"kind": str, "limit": int},
     },
     "stream truncate": {"stream": str, "truncated": {"events": int, "bytes": int}, "head": CUT},
@@ -138,6 +138,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "segment list": {"segments": [{"name": str, "container": int}]},
     "segment describe": {"segment": dict},
     "segment chunks": {
+        "name": str,
         "segment": str,
         "container": int,
         "parts": [{"start": int, "length": int, "place": str, "object": str, "position": int}],
@@ -177,6 +178,8 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
                     "bytes": int,
                     "detail": str,
                     "error": str | None,
+                    "events": int,
+                    "old_head": str | None,
                 }
             ],
         }
@@ -215,8 +218,12 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "scopes": list,
         }
     },
-    "header export": {"header": {"segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}},
-    "header import": {"imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int}},
+    "header export": {
+        "header": {"name": str, "segment": str, "object": str, "chunks": int, "length": int, "sealed": bool}
+    },
+    "header import": {
+        "imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int, "header": str | None}
+    },
     "completion": {},
 }
 """The document of each command. A list holds the form of all its items, a mapping with `str` for a key that of all its
@@ -359,7 +366,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert gc["orphans"] == 1 and gc["unknown_names"] == ["notes"] and gc["waiting"] > 0 and not gc["dry_run"]
     did("header export", SEGMENT)
     Path(url, "legacy").write_bytes(b"\0\0\0\0\0\0\0\x01x")
-    did("header import", "legacy", "sc/copy")
+    did("header import", "legacy", "sc/copy", "--yes")
     did("backup", str(tmp_path / "copy"))
     did("restore", str(tmp_path / "copy"), root=str(tmp_path / "restored"))
     with StreamManager(url) as manager:
@@ -509,9 +516,13 @@ def test_truncating(folder: str) -> None:
     assert texts(folder) == ["c"]
     assert "0 events" in run("stream", "truncate", S, "--at", "head", "--yes", root=folder).stdout
     for place in (places["head"], StreamCut("sc", "one", {0: 20}).as_text(), StreamCut("sc", "two", {0: 0}).as_text()):
-        run("stream", "truncate", S, "--at", place, "--yes", root=folder, code=1)
+        for how in ("--yes", "--dry-run"):
+            run("stream", "truncate", S, "--at", place, how, root=folder, code=1)
     assert texts(folder) == ["c"]
-    assert "1 event, 9 bytes" in run("stream", "truncate", S, "--at", "2100-01-01", "--yes", root=folder).stdout
+    for how in ("--yes", "--dry-run"):
+        future = run("stream", "truncate", S, "--at", "2100-01-01", how, root=folder, code=1).stderr
+        assert "2100-01-01 00:00:00 UTC is in the future" in future and "tail" in future
+    assert "1 event, 9 bytes" in run("stream", "truncate", S, "--at", "now", "--yes", root=folder).stdout
 
 
 def test_cuts(folder: str) -> None:
@@ -520,6 +531,14 @@ def test_cuts(folder: str) -> None:
     assert [row["positions"]["0"] for row in found] == [0, 0, 27, 27]
     assert {StreamCut.from_text(row["cut"]).positions[0] for row in found} == {0, 27}
     assert re.search(r"^tail: 0\.0 at 27\nH4sI\S+$", run("stream", "cuts", S, root=folder).stdout, re.MULTILINE)
+    times = ("2001-01-01", "2002-02-02", "2100-01-01")
+    told = run("stream", "cuts", S, *(word for time in times for word in ("--at", time)), root=folder).stdout
+    first, last = "2001-01-01T00:00:00.000Z, 2002-02-02T00:00:00.000Z", "2100-01-01T00:00:00.000Z"
+    pattern = rf"head, {first}: 0\.0 at 0\n(H4sI\S+)\n{last}, tail: 0\.0 at 27\n(H4sI\S+)\n"
+    printed = re.fullmatch(pattern, told)
+    assert printed is not None, told
+    for cut, count in zip(printed.groups(), (3, 0), strict=True):
+        assert run("stream", "read", S, "--from", cut, root=folder).stdout.count("\n") == count
 
 
 @pytest.mark.parametrize(
@@ -589,7 +608,7 @@ def test_routing_keys(folder: str) -> None:
 )
 def test_lines_without_a_key(folder: str, line: str, problem: str) -> None:
     told = written(S, "--key-from", "k", root=folder, given=f'{{"k": "ok"}}\n{line}\n{{"k": "late"}}\n', code=1)
-    assert told.startswith(f"pravega-spark: line 2 {problem}") and told.endswith("the 1 lines before it were written\n")
+    assert told.startswith(f"pravega-spark: line 2 {problem}") and told.endswith("1 line before it was written\n")
     assert texts(folder) == ["a", "b", "c", '{"k": "ok"}']
     assert "nothing was written" in written(S, "--key-from", "k", root=folder, given=line, code=1)
 
@@ -739,6 +758,18 @@ def test_wrong_usage(arguments: list[str]) -> None:
 def test_what_is_refused(unchanged: str, arguments: list[str], told: str) -> None:
     result = run(*arguments, root=unchanged, code=1)
     assert told in result.stderr and result.stdout == "" and len(result.stderr) < 400
+
+
+def test_what_is_not_made_yet_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    """Also by `tail`, which could wait for it; each command that is told brings one a step further."""
+    url = str(tmp_path / "root")
+    for _ in range(3):
+        told = run("stream", "tail", "sc/later", "--from", "head", "--count", "1", root=url, code=1).stderr
+        advised = [words for words in re.findall(r"`pravega-spark --root \S+ ([^`]+)`", told) if "create" in words]
+        assert len(advised) == 1, told
+        run(*advised[0].split(), root=url)
+    run("stream", "write", "sc/later", "-", root=url)
+    assert run("stream", "tail", "sc/later", "--from", "head", "--count", "0", root=url).stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,9 @@ def test_orphans_are_let_go_and_deleted_later(tmp_path: Path, later: None) -> No
     dry = document("gc", "--dry-run", root=url)["gc"]
     assert dry["dry_run"] and dry["names"] == [CHUNK] and (dry["orphans"], dry["bytes"], dry["deleted"]) == (1, 6, 0)
     text = run("gc", "--dry-run", root=url).stdout
-    assert f"1 unreferenced objects (6 bytes) would be marked as garbage:\n  {CHUNK}\n" in text
+    assert f"1 unreferenced object (6 bytes) would be marked as garbage:\n  {CHUNK}\n" in text
     asked = run("gc", root=url, code=1)
-    assert CHUNK in asked.stdout and "are garbage already" in asked.stdout and "give --yes" in asked.stderr
+    assert CHUNK in asked.stdout and "would be deleted" in asked.stdout and "give --yes" in asked.stderr
     assert objects(url) == kept | {CHUNK, "notes"}
     assert "marked as garbage; they are deleted after 0 s or later" in run("gc", "--yes", root=url).stdout
     found = document("gc", "--yes", root=url)["gc"]
@@ -477,7 +477,7 @@ def test_old_segments_become_streams(folder: str, seed: int, monkeypatch: pytest
     texts = [random.Random(n).randbytes(n % 40) for n in range(60)]
     legacy(folder, cut(framed(*texts), seed))
     before = {path for path in objects(folder) if "$offset" in path}
-    done = document("header", "import", "old/seg/0", "sc/new", root=folder)["imported"]
+    done = document("header", "import", "old/seg/0", "sc/new", "--yes", root=folder)["imported"]
     assert done["events"] == 60 and done["bytes"] == len(framed(*texts)) and done["chunks"] == len(before)
     with StreamManager(folder) as manager:
         assert [event.data for event in manager.read_events("sc", "new")] == texts
@@ -510,16 +510,19 @@ def test_old_chunks_that_a_clean_up_takes_meanwhile_are_not_imported(
 
     with monkeypatch.context() as patch:
         patch.setattr(rolling_import, "creation_time_of", taken)
-        assert "a clean-up has given up" in run("header", "import", "old/seg/0", "sc/new", root=url, code=1).stderr
+        assert (
+            "a clean-up has given up"
+            in run("header", "import", "old/seg/0", "sc/new", "--yes", root=url, code=1).stderr
+        )
     assert document("stream", "read", "sc/new", root=url)["events"] == []
     store.put("old/plain/0", framed(b"one", b""))
-    assert document("header", "import", "old/plain/0", "sc/plain", root=url)["imported"]["events"] == 2
+    assert document("header", "import", "old/plain/0", "sc/plain", "--yes", root=url)["imported"]["events"] == 2
     assert_healthy(url)
 
 
 def test_what_was_imported_is_checked(folder: str) -> None:
     legacy(folder, [framed(b"one"), framed(b"two")])
-    run("header", "import", "old/seg/0", "sc/new", root=folder)
+    run("header", "import", "old/seg/0", "sc/new", "--yes", root=folder)
     open_store(folder).put("old/seg/0$offset.11", framed(b"TWO"))
     assert "not what was written" in run("stream", "read", "sc/new", root=folder, code=1).stderr
 
@@ -527,9 +530,9 @@ def test_what_was_imported_is_checked(folder: str) -> None:
 def test_segments_without_a_header_or_without_bytes(folder: str) -> None:
     store = open_store(folder)
     store.put("old/plain/0", framed(b"one", b""))
-    assert document("header", "import", "old/plain/0", "sc/plain", root=folder)["imported"]["events"] == 2
+    assert document("header", "import", "old/plain/0", "sc/plain", "--yes", root=folder)["imported"]["events"] == 2
     legacy(folder, [b""])
-    assert "the 0 events of" in run("header", "import", "old/seg/0", "sc/none", root=folder).stdout
+    assert "0 events of" in run("header", "import", "old/seg/0", "sc/none", "--yes", root=folder).stdout
     assert document("stream", "read", "sc/none", root=folder)["events"] == []
     assert len(document("stream", "read", "sc/plain", root=folder)["events"]) == 2
     assert_healthy(folder)

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,37 @@ def test_times_durations_and_sizes_as_text(manager: StreamManager) -> None:
             manager.stream_cut_at("sc", "s", wrong)
     assert StreamRetentionPolicy.by_time("7d") == StreamRetentionPolicy("time", 7 * 86_400_000)
     assert StreamRetentionPolicy.by_size("10MiB", "1GiB") == StreamRetentionPolicy("size", 10 << 20, 1 << 30)
+
+
+def test_a_truncation_at_a_time_to_come_is_refused(manager: StreamManager) -> None:
+    manager.create_stream("sc", "s")
+    with manager.create_writer("sc", "s") as writer:
+        writer.write_event("event")
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    for future in (later, "2999-01-01", int(later.timestamp() * 1000)):
+        with pytest.raises(InvalidStreamCut, match=r"sc/s.* is in the future, as it is .* now: .*'tail'"):
+            manager.truncate_stream("sc", "s", future)
+    info = manager.stream_info("sc", "s")
+    assert info.events == 1
+    manager.truncate_stream("sc", "s", datetime.now(timezone.utc) + timedelta(seconds=20))  # clocks differ
+    assert manager.stream_info("sc", "s").events == 0
+
+
+@pytest.mark.parametrize("make", ["scope", "create"])
+def test_who_makes_a_root_beside_one_with_a_like_name_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: str
+) -> None:
+    caplog.set_level("INFO")
+    for name, level in (("streams", "INFO"), ("other", "INFO"), ("streems", "WARNING")):
+        caplog.clear()
+        with StreamManager(str(tmp_path / name), create=True if make == "create" else None) as manager:
+            manager.create_scope("home")
+        (told,) = [each for each in caplog.records if "no root of streams" in each.getMessage()]
+        assert told.levelname == level
+        asked = f" Did you mean '{tmp_path}/streams'?" if level == "WARNING" else ""
+        assert told.getMessage() == (
+            f"there was no root of streams in file://{tmp_path}/{name}: it was created{'.' if asked else ''}{asked}"
+        )
 
 
 def test_scopes(manager: StreamManager) -> None:

@@ -137,7 +137,7 @@ def test_a_cut_lies_where_the_first_event_behind_it_was_written(manager: StreamM
         record[2]
         for record in snapshot.segments.index(0).records(0, snapshot.segments.index(0).position_of(1 << 60)).tolist()
     ]
-    ((*_, moment),) = found.cuts["first"]
+    moment = found.cuts["first"][0].time
     assert moment in written and moment >= snapshot.record.created
     assert manager.stream_cut_at("sc", "one", moment).positions[0] <= first.positions[0]
     assert found.cuts["second"][0].time == found.tail[0].time == found.now == 2 * 10**12
@@ -194,13 +194,34 @@ def test_a_cut_at_the_beginning_of_a_segment_lies_at_its_first_event(manager: St
     stream = stream_of(manager)
     begin = manager.stream_info("sc", "one").head
     empty = timeline(stream.snapshot(), {"begin": begin}, now=2 * 10**12)
-    assert empty.cuts["begin"][0].time == empty.now and empty.head[0].time == empty.epochs[0][1]
+    assert empty.cuts["begin"][0].time == empty.head[0].time == empty.epochs[0][1]
     write(manager, "one")
     snapshot = stream.snapshot()
     found = timeline(snapshot, {"begin": begin}, now=2 * 10**12)
     first = snapshot.segments.index(0).locate_offset(1)
     assert first is not None and found.cuts["begin"][0].time == first.time_ms
     assert (found.events, found.size) == (40, 40 * 12)
+
+
+def test_a_cut_crosses_a_segment_without_events_where_it_crosses_the_others(manager: StreamManager) -> None:
+    """There it is at the head and at the tail; drawn at one of them, its line would leap."""
+    head = manager.stream_info("sc", "four").head
+    with manager.create_writer("sc", "four") as writer:
+        writer.write_event("an event", "one key")
+    first = manager.stream_info("sc", "four").tail
+    found = manager.stream_timeline("sc", "four", {"head": head, "tail": first})
+    created = manager.stream_info("sc", "four").epochs[0].created
+    (written,) = {point.time for point in found.cuts["head"]}
+    assert created <= written <= found.now
+    assert sorted(point.kind for point in found.cuts["head"]) == ["end", "end", "end", "event"]
+    assert {(point.time, point.kind) for point in found.cuts["tail"]} == {(found.now, "end")}
+    assert {(point.time, point.kind) for point in found.head} == {(created, "begin")}
+    picture = stream_picture(manager, "sc", "four", cuts={"at the tail": first}).svg
+    assert picture.count("<title>at the tail: no event follows in this segment\nkeys above") == 4, (
+        "no time: that of now tells nothing"
+    )
+    assert picture.count("<title>tail: no event follows in this segment\n") == 4
+    assert picture.count("<title>head: the segment&#x27;s beginning, 20") == 4
 
 
 # --- the picture -------------------------------------------------------------------------------------------------
@@ -351,8 +372,8 @@ def test_a_picture_as_svg_says_what_the_one_of_matplotlib_says(manager: StreamMa
         f"segment {n}.{e} (id {e << 32 | n})" for n, e in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (5, 2))
     ]
     assert sum(text.startswith("merge at 20") for text in told) == 2, "its line, and its mark"
-    assert sum(text.startswith("</text><script>: 20") for text in told) == 1
-    assert any(text.startswith("tail: 20") and "keys above 0.6, up to 1" in text for text in told)
+    assert sum(text.startswith("</text><script>: no event follows in this segment") for text in told) == 1
+    assert any(text.startswith("tail: no event follows") and "keys above 0.6, up to 1" in text for text in told)
     if even:
         assert {text for text in written if text.startswith("seg ")} == {f"seg {n}" for n in labels(axes)}
 

@@ -147,6 +147,30 @@ def test_no_root_is_made_inside_another(tmp_path: Path) -> None:
     assert objects(tmp_path / "outer") == before and not (tmp_path / "new" / ROOT).exists()
 
 
+@pytest.mark.parametrize("outer", ["", "memory://bucket-of-scopes"])
+def test_who_names_a_scope_of_a_root_as_the_root_is_told_both(tmp_path: Path, outer: str) -> None:
+    """Whether the scope has chunks there or not; and no root is made there."""
+    outer = outer or str(tmp_path)
+    with Root.open(f"{outer}/root", containers=2) as root:
+        root.container(1).create_segment("full/a")
+        root.container(1).append("full/a", b"data")
+        root.container(1).flush()
+        named = root.stores.chunks.root if outer.startswith("memory") else f"{outer}/root"
+    for inner, scope in (
+        ("empty", ", scope 'empty'"),
+        ("full", ", scope 'full'"),
+        ("full/a", ", scope 'full', stream 'a'"),
+        ("full/a/b", ""),
+        ("_system", ""),
+    ):
+        with pytest.raises(RootNotFound) as found:
+            Root.open(f"{outer}/root/{inner}", create=False)
+        assert f"Did you mean root '{named}'{scope}?" in found.value.fact
+        with pytest.raises(StorageRefused, match="inside another") as refused:
+            Root.open(f"{outer}/root/{inner}")
+        assert f"Did you mean root '{named}'{scope}?" in str(refused.value)
+
+
 def test_no_root_is_made_around_another(tmp_path: Path) -> None:
     Root.open(str(tmp_path / "new/a/b/inner")).close()
     with pytest.raises(StorageRefused, match="holds another root or a backup"):

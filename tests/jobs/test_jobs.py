@@ -20,12 +20,14 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
-from pravega_spark.jobs import maintain, retention, spread, truncate, work
+from pravega_spark.cli.main import cli
+from pravega_spark.jobs import imports, maintain, retention, spread, truncate, work
 from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 from pravega_spark.streams import retention as rules
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import container_of
+from tests.archives import CHUNKED, case, laid_out
 
 
 @pytest.fixture
@@ -73,14 +75,17 @@ def test_retention_keeps_what_the_policy_says(url: str) -> None:
 
 def test_truncation_before_a_time_and_at_a_cut(url: str) -> None:
     assert not any(one.changed for one in truncate.run(Target(url), at="1999-12-31"))
-    told = truncate.run(Target(url, "one"), at="2999-01-01", dry_run=True)
+    told = truncate.run(Target(url, "one"), at="now", dry_run=True)
     assert [one.bytes for one in told] == [WHOLE, WHOLE] and set(sizes(url).values()) == {WHOLE}
     with StreamManager(url) as manager:
         info = manager.stream_info("two", "other")
         cut = manager.next_stream_cut("two", "other", info.head, 1).as_text()
     assert truncate.run(Target(url, "two", "other"), at=cut)[0].changed
     assert not truncate.run(Target(url, "two", "other"), at=cut)[0].changed
-    assert truncate.run(Target(url, "one"), at="2999-01-01")
+    refused = failures(truncate.run(Target(url, "one"), at="2999-01-01"))
+    assert len(refused) == 2 and all("2999-01-01 00:00:00 UTC is in the future" in str(one.error) for one in refused)
+    assert sizes(url)["one/short"] == WHOLE
+    assert truncate.run(Target(url, "one"), at="now")
     assert sizes(url)["one/short"] == sizes(url)["one/long"] == 0
     for wrong in (cut, "soon"):
         with pytest.raises(ValueError, match=r"belongs to one stream|is no place in a stream"):
@@ -138,7 +143,7 @@ def test_programs_end_as_schedulers_expect(url: str) -> None:
             result = runner.invoke(program, wrong)
             assert result.exit_code == 2 and len(result.output.strip().splitlines()) == 1, result.output
     before = sizes(url)
-    call = ["--root", url, "--scope", "one", "--at", "2999-01-01"]
+    call = ["--root", url, "--scope", "one", "--at", "now"]
     result = runner.invoke(truncate.main, call)
     assert result.exit_code == 1 and "nothing was changed: give --yes" in result.stderr
     assert "2 would change something" in result.stdout and sizes(url) == before
@@ -146,9 +151,6 @@ def test_programs_end_as_schedulers_expect(url: str) -> None:
     result = runner.invoke(truncate.main, [*call, "--json", "--yes"])
     assert result.exit_code == 0 and sizes(url) != before
     assert {row["bytes"] for row in json.loads(result.output)["outcomes"]} == {WHOLE}
-    for wrong in (["--stream", "long"], ["--scope", "one", "--stream", "none"]):
-        result = runner.invoke(retention.main, ["--root", url, "--yes", *wrong])
-        assert result.exit_code == 1 and "pravega-spark: " in result.output
     assert runner.invoke(truncate.main, ["--root", url, "--yes"]).exit_code == 2
 
 
@@ -172,11 +174,69 @@ def test_jobs_have_the_options_of_all_commands_anywhere_and_an_example() -> None
 
 
 def test_tables_of_jobs_fit_80_columns_and_have_units(url: str) -> None:
-    call = ["--at", "2999-01-01", "--dry-run"]
+    call = ["--at", "now", "--dry-run"]
     for given in (["--root", url, *call], [*call, "--root", url]):
-        told = CliRunner().invoke(truncate.main, given)
+        told = CliRunner(env={"COLUMNS": "80"}).invoke(truncate.main, given)
         assert told.exit_code == 0 and all(len(line.rstrip()) <= 80 for line in told.output.splitlines())
-        assert re.search(r"one/long +truncation +[0-9.]+ (bytes|KiB) +would truncate at 0\.0 at [0-9,]+", told.output)
+        expected = r"one/long +50 +[0-9.]+ (bytes|KiB) +0\.0 at 0 +would truncate at 0\.0 at 900"
+        flat = " ".join(re.sub(r"(?m)^(stream|events|size|old head|what) ", "", told.output).split())
+        assert re.search(expected, flat), told.output
+        assert re.search(r"\n\n3 steps: [^\n]+\n$", told.output), "the total is no part of the last record"
+
+
+JOBS = [retention.main, truncate.main, maintain.main, imports.main]
+
+
+@pytest.mark.parametrize("program", JOBS, ids=lambda program: program.name)
+def test_what_is_selected_wrongly_is_refused_before_anything_is_done(
+    url: str, program: click.Command, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = laid_out(case(CHUNKED).objects, tmp_path_factory.mktemp("source"))
+    needed = {"truncate": ["--at", "tail"], "imports": ["--source", str(source), "--copy"]}.get(str(program.name), [])
+    with Root.open(url) as root:
+        before = {name: root.container(name).state.sequence for name in range(root.config.containers)}
+    for wrong, code, told in (
+        (["--stream", "long"], 2, r"--stream long requires --scope: give the scope of the stream"),
+        (["--scope", "a/b"], 2, r"a/b"),
+        (["--scope", "one", "--stream", "a/b"], 2, r"a/b"),
+        (["--scope", "onne"], 1, r"[Ss]cope (does not exist: )?onne"),
+        (["--scope", "onne", "--stream", "long"], 1, r"onne"),
+        (["--scope", "one", "--stream", "lonng"], 1, r"one"),
+    ):
+        result = CliRunner().invoke(program, ["--root", url, "--yes", *needed, *wrong])
+        assert result.exit_code == code and result.stdout == "", (wrong, result.output)
+        assert result.stderr.startswith("pravega-spark: " if code == 1 else "Error: "), result.stderr
+        assert re.search(told, result.stderr) and result.stderr.count("\n") == 1
+    with Root.open(url) as root:
+        assert before == {name: root.container(name).state.sequence for name in range(root.config.containers)}
+
+
+def test_streams_that_do_not_change_are_told_with_the_reason(url: str) -> None:
+    assert CliRunner().invoke(retention.main, ["--root", url, "--yes"]).exit_code == 0
+    for how in ("--dry-run", "--yes"):
+        told = CliRunner().invoke(retention.main, ["--root", url, "--scope", "one", how]).stdout
+        assert re.search(r"one/long +the stream has no retention policy", told)
+        why = "the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
+        assert re.search(rf"one/short +{why}ord one now", told)
+        assert re.search(r"\n2 steps: 0 \w+( change)? something, 2 (would|did) not, 0 failed\n$", told)
+    job, command = (
+        json.loads(CliRunner().invoke(program, ["--root", url, "--json", *words, "--dry-run"]).stdout)
+        for program, words in ((maintain.main, []), (cli, ["maintain"]))
+    )
+    assert job == command["maintain"], "one document"
+    assert [row["stream"] for row in job["outcomes"]][-1] is None
+    head = CliRunner().invoke(truncate.main, ["--root", url, "--at", "head", "--yes"]).stdout
+    assert re.search(r"two/other +nothing lies before 0\.0 at 0", head)
+    assert "3 steps: 0 changed something, 3 did not, 0 failed" in head
+    some = CliRunner().invoke(maintain.main, ["--root", url, "--dry-run"]).stdout
+    assert some == "10 steps: 0 would change something, 10 would not, 0 failed\n", "of everything, only what changes"
+
+
+def test_a_dry_run_of_truncation_fails_where_the_run_does(url: str) -> None:
+    with StreamManager(url) as manager:
+        manager.seal_stream("one", "long")
+    told, done = (truncate.run(Target(url, "one", "long"), at="tail", dry_run=dry) for dry in (True, False))
+    assert told == done == failures(told) and "is sealed" in str(told[0].error)
 
 
 @pytest.mark.processes

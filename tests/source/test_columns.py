@@ -6,7 +6,7 @@ import pickle
 import re
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -16,6 +16,7 @@ from pravega_spark import PravegaDataSource
 from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.source.option_table import OPTIONS, Use
 from pravega_spark.streams import event_columns
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.policies import ScalingPolicy
@@ -138,6 +139,42 @@ def test_a_table_tells_that_it_keeps_no_credentials(stream: Stream, caplog: pyte
     assert secret not in str(made) + caplog.text
     assert caplog.messages[0].startswith("Storage options are not kept with a table") and len(caplog.messages) == 1
     assert caplog.messages[0].endswith("Not kept are storage.secret.")
+
+
+def test_an_option_without_effect_where_it_is_given_is_told_once(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = StructType([StructField("event", BinaryType())])
+    for use in get_args(Use):
+        elsewhere = [
+            option for option in OPTIONS if use not in option.uses and option.name not in ("metadata", "txn_version")
+        ]
+        for option in elsewhere:
+            refused = {"batch write": ("stream_pattern",), "stream write": ("stream_pattern", "txn_")}
+            if option.name.startswith(refused.get(use, ("-",))):
+                continue  # which are errors there
+            value = {"integer": "3", "size": "2000", "duration": "20000", "boolean": "true"}.get(option.type, "x")
+            value = {"time": "5m", "stream cut": "earliest"}.get(option.type, value)
+            given = {option.name: option.choices[0] if option.choices else value}
+            if option.name.startswith("txn_"):
+                given = {"txn_app_id": "a", "txn_version": "3"}
+            caplog.clear()
+            made = source(stream, **given, **({"metadata": "StreamInfo"} if use == "metadata" else {}))
+            for _ in range(2):
+                if use == "stream read":
+                    made.streamReader(event)
+                elif use == "batch write":
+                    made.writer(event, overwrite=False)
+                elif use == "stream write":
+                    made.streamWriter(event, overwrite=False)
+                else:
+                    made.reader(event)
+            told = [text for text in caplog.messages if "has no effect in" in text]
+            assert len(told) == len(given) and f"Option {option.name!r} has no effect in" in " ".join(told), (use, told)
+    assert caplog.messages == [
+        "Option 'transaction_status_poll_interval_ms' has no effect in a metadata table: it is for df.write and "
+        "df.writeStream. Remove it here."
+    ]
 
 
 def test_what_a_read_ignores_is_told_once(stream: Stream, caplog: pytest.LogCaptureFixture) -> None:

@@ -47,11 +47,14 @@ def test_what_is_missing_is_named_with_what_is_like_it(tmp_path: Path) -> None:
         Catalog(root).create_stream("examples", "clicks")
     (tmp_path / "stream-notes").mkdir()
     named = {"scope": "examples", "stream": "clicks"}
-    for wrong in (tmp_path / "stream", tmp_path / "streams/examples/clicks"):
+    for wrong, meant in (
+        (tmp_path / "stream", f"'{tmp_path}/streams'"),
+        (tmp_path / "streams/examples/clicks", f"root '{tmp_path}/streams', scope 'examples', stream 'clicks'"),
+    ):
         with pytest.raises(RootNotFound) as missing:
             open_stream(options(wrong, **named), "read")
         assert missing.value.similar == (str(tmp_path / "streams"),)
-        assert missing.value.fact.endswith(f"Did you mean '{tmp_path}/streams'?")
+        assert missing.value.fact.endswith(f"Did you mean {meant}?")
     with pytest.raises(StreamNotFound, match=r"examples/clcks\. Did you mean 'examples/clicks'\?"):
         open_stream(options(tmp_path / "streams", scope="examples", stream="clcks"), "read")
     with pytest.raises(ScopeNotFound, match=r"^Scope does not exist: exmples\. Did you mean 'examples'\?"):
@@ -114,8 +117,7 @@ def test_who_makes_what_is_nearly_named_as_something_else_warns(
         "stream exam/clicks did not exist: it was created. Did you mean 'examples/clicks'?",
     ]
     assert made("streems", "examples", "clicks") == [
-        f"There was no root of streams in file://{tmp_path}/streems, so this write made a new one. Did you mean "
-        f"'{tmp_path}/streams'?"
+        f"there was no root of streams in file://{tmp_path}/streems: it was created. Did you mean '{tmp_path}/streams'?"
     ]
 
 

@@ -354,7 +354,7 @@ def test_options_travel_to_executors() -> None:
 
 @pytest.mark.parametrize("name", ["scope", "stream"])
 def test_required(name: str) -> None:
-    for given in (without(name), {**REQUIRED, name: ""}, {**without(name), "metadata": "Streams"}):
+    for given in (without(name), {**REQUIRED, name: ""}, {**without(name), "metadata": "StreamInfo"}):
         with pytest.raises(ValueError, match=f"^Missing required option '{name}'$"):
             SourceOptions.parse(given, {})
 
@@ -369,6 +369,31 @@ def test_all_that_is_missing_is_named_at_once() -> None:
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - its message is looked at
             SourceOptions.parse(given, {})
         assert str(caught.value) == expected
+
+
+def test_what_was_given_in_the_place_of_a_required_option_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    for missing, slip in (("stream", "strem"), ("scope", "scop"), ("stream", "streamname")):
+        with pytest.raises(
+            ValueError, match=f"^Missing required option '{missing}'.*: '{slip}' is given. Did you mean"
+        ):
+            SourceOptions.parse({**without(missing), slip: "x"}, {})
+    with pytest.raises(
+        ValueError, match=r"^Missing required option 'controller': .*'controler' is given\. Did you mean"
+    ):
+        SourceOptions.parse({**without("controller"), "controler": "x"}, {})
+    for use in ("batch write", "stream write"):
+        with pytest.raises(ValueError, match=r"'stream'. Or give the rows a column 'stream'") as told:
+            SourceOptions.parse(without("stream"), {}, use=use)
+        assert str(told.value).startswith("Missing required option 'stream'")
+        with pytest.raises(ValueError, match=r"Did you mean 'stream'\? Or give the rows a column 'stream'"):
+            SourceOptions.parse({**without("stream"), "strem": "x"}, {}, use=use)
+
+
+def test_streams_of_a_scope_need_the_scope_alone() -> None:
+    parsed = SourceOptions.parse({**without("stream"), "metadata": "Streams"}, {})
+    assert (parsed.scope, parsed.stream) == ("examples", "")
+    with pytest.raises(ValueError, match=r"^Missing required option 'scope'$"):
+        SourceOptions.parse({**without("scope", "stream"), "metadata": "Streams"}, {})
 
 
 def test_a_path_that_ends_in_scope_and_stream() -> None:

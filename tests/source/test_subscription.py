@@ -176,6 +176,49 @@ def test_without_the_option_nothing_is_held_back(root: Root) -> None:
     assert subscribers(made) == {}
 
 
+def test_a_restarted_query_with_another_name_tells_of_those_that_hold_back(
+    root: Root, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint does not know the name from before."""
+    stream(root)
+    put(root, *"abcdefghij")
+    other = started(root, subscriber="other")
+    reader = started(root, subscriber="old")
+    other.initialOffset()
+    middle = batch(reader, reader.initialOffset())
+    again = started(root, subscriber="old")
+    end = batch(again, middle)
+    assert "unsubscribe" not in caplog.text
+    renamed = started(root, subscriber="new")
+    batch(renamed, batch(renamed, end))
+    (told,) = [each.getMessage() for each in caplog.records if "unsubscribe" in each.getMessage()]
+    assert "stream s/t: query:old, query:other; query:new is new" in told
+    assert f"pravega-spark --root {url(root)} stream unsubscribe s/t query:old --yes" in told
+    assert "remove_subscriber('s', 't', 'query:old')" in told
+    caplog.clear()
+    batch(started(root, subscriber="new"), end)
+    assert "unsubscribe" not in caplog.text, "it is known now"
+
+
+def test_a_restarted_query_without_its_subscriber_tells_of_those_there_are(
+    root: Root, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stream(root)
+    put(root, *"abcdefghij")
+    reader = started(root, subscriber="old")
+    end = batch(reader, reader.initialOffset())
+    without = {"controller": url(root), "scope": "s", "stream": "t"}
+    again = MicroBatchReader(SourceOptions.parse(without))
+    again.latestOffset(again.latestOffset(end, ReadAllAvailable()), ReadAllAvailable())
+    (told,) = [each for each in caplog.records if "unsubscribe" in each.getMessage()]
+    assert told.levelno == logging.INFO and "query:old" in told.getMessage()
+    caplog.clear()
+    fresh = MicroBatchReader(SourceOptions.parse({**without, "start_stream_cut": "earliest"}))
+    fresh.latestOffset(fresh.initialOffset(), ReadAllAvailable())
+    assert "unsubscribe" not in caplog.text, "a new query had no name before"
+
+
 def test_the_subscriber_can_be_removed(root: Root) -> None:
     stream(root)
     started(root).initialOffset()

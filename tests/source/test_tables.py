@@ -321,12 +321,21 @@ def test_names_may_be_left_out_where_all_are_meant() -> None:
         for given in ({}, {"scope": "s"}, {"stream": "t"}, {"scope": ""}):
             whole = table in ("StreamCuts", "Chunks", "Transactions", "Containers", "Losses")
             options = {"path": "/streams", "metadata": table, **given}
-            if whole and given in ({}, {"scope": "s"}):
+            if (whole and given in ({}, {"scope": "s"})) or (table == "Streams" and given == {"scope": "s"}):
                 parsed = SourceOptions.parse(options, {})
                 assert (parsed.scope, parsed.stream) == (given.get("scope", ""), "")
             else:
                 with pytest.raises(ValueError, match=r"[Oo]ption '(scope|stream)'"):
                     SourceOptions.parse(options, {})
+
+
+def test_streams_of_a_scope(place: Place) -> None:
+    for scope, name in (("a", "two"), ("a", "one"), ("b", "three")):
+        place.stream(scope, name)
+    assert [row["stream_name"] for row in place.rows("Streams", scope="a")] == ["one", "two"]
+    assert [row["stream_name"] for row in place.rows("Streams", scope="a", stream="two")] == ["one", "two"]
+    with pytest.raises(ScopeNotFound):
+        place.rows("Streams", scope="none")
 
 
 def test_nothing_is_written_to_a_table() -> None:

@@ -68,7 +68,7 @@ def retained(stream: Stream) -> retention.Retained:
     try:
         return retention.retain(stream)
     except ClocksDisagree:
-        return retention.NOTHING
+        return retention.Retained()
 
 
 @pytest.mark.parametrize("ahead", [MONTH, -MONTH])
@@ -78,7 +78,7 @@ def test_retention_goes_on_as_if_a_wrong_clock_were_not_there(place: Place, ahea
     truncated = []
     for hour in range(0, 120, 6):
         write(wrong, [100])
-        assert retained(wrong) == retention.NOTHING
+        assert retained(wrong) == retention.Retained()
         if retained(right).truncated is not None:
             truncated.append(hour)
         place.advance(6 * 3600.0)

@@ -77,6 +77,7 @@ def test_names_that_nothing_may_carry(name: str) -> None:
     ("name", "told"),
     [
         ("My Scope", "The scope name 'My Scope' has the character ' '"),
+        ("a_b c_d!", "The scope name 'a_b c_d!' has the characters '_', ' ', '!'"),
         ("my_scope", "The scope name 'my_scope' has the character '_'"),
         ("Zoë", "The scope name 'Zoë' has the character 'ë'"),
         ("", "The scope name '' is empty"),

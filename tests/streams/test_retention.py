@@ -1,6 +1,7 @@
 """Retention: what is kept is what the policy says, held against every recorded cut one by one."""
 
 import random
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import RecordedCuts
 from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.truncation import Truncation
 
 MINUTE = 60_000
 
@@ -141,7 +143,72 @@ def test_truncates_where_the_rules_say(kind: str, seed: int) -> None:
             assert stream.snapshot().head_cut() == expected
             cuts = [kept for kept in cuts if kept.size > record.passed]
         assert stream.snapshot().record.passed == (size - stream.snapshot().size())
-        assert retention.retain(stream, now) == retention.NOTHING
+        again = retention.retain(stream, now)
+        assert again.early and (again.recorded, again.truncated) == (None, None)
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.long) for n in range(12, 200))])
+def test_a_dry_run_tells_what_the_run_then_does(seed: int) -> None:
+    """In every state that there may be: cut, bytes, what is recorded, and why nothing goes."""
+    chance = random.Random(seed)
+    stream, now, seen = made(None), 10**12, set()
+    for name in ["one", "two"][: chance.randint(0, 2)]:
+        subscribers.subscribe(stream, name, stream.snapshot().head_cut())
+    for turn in range(40):
+        if turn % 8 == 0:
+            kind = chance.choice(["size", "time"])
+            limit = chance.choice([0, 100, 1000]) if kind == "size" else chance.choice([0, 10, 100]) * MINUTE
+            stream.update(retention=RetentionPolicy(kind, limit, chance.choice([None, limit, 2 * limit])))  # type: ignore[arg-type]
+        now += chance.choice([0, 1, 10_000, 29 * MINUTE, 31 * MINUTE, 100 * MINUTE])
+        write(stream, [chance.randint(8, 300) for _ in range(chance.choice([0, 0, 1, 4]))])
+        if chance.random() < 0.15:
+            scale(stream, chance)
+        if chance.random() < 0.05:
+            retention.record(stream, now + 10**10)  # by a clock that was wrong
+        for name in subscribers.subscribers(stream):
+            if chance.random() < 0.4:
+                advance(stream, name, chance)
+        if turn == 39 and chance.random() < 0.5:
+            stream.seal()
+        period, before = chance.choice([0.0, 5.0, retention.PERIOD]), stream.snapshot().record
+        told = retention.retain(stream, now, period, dry_run=True)
+        assert stream.snapshot().record == before
+        done = retention.retain(stream, now, period)
+        assert told == done
+        assert bool(done.why) == (done.truncated is None), done
+        assert not done.early or (done.recorded is None and "give" not in done.why)
+        seen.add(re.sub(r"[0-9]+.*", "", done.why))
+    assert len(seen) > 1
+
+
+def test_why_nothing_is_truncated() -> None:
+    stream, now = made(None, segments=1), 10**12
+
+    def why(period: float = 0.0) -> str:
+        told, done = (retention.retain(stream, now, period, dry_run=dry) for dry in (True, False))
+        assert told == done and done.truncated is None
+        return done.why
+
+    assert why() == "the stream has no retention policy"
+    stream.update(retention=RetentionPolicy.by_time(3_600_000))
+    assert why(retention.PERIOD) == "no recorded stream cut is at least 1 h old"
+    now += 4000
+    assert why(retention.PERIOD) == "the last recorded cut is 4 s old and the retention period is 30 min"
+    now += 3_600_000
+    assert why() == "nothing lies before the last recorded stream cut that is at least 1 h old"
+    stream.update(retention=RetentionPolicy.by_size(1024))
+    write(stream, [50])
+    assert why() == "no recorded stream cut has at least 1 KiB after it"
+    subscribers.subscribe(stream, "query:b", stream.snapshot().head_cut())
+    assert why() == "no recorded stream cut has at least 1 KiB after it", "whatever is released"
+    write(stream, [2000])
+    retention.record(stream, now)
+    subscribers.subscribe(stream, "ahead", stream.snapshot().tail_cut())
+    assert why() == "it waits for subscriber query:b"
+    subscribers.subscribe(stream, "a", stream.snapshot().head_cut())
+    assert why() == "it waits for subscribers a, query:b"
+    stream.seal()
+    assert why() == "the stream is sealed"
 
 
 def slowest_of(stream: Stream, names: Sequence[str]) -> StreamCut | None:
@@ -181,7 +248,7 @@ def test_nothing_to_do_costs_one_read() -> None:
     write(stream, [50, 60])
     assert retention.retain(stream, 10**12).recorded is not None
     store.reset()
-    assert retention.retain(stream, 10**12 + MINUTE) == retention.NOTHING
+    assert retention.retain(stream, 10**12 + MINUTE).early
     assert sum(store.counts.values()) <= 2
 
 
@@ -202,20 +269,21 @@ def test_what_was_released_is_truncated_though_no_recorded_cut_keeps_enough(maxi
 def test_a_stream_without_a_policy_keeps_everything() -> None:
     stream = made(None)
     write(stream, [50, 60])
-    assert retention.retain(stream, 10**12) == retention.NOTHING
+    assert retention.retain(stream, 10**12) == retention.Retained(why="the stream has no retention policy")
     assert not retention.due(stream)
 
 
 def test_a_dry_run_changes_nothing() -> None:
     stream = made(RetentionPolicy.by_size(0))
     write(stream, [50, 60])
-    before = stream.snapshot().record
-    assert retention.retain(stream, 10**12, dry_run=True) == retention.NOTHING
-    retention.record(stream, 10**12)
+    before, tail = stream.snapshot().record, stream.snapshot().tail_cut()
     told = retention.retain(stream, 10**12, dry_run=True)
-    assert told.truncated == stream.snapshot().tail_cut() and told.bytes == 110 and told.recorded is None
-    assert stream.snapshot().record == before
-    assert retention.retain(stream, 10**12 + 31 * MINUTE).truncated == told.truncated
+    removed = Truncation(StreamCut("sc", "st", {0: 0, 1: 0}), tail, 2, 110)
+    assert told == retention.Retained(tail, tail, 110, removed=removed)
+    assert stream.snapshot().record == before and RecordedCuts(stream.snapshot()).latest() is None
+    retention.record(stream, 10**12)
+    assert retention.retain(stream, 10**12, dry_run=True).early
+    assert retention.retain(stream, 10**12 + 31 * MINUTE) == told
 
 
 def test_a_dry_run_tells_what_is_truncated_when_a_cut_is_due() -> None:

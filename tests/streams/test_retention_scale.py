@@ -145,7 +145,7 @@ def nothing_to_do(grown: Grown) -> None:
     for stream in (grown.stream, fresh):
         grown.store.reset()
         begun = time.perf_counter()
-        assert retention.retain(stream, grown.now + PERIOD - 1) == retention.NOTHING
+        assert retention.retain(stream, grown.now + PERIOD - 1).early
         cost = grown.cost(begun)
         print(f"  nothing to do: {cost}")
         assert cost.reads <= 2 and cost.writes == 0
@@ -169,7 +169,7 @@ def plans_are_those_of_the_rules(grown: Grown) -> None:
         expected = chosen(policy, grown.now, grown.cuts, slowest, grown.stream)
         grown.store.reset()
         begun = time.perf_counter()
-        told = retention.retain(grown.stream, grown.now, dry_run=True)
+        told = retention.retain(grown.stream, grown.now, 0.0, dry_run=True)
         took.append(grown.cost(begun))
         assert told.truncated == expected, (turn, policy, slowest)
     subscribers.unsubscribe(grown.stream, "one")

@@ -214,10 +214,7 @@ class StreamReaderGroup(OpenGroup):
 
 
 def _checked_name(name: str) -> str:
-    try:
-        return validate_stream_name(name)
-    except ValueError as error:
-        raise ValueError(f"{name!r} cannot be the name of a reader group: {error}") from None
+    return validate_stream_name(name, "reader group")
 
 
 def _starts(cuts: Mapping[str, PlaceLike] | PlaceLike, streams: Sequence[str]) -> dict[str, Place]:
