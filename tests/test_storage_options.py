@@ -83,6 +83,7 @@ def test_an_unknown_option_is_named_with_the_known_ones(url: str, given: dict[st
             "s3://bucket",
             ["key", "secret", "token", "endpoint_url", "anon", "client_kwargs", "config_kwargs", "profile"],
         ),
+        ("s3://bucket", ["client"]),
         ("s3://bucket", ["use_listings_cache", "max_concurrency", "s3_additional_kwargs", "requester_pays"]),
         ("gs://bucket", ["token", "project", "endpoint_url", "retry_timeout", "session_kwargs"]),
         (AZURE, ["connection_string", "account_key", "sas_token", "anon", "exclude_cli_credential", "client_id"]),
@@ -97,6 +98,22 @@ def test_what_filesystems_take_is_let_through(url: str, given: list[str]) -> Non
     except StorageRefused:
         pytest.skip(f"nothing is installed for {url}")
     check_storage_options(store, dict.fromkeys(given, SECRET))
+
+
+@pytest.mark.parametrize("url", ["gs://bucket", AZURE, "/data/a", "memory://a"])
+def test_only_s3_has_a_choice_of_clients(url: str) -> None:
+    with pytest.raises(StorageRefused, match="'client'"):
+        open_checked(url, {"client": "obstore"})
+
+
+def test_what_the_client_obstore_takes() -> None:
+    """Its store refuses what the two clients do not share."""
+    open_checked("s3://bucket", {"client": "obstore", "key": SECRET, "client_kwargs": {"region_name": SECRET}})
+    with pytest.raises(StorageRefused, match="there is no 'requester_pays': remove it, or the option client"):
+        open_checked("s3://bucket", {"client": "obstore", "requester_pays": SECRET})
+    with pytest.raises(StorageRefused, match=re.escape('"s3fs" (without it too) or "obstore"')) as caught:
+        open_checked("s3://bucket", {"client": SECRET})
+    assert SECRET not in str(caught.value)
 
 
 def test_wherever_they_are_given(tmp_path: Path) -> None:

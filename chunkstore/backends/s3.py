@@ -74,17 +74,15 @@ class S3Store(BucketStore):
                 f"{self.root}: {path!r} has {length_of(data)} bytes; "
                 f"at most {self.largest_create} can be made with one request"
             )
-        body, lost = joined(data), False
+        body = joined(data)
         for attempt in range(self.tries):
             try:
                 self._create(key, body)
                 return Outcome.MINE
             except Failed as error:
                 failed = error
-            failed.doubtful |= lost
-            if not self._may_pass(failed):
+            if failed.status != 409:  # another create of this object is going on, and may yet fail
                 break
-            lost |= failed.transient
             time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)
         return self._settle(path, token, failed)
 
@@ -92,10 +90,6 @@ class S3Store(BucketStore):
         """Make an object on the condition that there is none; raises Failed."""
         content = bytes(body)
         self._send(lambda fs: self.request(fs, "put_object", Key=key, Body=content, IfNoneMatch="*"))
-
-    def _may_pass(self, failed: Failed) -> bool:
-        """Whether a create that failed is sent again; layers below us have repeated it already."""
-        return failed.status == 409  # another create of this object is going on, and may yet fail
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)

@@ -4,9 +4,8 @@ object_store takes any answer of status 200 for a listing, somebody else's for a
 objects; so listings are not asked of it (P2), nor are deletes. Both clients go to the same place as the same user:
 endpoint, region, credentials and timeouts are those of s3fs's client, and what has no counterpart is refused by name.
 
-A create is one PUT with If-None-Match. object_store repeats what was refused for the moment, and this module what got
-no answer, so that "exists" may mean our own object, which the token decides. obstore's threads do not survive a fork,
-and a request in a child would wait for ever: it is refused instead.
+A create is one PUT with If-None-Match, which object_store repeats below us. obstore's threads do not survive a fork: a
+request in a child would wait for ever, and is refused instead.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ _CODE = re.compile(r"<Code>([\w.]{1,64})</Code>")
 _KIND = re.compile(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode)\b")
 _REDIRECT = "redirect without LOCATION"
 _HEAD = "Error performing HEAD "
-_LOST = ("Timeout", "Interrupted")  # no answer to a request that was sent: object_store repeats no create after it
 
 
 class _Runtime:
@@ -87,7 +85,6 @@ class ObstoreStore(S3Store):
             )
         self._made: Any = None
         self._threads: ThreadPoolExecutor | None = None
-        self._repeats = 0
 
     def read_into(self, path: str, start: int, room: memoryview) -> int:
         key = self._key(path)
@@ -118,9 +115,6 @@ class ObstoreStore(S3Store):
 
     def _create(self, key: str, body: Data) -> None:
         self._request(lambda client: _put(client, key, memoryview(body).cast("B"), mode="create"))
-
-    def _may_pass(self, failed: Failed) -> bool:
-        return super()._may_pass(failed) or (failed.code in _LOST and self._repeats > 0)
 
     def _read_all(self, keys: Sequence[str], ranges: Sequence[Range]) -> Sequence[bytes | BaseException | None]:
         if len(keys) < 2:
@@ -191,7 +185,6 @@ class ObstoreStore(S3Store):
             ) from None
         other = (await fs.set_session()).meta
         style = (other.config.s3 or {}).get("addressing_style")
-        self._repeats = (other.config.retries or {}).get("total_max_attempts", 5) - 1
         signed = {"skip_signature": True} if fs.anon else {"credential_provider": await self._credentials(fs)}
         _Runtime.started = True
         return Client(
@@ -202,7 +195,7 @@ class ObstoreStore(S3Store):
             conditional_put="etag",
             s3_express=False,
             client_options=await self._client_options(fs, other.config),
-            retry_config=_retries(self._repeats),
+            retry_config=_retries((other.config.retries or {}).get("total_max_attempts", 5) - 1),
             **{"skip_signature": False, **signed},
         )
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from chunkstore import Outcome, Store, open_store
+from chunkstore import Outcome, StorageRefused, Store, open_store
 from chunkstore.backends.bucket import BucketStore
 from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
@@ -35,6 +35,12 @@ Place = tuple[str, Mapping[str, Any]]
 def new_place(server: Server) -> Place:
     """A folder of a new bucket on a server."""
     return f"{server.make_bucket()}/some/folder", server.storage_options()
+
+
+def new_obstore_place(server: Server) -> Place:
+    """The same of a server of S3, for the client obstore."""
+    url, options = new_place(server)
+    return url, {**options, "client": "obstore"}
 
 
 def opened(place: Place) -> Iterator[Store]:
@@ -112,6 +118,7 @@ class SelfTest:
         assert [info.path for info in store.list("")] == ["other"]
 
 
+@pytest.mark.usefixtures("store")  # which leaves the place empty
 class RoundTrips:
     """What a request waits for: one answer, however far away the server is (P3). Only of buckets."""
 
@@ -167,6 +174,32 @@ class Race:
     def test_a_long_race(self, place: Place) -> None:
         names = names_of(200)
         check(*place, names, *race_processes(*place, names, writers=8, readers=2))
+
+
+class RaceOfSpawned(Race):
+    """The same of a store that no fork survives."""
+
+    @pytest.mark.processes
+    def test_used_before_and_after_a_fork(self, store: Store) -> None:
+        """The child is told at once, and the parent goes on."""
+        store.put("a", b"before")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, which are of no concern here
+            child = os.fork()
+        if not child:
+            told = 0
+            try:
+                for verb, *arguments in ((store.read, "a"), (store.put, "c", b""), (store.list, "")):
+                    try:
+                        verb(*arguments)
+                    except StorageRefused as error:
+                        told += '"spawn"' in str(error)
+                store.close()
+            finally:
+                os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        store.put("p", b"after")
+        assert [info.path for info in store.list("")] == ["a", "p"]
 
 
 @pytest.mark.suite("write-ahead log")

@@ -7,6 +7,7 @@ written in parts and read in ranges, so many at a time. The servers are those of
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
 import time
@@ -137,6 +138,15 @@ def _ours(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
 
 
 @contextlib.contextmanager
+def _ours_by_obstore(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
+    if importlib.util.find_spec("obstore") is None:
+        yield {}
+        return
+    with _ours(bucket, {**options, "client": "obstore"}) as client:
+        yield client
+
+
+@contextlib.contextmanager
 def _append(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
     store = open_store(f"{bucket}/{uuid.uuid4()}", options)
     with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
@@ -145,4 +155,10 @@ def _append(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
     store.close()
 
 
-_CLIENTS = {"boto3": _boto3, "pravega": _ours, "pravega, append": _append, "obstore": _obstore}
+_CLIENTS = {
+    "boto3": _boto3,
+    "pravega": _ours,
+    "pravega, client obstore": _ours_by_obstore,
+    "pravega, append": _append,
+    "obstore": _obstore,
+}

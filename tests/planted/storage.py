@@ -48,9 +48,23 @@ BREAKAGES = [
     Breakage(
         name="any-404-is-absence",
         file="chunkstore/backends/s3.py",
-        old="            if status == 404 and code in _NO_CODE and",
-        new="            if not status and",
+        old="    if status == 404 and code in _NO_CODE and",
+        new="    if not status and",
         tests=["tests/chunkstore/backends/test_s3.py::test_not_found_by_somebody_else_is_no_absence"],
+    ),
+    Breakage(
+        name="obstore-goes-where-its-own-environment-says",
+        file="chunkstore/backends/s3_obstore.py",
+        old='"aws_endpoint_url_s3": endpoint, ',
+        new="",
+        tests=["tests/chunkstore/backends/test_s3_obstore.py::test_only_the_environment_of_both_counts"],
+    ),
+    Breakage(
+        name="obstore-drops-what-it-does-not-know",
+        file="chunkstore/backends/s3_obstore.py",
+        old="        if unknown:",
+        new="        if not unknown and unknown:",
+        tests=["tests/chunkstore/backends/test_s3_obstore.py::test_an_option_without_counterpart_is_refused_by_name"],
     ),
     Breakage(
         name="clean-up-through-a-link",

@@ -1,0 +1,34 @@
+"""The suites on S3 with the client obstore, on Ceph's RADOS gateway."""
+
+from __future__ import annotations
+
+import pytest
+
+from chunkstore.testing.rados_gateway import RadosGateway
+from tests.backends import suites
+from tests.backends.suites import Place
+
+pytest.importorskip("obstore")
+
+BACKEND = "S3 (obstore)"
+SERVER = "Ceph's RADOS gateway"
+
+
+@pytest.fixture(scope="module")
+def server(rados_gateway: RadosGateway) -> RadosGateway:
+    return rados_gateway
+
+
+@pytest.fixture(scope="module")
+def place(server: RadosGateway) -> Place:
+    return suites.new_obstore_place(server)
+
+
+TestPort = suites.Port
+TestChunks = suites.Chunks
+TestSegments = suites.Segments
+TestSelfTest = suites.SelfTest
+TestRoundTrips = suites.RoundTrips
+TestRace = suites.RaceOfSpawned
+TestWal = suites.Wal
+TestSpark = suites.Spark
