@@ -5,8 +5,8 @@ A `Store` is a flat map from paths to objects below one root. It owns two promis
 learns that it did, even when a retry below us or a lost response says otherwise. The second promise needs every such
 object to begin with a token that is unique for the attempt: in doubt the store reads it back and compares.
 
-Stores are synchronous and may be used by many threads. They survive a fork, or refuse to be used after it, but are never
-pickled: build them where they are used. Paths are relative, separated by "/", and checked (`check_path`).
+Stores are synchronous and may be used by many threads. They survive a fork, or refuse to be used after it. They are
+never pickled: build them where they are used. Paths are relative, separated by "/", and checked (`check_path`).
 """
 
 from __future__ import annotations

@@ -177,17 +177,18 @@ class ObstoreStore(S3Store):
     async def _make_client(self, fs: Any) -> Any:
         """A client that does what the one of `fs` would do."""
         try:
-            from obstore.store import S3Store as Client
+            import obstore.store
         except ImportError:
             raise StorageRefused(
                 f'{self.root}: the storage option client = "obstore" needs the package obstore: '
                 "pip install 'pravega-spark[obstore]'"
             ) from None
+        make: Any = obstore.store.S3Store
         other = (await fs.set_session()).meta
         style = (other.config.s3 or {}).get("addressing_style")
         signed = {"skip_signature": True} if fs.anon else {"credential_provider": await self._credentials(fs)}
         _Runtime.started = True
-        return Client(
+        return make(
             self._bucket,
             # All that object_store would also take from variables of the environment, for which s3fs does not look.
             **_place(other.endpoint_url, self._bucket, virtual=style == "virtual"),
