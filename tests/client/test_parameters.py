@@ -398,13 +398,9 @@ def test_what_a_callable_of_the_user_raises_stays_as_it_is(streams: StreamManage
 
 
 def test_policies_name_the_parameters_of_their_makers() -> None:
-    with pytest.raises(
-        ValueError, match=r"^fixed_scaling_policy: initial_segments must be a whole .* not 0$"
-    ):
+    with pytest.raises(ValueError, match=r"^fixed_scaling_policy: initial_segments must be a whole .* not 0$"):
         StreamScalingPolicy.fixed_scaling_policy(0)
-    with pytest.raises(
-        ValueError, match=r"^auto_scaling_policy_by_data_rate: target_rate_kbytes_per_sec must .* -1$"
-    ):
+    with pytest.raises(ValueError, match=r"^auto_scaling_policy_by_data_rate: target_rate_kbytes_per_sec must .* -1$"):
         StreamScalingPolicy.auto_scaling_policy_by_data_rate(-1, 2, 1)
     with pytest.raises(ValueError, match=r"^by_size: size_in_bytes must be .* not -1$"):
         StreamRetentionPolicy.by_size(-1)
@@ -412,9 +408,7 @@ def test_policies_name_the_parameters_of_their_makers() -> None:
         StreamRetentionPolicy.by_time(10, 9)
     with pytest.raises(ValueError, match="by_time: time_in_millis is wrong: 'soon' is not a duration"):
         StreamRetentionPolicy.by_time("soon")
-    with pytest.raises(
-        ValueError, match=r"^by_time: time_in_millis: '5' says no unit\. Durations are written"
-    ):
+    with pytest.raises(ValueError, match=r"^by_time: time_in_millis: '5' says no unit\. Durations are written"):
         StreamRetentionPolicy.by_time("5")
 
 
