@@ -71,7 +71,7 @@ def test_who_makes_a_root_beside_one_with_a_like_name_is_warned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, make: str
 ) -> None:
     caplog.set_level("INFO")
-    for name, level in (("streams", "INFO"), ("other", "INFO"), ("streems", "WARNING")):
+    for name, level in (("streams", "INFO"), ("other", "INFO"), ("streams-2", "INFO"), ("streems", "WARNING")):
         caplog.clear()
         with StreamManager(str(tmp_path / name), create=True if make == "create" else None) as manager:
             manager.create_scope("home")
