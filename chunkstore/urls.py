@@ -65,7 +65,7 @@ def _meant(url: str) -> str | None:
 def _of_fsspec() -> Iterable[str]:
     from fsspec.registry import known_implementations  # takes long to load, and few need it
 
-    return known_implementations
+    return list[str](known_implementations)
 
 
 def _credentials(url: str) -> str | None:

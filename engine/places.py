@@ -7,8 +7,10 @@ and paid only when something is made: one for each folder above, and two listing
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from chunkstore import Range, StorageError, StorageRefused, Store, open_store
@@ -24,6 +26,11 @@ MOST_FOLDERS = 64
 
 MOST_SIMILAR = 3
 """Roots that are named to who may have meant them."""
+
+_SLIP = 0.8
+"""How alike two names are, at least, if one may be the other with a slip in it."""
+
+_NUMBER = re.compile("[-_.]?[0-9]+")
 
 Opener = Callable[[str, Mapping[str, Any] | None], Store]
 
@@ -101,6 +108,17 @@ def similar_roots(store: Store, opener: Opener = open_store, *, beside: bool = F
         except StorageError:
             continue  # it is only a suggestion
     return tuple(found[:MOST_SIMILAR])
+
+
+def is_slip(name: str, other: str) -> bool:
+    """Whether a new name may be meant to be another one: they differ by a slip, and not in their numbers alone."""
+    alike = difflib.SequenceMatcher(None, name, other).ratio() >= _SLIP
+    return alike and _NUMBER.sub("", name) != _NUMBER.sub("", other)
+
+
+def slips_of(place: str, similar: Iterable[str]) -> tuple[str, ...]:
+    """Those of some roots whose place a new root may be meant to have."""
+    return tuple(each for each in similar if is_slip(os.path.basename(each), os.path.basename(place)))
 
 
 class Around(NamedTuple):

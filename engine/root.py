@@ -28,7 +28,7 @@ from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound, did_you_mean, root_command
 from engine.logs.frames import START
 from engine.ownership import this_process
-from engine.places import Obstacle, obstacle, refuse_inside, root_around, similar_roots
+from engine.places import Obstacle, obstacle, refuse_inside, root_around, similar_roots, slips_of
 from engine.settings import Settings
 from engine.storage.reads import Stores
 
@@ -301,7 +301,7 @@ def _create(
         refuse_inside(log, wal, log_options, "a log", open_store)
         self_test(log)
         config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
-    similar = did_you_mean(similar_roots(store, open_store, beside=True))
+    similar = did_you_mean(slips_of(store.root, similar_roots(store, open_store, beside=True)))
     store.put_if_absent(ROOT, config.to_bytes())
     made = _read_config(store)
     assert made is not None

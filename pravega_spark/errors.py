@@ -103,7 +103,10 @@ class StreamSealed(StreamError):
     """The stream is sealed: it can be read, but not written."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"Stream is sealed: {stream}. It can be read and deleted, not written, scaled or truncated.")
+        super().__init__(
+            f"Stream is sealed: {stream}. It can be read and deleted, not written, scaled or truncated, and sealing "
+            "cannot be undone: write to another stream."
+        )
 
 
 class StreamNotSealed(AdvisedError):

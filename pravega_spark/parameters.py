@@ -10,6 +10,7 @@ import ast
 import builtins
 import functools
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import UnionType
@@ -72,9 +73,34 @@ def checks(function: Function, called: str = "", hints: Mapping[str, str] | None
             if problem is not None:
                 hint = f": {hints[name]}" if hints and name in hints else ""
                 raise problem.error(f"{called or function.__name__}: {name} {problem.text}{hint}")
-        return function(*arguments, **named)
+        try:
+            return function(*arguments, **named)
+        except (TypeError, ValueError) as error:
+            _name_call(error, called or function.__name__, given)
+            raise
 
     return checking  # type: ignore[return-value]
+
+
+def _name_call(error: TypeError | ValueError, called: str, given: Mapping[str, Any]) -> None:
+    """Let an error that our code raised for an argument begin with the call, and name the parameter that has the value
+    which it tells of. One of our classes says it in its own words, and what a callable of the user raises is his."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    raised_in = "" if place is None else str(place.tb_frame.f_globals.get("__name__", ""))
+    if type(error) not in (TypeError, ValueError) or raised_in.partition(".")[0] not in _OURS:
+        return
+    text = getattr(error, "of_call", str(error))  # of calls within each other the user has made the outer one
+    vars(error)["of_call"] = text
+    shown = {name: repr(value) for name, value in given.items() if isinstance(value, str | int | float)}
+    held = [name for name, value in shown.items() if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text)]
+    named = len(held) != 1 or re.search(rf"\b{held[0]}\b", text)
+    if not text.startswith(f"{called}: "):
+        error.args = (f"{called}: {text}" if named else f"{called}: {held[0]}: {text}",)
+
+
+_OURS = ("chunkstore", "engine", "pravega_spark")
 
 
 def buffer_of(parameter: str, value: Any) -> memoryview:

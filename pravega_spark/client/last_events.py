@@ -13,6 +13,7 @@ from typing import NamedTuple, overload
 from pravega_spark.client.reader import Event, each_of
 from pravega_spark.quantities import moment_text, size_text
 from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.damage import telling_the_rest
 from pravega_spark.streams.events import MAX_EVENT_SIZE
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.made_index import UNKNOWN_TIME
@@ -78,12 +79,13 @@ def last_events(stream: Stream, n: int) -> LastEvents:
     """The last events of a stream, `n` at most. ValueError for an `n` below 1; StreamNotFound, TruncatedData."""
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-    slices = stream.query(lambda snapshot: _planned(snapshot, n))
     found: list[_Written] = []
-    for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
-        assert events.times is not None  # which makes them numbered
-        times = events.times.tolist()
-        found += [_Written(*each) for each in zip(times, each_of(stream, events), strict=True)]
+    with telling_the_rest(stream.root, stream.scope, stream.name, []):
+        slices = stream.query(lambda snapshot: _planned(snapshot, n))
+        for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
+            assert events.times is not None  # which makes them numbered
+            times = events.times.tolist()
+            found += [_Written(*each) for each in zip(times, each_of(stream, events), strict=True)]
     found.sort(key=lambda each: each.time)  # stable: what was written at one time keeps the order of reading
     last = found[-n:]
     return LastEvents(stream.key, [(each.time if each.time != UNKNOWN_TIME else None, each.event) for each in last])

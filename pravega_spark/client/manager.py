@@ -464,6 +464,8 @@ class StreamManager:
         reason where nothing is truncated.
         """
         wanted = retention.PERIOD if period is None else parse_seconds(period)
+        if wanted < 0:
+            raise ValueError(f"period must be 0 seconds or more, not {period!r}")
         return retention.retain(self._catalog.stream(scope_name, stream_name), period=wanted, dry_run=dry_run)
 
     def remove_subscriber(self, scope_name: str, stream_name: str, subscriber: str) -> bool:
@@ -644,6 +646,8 @@ class StreamManager:
         """
         begin = "tail" if start is None else parse_place(start)
         stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)
+        if interval < 0:
+            raise ValueError(f"poll_interval must be 0 seconds or more, not {poll_interval!r}")
         return tail_events(stream, begin, interval, stop, self._check_open)
 
     def open_event(self, pointer: EventPointer | str) -> EventFile:

@@ -20,6 +20,7 @@ OnChangedReplay = Literal["skip", "fail", "write"]
 ON_CHANGED_REPLAY: tuple[OnChangedReplay, ...] = ("skip", "fail", "write")
 
 
+@checks_parameters(but=("__init__",))
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
     """Initial number of segments of a stream, and when it is scaled (Pravega: ScalingPolicy).

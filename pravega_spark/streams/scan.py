@@ -25,6 +25,7 @@ from engine.state.index_records import RECORD_SIZE
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.damage import telling_the_rest
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode, decode_whole, event_header
 from pravega_spark.streams.index import WIDEST_GAP, decode_records
 from pravega_spark.streams.large_events import gaps
@@ -257,6 +258,11 @@ class SliceReader:
 
         Raises TruncatedData, DataCorruption, StorageError.
         """
+        place: list[str] = []
+        with telling_the_rest(self._root, self._scope, self._name, place):
+            yield from self._read(slices, place)
+
+    def _read(self, slices: Sequence[ScanSlice], place: list[str]) -> Iterator[Events]:
         rest: list[ScanSlice] = list(slices)
         failed_at: tuple[int, int] | None = None
         with ThreadPoolExecutor(1, "fetch") as pool:
@@ -268,6 +274,7 @@ class SliceReader:
                     return
                 except (ObjectNotFound, DataCorruption) as error:
                     first = rest[0]
+                    place[:] = [f"segment {segment_label(first.segment_id)}", f"from offset {first.start} on"]
                     if failed_at == (first.segment_id, first.start):
                         if isinstance(error, ObjectNotFound):  # it was planned again and is still not there
                             raise ObjectLost(str(error)) from error

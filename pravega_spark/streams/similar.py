@@ -7,12 +7,12 @@ error of its own.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
 from engine.errors import EngineError
+from engine.places import is_slip
 from engine.root import Root
 from pravega_spark.streams.names import container_of
 
@@ -21,9 +21,6 @@ MOST_NAMES = 10_000
 
 MOST_CONTAINERS = 16
 """A new name is not compared in a root that has more of them: each may have to be opened."""
-
-_SLIP = 0.8
-"""How alike two names are, at least, if one may be the other with a slip in it."""
 
 
 def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
@@ -64,12 +61,7 @@ def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:
         return ()
     name = key.rpartition("/")[2]
     found = [each for each in similar_keys(root, table, key) if each.rpartition("/")[0] == key.rpartition("/")[0]]
-    return tuple(each for each in found if _is_slip(each.rpartition("/")[2], name))
-
-
-def _is_slip(one: str, other: str) -> bool:
-    alike = difflib.SequenceMatcher(None, one, other).ratio() >= _SLIP
-    return alike and re.sub("[0-9]+", "", one) != re.sub("[0-9]+", "", other)
+    return tuple(each for each in found if is_slip(each.rpartition("/")[2], name))
 
 
 def _keys(root: Root, table: str) -> Iterator[str]:

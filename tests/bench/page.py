@@ -62,7 +62,8 @@ def _compared(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _cell(figure: dict[str, Any]) -> str:
     best, median = figure["shares"]
-    return f"{figure['median'] * 1000:,.0f} ({best:.2f}, {median:.2f})"
+    milliseconds = figure["median"] * 1000
+    return f"{milliseconds:,.{2 if milliseconds < 10 else 0}f} ({best:.2f}, {median:.2f})"
 
 
 def _told(found: list[dict[str, Any]]) -> Iterator[str]:

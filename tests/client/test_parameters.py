@@ -316,18 +316,99 @@ def test_a_missing_reader_group_is_told_with_those_that_there_are(streams: Strea
             call("biling", "sc")
 
 
+NAMES = {"scope_name": "scope", "stream_name": "stream", "reader_group_name": "reader group", "scope": "scope"}
+LOOKING = ("read_key_value_table", "reader_group_cuts", "group_lag")
+"""Those that look for any name, and tell that there is none."""
+NAMED = [call for call in calls() if call.parameter in NAMES and call.kind == "StreamManager"]
+NAMED = [call for call in NAMED if call.name not in LOOKING]
+
+
+@pytest.mark.parametrize("call", NAMED, ids=str)
+def test_a_name_that_nothing_may_have_is_told_with_the_call(objects: dict[str, Any], call: Call) -> None:
+    called = call.kind if call.name == "__init__" else call.name
+    function = getattr(pravega_spark, call.kind) if call.name == "__init__" else getattr(objects[call.kind], call.name)
+    required = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    given = {each.name: GOOD[each.name] for each in required} | {call.parameter: "a b!"}
+    with pytest.raises(ValueError, match=r"name 'a b!' has the characters ' ', '!'") as caught:
+        for _ in function(**given) or ():
+            pass
+    assert str(caught.value).startswith(f"{called}: ") and call.parameter in str(caught.value)
+
+
+VALUES: list[tuple[str, str, dict[str, Any]]] = [
+    ("StreamScalingPolicy", "fixed_scaling_policy", {"initial_segments": 0}),
+    ("StreamScalingPolicy", "auto_scaling_policy_by_data_rate", {"target_rate_kbytes_per_sec": -1}),
+    ("StreamScalingPolicy", "auto_scaling_policy_by_event_rate", {"scale_factor": 0}),
+    ("StreamRetentionPolicy", "by_time", {"time_in_millis": "7"}),
+    ("StreamRetentionPolicy", "by_time", {"time_in_millis": -7}),
+    ("StreamRetentionPolicy", "by_time", {"maximum": "7"}),
+    ("StreamRetentionPolicy", "by_size", {"size_in_bytes": -7}),
+    ("StreamRetentionPolicy", "by_size", {"maximum": 0}),
+    ("StreamManager", "create_stream", {"initial_segments": 0}),
+    ("StreamManager", "next_stream_cut", {"approx_bytes": 0}),
+    ("StreamManager", "next_stream_cut", {"approx_bytes": "7 feet"}),
+    ("StreamManager", "last_events", {"n": 0}),
+    ("StreamManager", "retain", {"period": "soon"}),
+    ("StreamManager", "retain", {"period": -7}),
+    ("StreamManager", "tail", {"poll_interval": -7}),
+    ("StreamManager", "tail", {"poll_interval": "soon"}),
+    ("StreamManager", "stream_cut_at", {"timestamp": "soon"}),
+    ("StreamManager", "open_event", {"pointer": "nothing"}),
+    ("StreamTransactionWriter", "begin_txn", {"lease": 0}),
+    ("StreamTransactionWriter", "begin_txn", {"lease": "soon"}),
+    ("StreamTransactionWriter", "get_txn", {"txn_id": "nothing"}),
+    ("StreamTransactionWriter", "get_txn", {"txn_id": -7}),
+    ("StreamTransaction", "ping", {"lease": -7}),
+    ("ByteStream", "seek", {"position": -7}),
+    ("EventPointer", "from_text", {"text": "nothing"}),
+]
+"""Values of the right type that a call cannot use."""
+
+
+@pytest.mark.parametrize(("kind", "name", "wrong"), VALUES, ids=lambda each: str(each))
+def test_a_value_that_a_call_cannot_use_is_named(
+    objects: dict[str, Any], kind: str, name: str, wrong: dict[str, Any]
+) -> None:
+    function = getattr(objects.get(kind, getattr(pravega_spark, kind)), name)
+    required = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    ((parameter, value),) = wrong.items()
+    with pytest.raises((ValueError, TypeError)) as caught:
+        for _ in function(**({each.name: GOOD[each.name] for each in required} | wrong)) or ():
+            pass
+    told = str(caught.value)
+    assert told.startswith(f"{name}: ") and parameter in told and str(value) in told, told
+
+
+def test_a_readers_group_names_its_lease() -> None:
+    with pytest.raises(ValueError, match=r"^StreamReaderGroupConfig: lease must be .* not -7$"):
+        StreamReaderGroupConfig(False, "sc", "one", lease=-7)
+
+
+def test_what_a_callable_of_the_user_raises_stays_as_it_is(streams: StreamManager) -> None:
+    def stop() -> bool:
+        raise ValueError("of the user")
+
+    def progress(*_: object) -> None:
+        raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match=r"^of the user$"):
+        streams.backup("memory://a-backup-that-fails", progress=progress)
+    with pytest.raises(ValueError, match=r"^of the user$"):
+        list(streams.tail("sc", "one", stop=stop))
+
+
 def test_policies_name_the_parameters_of_their_makers() -> None:
-    with pytest.raises(ValueError, match=r"^initial_segments must be a whole number from 1 .* not 0$"):
+    with pytest.raises(ValueError, match=r"^fixed_scaling_policy: initial_segments must be a whole .* not 0$"):
         StreamScalingPolicy.fixed_scaling_policy(0)
-    with pytest.raises(ValueError, match=r"^target_rate_kbytes_per_sec must be .* not -1$"):
+    with pytest.raises(ValueError, match=r"^auto_scaling_policy_by_data_rate: target_rate_kbytes_per_sec must .* -1$"):
         StreamScalingPolicy.auto_scaling_policy_by_data_rate(-1, 2, 1)
-    with pytest.raises(ValueError, match=r"^size_in_bytes must be .* not -1$"):
+    with pytest.raises(ValueError, match=r"^by_size: size_in_bytes must be .* not -1$"):
         StreamRetentionPolicy.by_size(-1)
-    with pytest.raises(ValueError, match=r"^maximum, with time_in_millis 10, must be .* not 9$"):
+    with pytest.raises(ValueError, match=r"^by_time: maximum, with time_in_millis 10, must be .* not 9$"):
         StreamRetentionPolicy.by_time(10, 9)
     with pytest.raises(ValueError, match="by_time: time_in_millis is wrong: 'soon' is not a duration"):
         StreamRetentionPolicy.by_time("soon")
-    with pytest.raises(ValueError, match=r"^'5' says no unit\. Durations are written as 500ms, 90s"):
+    with pytest.raises(ValueError, match=r"^by_time: time_in_millis: '5' says no unit\. Durations are written"):
         StreamRetentionPolicy.by_time("5")
 
 

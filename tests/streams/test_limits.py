@@ -205,7 +205,7 @@ def test_half_of_a_surrogate_pair_is_refused_by_name_and_stops_nothing(manager: 
         "writer": lambda: manager._catalog.stream("s", "a").write([], (HALF, 1)),
     }
     for what, attempt in attempts.items():
-        with pytest.raises(ValueError, match=rf"^{what} 'a\\ud800' is not valid Unicode text|^{what} 's/a\\ud800' is"):
+        with pytest.raises(ValueError, match=rf"^(\w+: )*{what} '(s/)?a\\ud800' is not valid Unicode text"):
             attempt()
     with manager.create_writer("s", "a") as writer:
         writer.write_event("still alive")

@@ -111,14 +111,14 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
             later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
             assert document("gc", "--dry-run", root=url)["gc"]["expired"] == 1
             refused = run("gc", root=url, code=1)
-            assert "1 idle uploads of large events would be aborted" in refused.stdout and transients(manager) == [name]
+            assert "1 idle upload of large events would be aborted" in refused.stdout and transients(manager) == [name]
             assert document("gc", "--yes", root=url)["gc"]["expired"] == 1
         assert not transients(manager)
         name = left()
         with monkeypatch.context() as later:
             later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
             (told,) = (one for one in maintain.run(Target(url), dry_run=True) if one.step == "garbage")
-            assert told.changed and "1 idle uploads of large events would be aborted" in told.detail
+            assert told.changed and "1 idle upload of large events would be aborted" in told.detail
             assert transients(manager) == [name]
             assert not failures(maintain.run(Target(url), check=True))
         assert not transients(manager)
