@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import copy
 import functools
 import logging
 import random
@@ -170,7 +171,8 @@ class S3Store(BucketStore):
 
     def _make_filesystem(self, options: dict[str, Any]) -> Any:
         _keep_signed_headers_out_of_logs()
-        options["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}
+        given = copy.deepcopy(options.get("config_kwargs") or {})  # botocore writes to what is in it
+        options["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **given}
         fs = _filesystem_type()(**options)
         fs.retries = 1  # botocore repeats already; both together keep a caller waiting for minutes
         return fs

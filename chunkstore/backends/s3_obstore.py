@@ -251,7 +251,7 @@ def _region(name: str | None) -> str:
 
 def _retries(number: int) -> dict[str, Any]:
     backoff = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2}
-    return {"max_retries": number, "backoff": backoff, "retry_timeout": timedelta(minutes=1)}
+    return {"max_retries": number, "backoff": backoff, "retry_timeout": timedelta(minutes=4)}
 
 
 def _credential(key: str, secret: str, token: str | None, expires: datetime | None) -> dict[str, Any]:

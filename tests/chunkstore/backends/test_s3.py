@@ -352,6 +352,16 @@ def test_an_option_that_nobody_knows(s3_server: S3Server, bucket: str) -> None:
         store.put_if_absent("a", body())
 
 
+def test_options_are_left_as_they_are(bucket: str, options: dict[str, Any]) -> None:
+    """The next store is opened with the same ones."""
+    given = impatient(options)
+    store = open_store(bucket, given)
+    store.put("a", b"")
+    store.delete(["a"])
+    store.close()
+    assert given == impatient(options)
+
+
 def test_credentials_are_never_shown(s3_server: S3Server, bucket: str, options: dict[str, Any]) -> None:
     key, secret, token = SECRETS
     server = {**options, "key": key, "secret": secret, "token": token}
