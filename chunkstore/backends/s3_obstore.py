@@ -52,6 +52,7 @@ _TAKEN: Mapping[str, Any] = MappingProxyType(
 )
 """The options that mean the same to both clients, and what may be in them."""
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>([\w.]{1,64})</Code>")
 _KIND = re.compile(r"\bkind: (Connect|Request|Timeout|Interrupted|Decode)\b")
@@ -113,13 +114,18 @@ class ObstoreStore(S3Store):
         if threads is not None and not _Runtime.lost:
             threads.shutdown()
 
+    def _check_path(self, path: str) -> None:
+        super()._check_path(path)
+        if _CONTROL.search(path):
+            raise ValueError(f"storage path {path!r} contains a control character, which obstore does not take")
+
     def _create(self, key: str, body: Data) -> None:
         self._request(lambda client: _put(client, key, memoryview(body).cast("B"), mode="create"))
 
     def _read_all(self, keys: Sequence[str], ranges: Sequence[Range]) -> Sequence[bytes | BaseException | None]:
         if len(keys) < 2:
             return [self._outcome(*each) for each in zip(keys, ranges, strict=True)]
-        self._client()
+        self._ask(lambda client: None, ranges[0].path)  # one client for all
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="obstore")
         return list(self._threads.map(self._outcome, keys, ranges))

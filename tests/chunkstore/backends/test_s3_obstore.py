@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
 from chunkstore import Outcome, Range, StorageRefused, Store, open_store
@@ -84,6 +85,8 @@ def test_an_option_without_counterpart_is_refused_by_name(given: dict[str, Any],
         {"config_kwargs": {"connect_timeout": 3, "read_timeout": 20, "retries": {"max_attempts": 1}}},
         {"config_kwargs": {"max_pool_connections": 3, "s3": {"addressing_style": "path"}}, "use_ssl": False},
         {"client_kwargs": None, "config_kwargs": None, "token": None, "anon": False},
+        {"client_kwargs": {"verify": False, "use_ssl": False}},
+        {"client_kwargs": {"verify": certifi.where()}},
     ],
 )
 def test_options_of_both_clients(s3_server: S3Server, bucket: str, options: dict[str, Any], more: Any) -> None:
@@ -128,8 +131,17 @@ def test_a_profile(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     used(bucket, {"client": "obstore", "profile": "work"})
     store = open_store(bucket, {"client": "obstore"})
-    with pytest.raises(StorageRefused, match="no credentials found"):
-        store.read("a")
+    for verb, *arguments in (
+        (store.read, "a"),
+        (store.read_ranges, [Range("a"), Range("b")]),
+        (store.read_into, "a", 0, memoryview(bytearray(3))),
+        (store.put_if_absent, "a", body()),
+        (store.put, "a", b""),
+        (store.list, ""),
+        (store.stat, "a"),
+    ):
+        with pytest.raises(StorageRefused, match="no credentials found"):
+            verb(*arguments)
     store.close()
 
 
@@ -207,6 +219,13 @@ def test_large_bodies_go_in_parts_and_come_piece_by_piece(store: Store) -> None:
     found = store.read_ranges([Range("large", start, end) for start, end in pairwise(ends)])
     assert b"".join(part or b"" for part in found) == data
     store.delete(["large"])
+
+
+@pytest.mark.parametrize("path", ["a\nb", "a\x7f", "a\x01/b"])
+def test_control_characters_in_paths(store: Store, path: str) -> None:
+    for verb, *arguments in ((store.put, path, b""), (store.put_if_absent, path, body()), (store.read, path)):
+        with pytest.raises(ValueError, match="contains a control character"):
+            verb(*arguments)
 
 
 def test_a_create_that_got_no_answer_is_sent_again(store: Store, s3_server: S3Server) -> None:
