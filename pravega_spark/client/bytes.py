@@ -219,8 +219,10 @@ class ByteStream(io.RawIOBase):
     def truncate(self, offset: int) -> None:  # type: ignore[override]  # as in the original: at the head, not the tail
         """Delete all bytes before `offset`. Does nothing if they are deleted already.
 
-        Raises ByteStreamError for an offset after the tail, and for a sealed stream.
+        Raises ByteStreamError for an offset after the tail, and for a sealed stream; ValueError for a negative one.
         """
+        if offset < 0:
+            raise ValueError(f"offset must be 0 or more, not {offset}")
         self.flush()
         now = self._now()
         if offset <= now.start_offset:

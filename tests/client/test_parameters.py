@@ -360,6 +360,7 @@ VALUES: list[tuple[str, str, dict[str, Any]]] = [
     ("StreamTransactionWriter", "get_txn", {"txn_id": -7}),
     ("StreamTransaction", "ping", {"lease": -7}),
     ("ByteStream", "seek", {"position": -7}),
+    ("ByteStream", "truncate", {"offset": -7}),
     ("EventPointer", "from_text", {"text": "nothing"}),
 ]
 """Values of the right type that a call cannot use."""
