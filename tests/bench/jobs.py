@@ -2,7 +2,8 @@
 
 One row with new worker processes and with idle ones, 10 MB and 256 MB; beside each the no-op source or sink, a sink
 that only keeps the payloads in a synced file of each task, parquet, and Delta where Spark has it. Best and median of
-the rounds, taken in turns. Reads have a source beside them that only reads plain files.
+the rounds, taken in turns. A read is of all that the rounds have written, and has a source beside it that only reads
+plain files.
 """
 
 from __future__ import annotations
@@ -75,8 +76,7 @@ class _Jobs:
             }
         )
         frame.unpersist()
-        what = f"{f'{megabytes} MB' if megabytes else '1 row'}, {size} B events{note and ', '}{note}"
-        self._figures.compare("write", what, written, "no-op")
+        self._figures.compare("write", _what(rows, size, note), written, "no-op")
 
         events = rows * (ROUNDS + 1)  # one write does not count
         reader = self._spark.read.format("pravega").options(**stream)
@@ -100,7 +100,7 @@ class _Jobs:
                 ),
             }
         )
-        self._figures.compare("read", what, read, "no-op")
+        self._figures.compare("read", _what(events, size, note), read, "no-op")
 
 
 def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
@@ -118,6 +118,12 @@ def _events(spark: SparkSession, rows: int, size: int) -> DataFrame:
                 yield pa.RecordBatch.from_arrays([events, keys], names=["event", "routing_key"])
 
     return spark.range(0, rows, 1, min(PARTITIONS, rows)).mapInArrow(make, "event binary, routing_key string")
+
+
+def _what(rows: int, size: int, note: str) -> str:
+    megabytes = rows * size // 1_000_000
+    much = f"{megabytes:,} MB" if megabytes else f"{rows} {'row' if rows == 1 else 'rows'}"
+    return f"{much}, {size} B events{note and ', '}{note}"
 
 
 def _plain_file(file: str, size: int) -> str:
