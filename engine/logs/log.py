@@ -56,6 +56,9 @@ COMPANY = 1.0
 LONGEST_TURN = 0.5
 """Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
 
+TURN_WAIT = 32
+"""Round trips for which a turn of the store is waited for: so many writers may be before us, and one may be stopped."""
+
 
 _REMEDY = "Restore the object from a copy"
 
@@ -186,8 +189,10 @@ class Log:
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
         self._round_trip = 0.001
+        self._trips: deque[float] = deque(maxlen=4)
         self._contended = -math.inf  # when others were last met at the log's end
         self._turn_back: Callable[[], None] | None = None  # gives the turn back that the store has given us
+        self._turns_fail = False  # whether no turn was to be had for the last frame, or it lost its race in one
         self._pace = 0.0  # addresses per second by which the log grew when it was last read
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -233,11 +238,15 @@ class Log:
         """
         flight = self.flights[0]
         path = frame_path(self.container, flight.position.address)
+        in_turn = self.in_turn
         try:
             outcome = self._outcome(flight)
         finally:
             self.end_turn()
-        self._round_trip = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
+        took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
+        if outcome is Outcome.MINE or took > self._round_trip:  # who is refused may be told before anything is synced
+            self._trips.append(took)
+            self._round_trip = min(self._trips)  # one that the storage was slow to answer keeps nobody waiting
         try:
             self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
         except StorageError as error:
@@ -246,6 +255,7 @@ class Log:
             ) from error
         if outcome is Outcome.ANOTHERS:
             self.losses += 1
+            self._turns_fail = self._turns_fail or in_turn
             self._contended = self._clock()
             raise Overtaken(f"{path} holds another writer's frame")
         self.flights.popleft()
@@ -458,16 +468,22 @@ class Log:
     def begin_turn(self) -> list[Frame]:
         """Where others write too and the store knows turns, take one for the next frame, and read on. Returns live
         frames. A hint only: who gets none in time goes on."""
+        self._turns_fail = False
         if not self.contended:
             return self._taken()
         self.end_turn()
-        self._turn_back = self.store.take_turn(frames_folder(self.container), 16 * self._round_trip)
+        self._turn_back = self.store.take_turn(frames_folder(self.container), TURN_WAIT * self._round_trip)
         if not self.in_turn:
+            self._turns_fail = True
             return self._taken()
         self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
-        if self._askers:  # by one that has no turns, and would lose to all who take them
-            self.end_turn()
-        return self.give_way()
+        return self.give_way()  # in the turn, as who asks has none: all who take turns wait meanwhile
+
+    @property
+    def must_ask(self) -> bool:
+        """Whether races are lost against which turns of the store do not help. Who asked tries twice before it asks
+        again."""
+        return self._turns_fail and self.losses > 0 and self.losses % 2 == 0
 
     @property
     def in_turn(self) -> bool:

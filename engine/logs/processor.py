@@ -566,7 +566,7 @@ class Processor:
         self._again([pending for flight in flights for pending in flight.body.transactions()])
         self._ahead = self.state
         self._follow()
-        if self.log.losses and self.log.losses % 2 == 0:  # who asked tries twice before it asks again
+        if self.log.must_ask:
             self._read_on(self.log.ask)
 
     def _give_up(self, error: StorageError) -> None:

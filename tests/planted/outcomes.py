@@ -161,6 +161,22 @@ BREAKAGES = [
         tests=["tests/engine/logs/test_log_fairness.py::test_writers_of_a_folder_lose_few_races"],
     ),
     Breakage(
+        name="asks-before-it-has-taken-a-turn",
+        file="engine/logs/log.py",
+        old="        return self._turns_fail and self.losses > 0 and",
+        new="        return self.losses > 0 and",
+        tests=["tests/engine/logs/test_log_fairness.py::test_who_can_take_turns_asks_only_where_they_do_not_help"],
+    ),
+    Breakage(
+        name="a-race-lost-at-once-shortens-the-wait-for-a-turn",
+        file="engine/logs/log.py",
+        old="        if outcome is Outcome.MINE or took > self._round_trip:",
+        new="        if took:",
+        tests=[
+            "tests/engine/logs/test_log_fairness.py::test_a_turn_is_waited_for_as_long_as_frames_take_that_are_made"
+        ],
+    ),
+    Breakage(
         name="ctrl-c-deferred-in-a-fork",
         file="engine/interrupts.py",
         old="os.register_at_fork(after_in_child=_after_fork)\n",

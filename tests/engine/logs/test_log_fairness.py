@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 import pytest
 
+import chunkstore
 from chunkstore import open_store
+from chunkstore.port import Parts
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, Request, SimulatedStore
 from engine.containers.container import Container
 from engine.errors import Overtaken
 from engine.logs.frames import Frame
-from engine.logs.log import LONGEST_TURN, Log
+from engine.logs.log import LONGEST_TURN, TURN_WAIT, Log
 from engine.logs.pending import Receipt
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
@@ -266,13 +268,15 @@ def test_who_only_reads_has_no_turn_to_give() -> None:
 
 
 class Turns(FaultStore):
-    """Knows turns, and gives one to whoever asks; `waits` meanwhile."""
+    """Knows turns, and gives one to whoever asks, as long as they are `given`; `waits` meanwhile."""
 
     waits: Callable[[], object] = staticmethod(lambda: None)
+    given = True
 
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
         self.waits()
-        return lambda: None
+        self.timeout = timeout
+        return (lambda: None) if self.given else None
 
 
 def test_who_takes_turns_leaves_one_to_who_asks_without_them() -> None:
@@ -296,6 +300,56 @@ def test_who_takes_turns_leaves_one_to_who_asks_without_them() -> None:
 
     race.on_sleep = slow_sends
     assert metas(taker.begin_turn())[-1] == b"slow"
+
+
+def lose(taker: Log, other: Log) -> None:
+    """The race for the next address."""
+    append(other, b"other")
+    raised(Overtaken, append, taker, b"taker")
+    taker.drop()
+    taker.follow()
+
+
+def test_who_can_take_turns_asks_only_where_they_do_not_help() -> None:
+    """Who asks makes all others wait: that is for those who get no turns, or lose to some who take none."""
+    store = SimulatedStore()
+    turns = Turns(store)
+    taker, other = open_log(turns), open_log(store)
+    lose(taker, other)
+    lose(taker, other)
+    assert taker.losses == 2 and not taker.must_ask, "it has not tried to take one"
+    turns.given = False
+    taker.begin_turn()
+    lose(taker, other)
+    lose(taker, other)
+    assert taker.must_ask
+    turns.given = True
+    taker.begin_turn()
+    assert not taker.must_ask
+    lose(taker, other)  # in its turn
+    lose(taker, other)
+    assert taker.must_ask
+
+
+def test_a_turn_is_waited_for_as_long_as_frames_take_that_are_made() -> None:
+    """Who is refused knows it at once: it would hardly wait for those who write, and lose again."""
+    now = 0.0
+
+    class Slow(Turns):
+        def put_if_absent(self, path: str, data: Parts) -> chunkstore.Outcome:
+            nonlocal now
+            outcome = super().put_if_absent(path, data)
+            now += 0.05 if outcome is chunkstore.Outcome.MINE else 0.0
+            return outcome
+
+    store = SimulatedStore()
+    turns = Slow(store)
+    taker, other = open_log(turns, clock=lambda: now), open_log(store)
+    append(taker, b"taker")
+    other.follow()
+    lose(taker, other)
+    taker.begin_turn()
+    assert turns.timeout == pytest.approx(TURN_WAIT * 0.05)
 
 
 def test_writers_of_a_folder_lose_few_races(tmp_path: Path) -> None:
