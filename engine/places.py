@@ -112,7 +112,8 @@ def similar_roots(store: Store, opener: Opener = open_store, *, beside: bool = F
 
 def is_slip(name: str, other: str) -> bool:
     """Whether a new name may be meant to be another one: they differ by a slip, and not in their numbers alone."""
-    alike = difflib.SequenceMatcher(None, name, other).ratio() >= _SLIP
+    turned = sorted(name) == sorted(other)  # letters of a short name in another order
+    alike = turned or difflib.SequenceMatcher(None, name, other).ratio() >= _SLIP
     return alike and _NUMBER.sub("", name) != _NUMBER.sub("", other)
 
 

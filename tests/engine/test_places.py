@@ -14,6 +14,7 @@ from chunkstore.paths import BACKUP, RESTORING, ROOT, SELF_TESTS, is_log
 from engine.errors import OutcomeUnknown, RootNotFound
 from engine.logs.frames import START
 from engine.logs.log import checkpoint_path, frame_path
+from engine.places import is_slip
 from engine.root import Root
 from engine.settings import Settings
 
@@ -224,3 +225,17 @@ def test_a_chunk_that_nothing_describes_is_in_the_way(tmp_path: Path) -> None:
     open_store(str(tmp_path)).put(name, b"data")
     with pytest.raises(StorageRefused, match="a chunk of a stream"):
         Root.open(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "slip"),
+    [
+        ("shpo", "shop", True),
+        ("streems", "streams", True),
+        ("streams-2", "streams", False),
+        ("2026-01", "2026-10", False),
+        ("home", "shop", False),
+    ],
+)
+def test_what_is_a_slip_in_a_new_name(name: str, other: str, slip: bool) -> None:
+    assert is_slip(name, other) is slip
