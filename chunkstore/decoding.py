@@ -2,7 +2,8 @@
 
 Whoever decodes a record does so within `decoding`; whatever goes wrong there is `InvalidData`, or the declared error
 that the caller makes of it, which names the object. Plain values (of msgpack, of JSON) are compared with the types that
-they should have by a `reader`: a record's annotations are its schema. A record begins with a format number, and one
+they should have by a `reader`: a record's annotations are its schema, also of what is about to be written, which a
+`judge` holds against the same rules (W14). A record begins with a format number, and one
 that is not known is a `NewerFormat`: nothing is damaged, this program is too old.
 
 Time and memory are bounded by the bytes that are there, never by what they claim: `unpack` looks whether all of a value
@@ -14,10 +15,11 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import numbers
 import reprlib
 import struct
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -141,36 +143,58 @@ def reader(hint: Any) -> Reader:
 
     A NamedTuple is a list of all of its fields, in their order.
     """
+    return _of_hint(hint, _READ)
+
+
+@functools.cache
+def judge(hint: Any) -> Reader:
+    """What judges values of a type before they are written, by the rules of its `reader`: they are given back as it
+    would read them. Raises InvalidData for what it would refuse (W14).
+
+    Of what means the same it makes that: NumPy's integers are integers, its floats are numbers, any buffer is bytes,
+    any mapping a dictionary.
+    """
+    return _of_hint(hint, _GIVEN)
+
+
+def integer(value: Any) -> int:
+    """A whole number of 64 bits that was given, NumPy's included. Raises InvalidData for anything else: floats and
+    bools are none."""
+    if type(value) is not int:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+            raise _wrong(value, "a whole number")
+        value = int(value)
+    return _integer(value)
+
+
+def _of_hint(hint: Any, scalars: Mapping[Any, Reader]) -> Reader:
     origin, arguments = get_origin(hint), get_args(hint)
+    of = functools.partial(_of_hint, scalars=scalars)
     if hint is Any:
         return lambda value: value
+    if hint in scalars:
+        return scalars[hint]
     if origin is Annotated:
-        return _annotated(reader(arguments[0]), arguments[1])
+        return _annotated(of(arguments[0]), arguments[1])
     if origin in (Union, types.UnionType):
-        return _optional(arguments)
+        return _optional(arguments, of)
     if origin is Literal:
-        return _literal(frozenset(arguments))
+        return _literal(arguments)
     if origin is tuple and arguments[1:] == (Ellipsis,):
-        return _row(reader(arguments[0]), tuple)
+        return _row(of(arguments[0]), tuple, scalars is _GIVEN)
     if origin is tuple:
-        return _fields(str(hint), [reader(argument) for argument in arguments], lambda *values: values)
+        return _fields(str(hint), (), [of(argument) for argument in arguments], lambda *values: values)
     if hint == list[Any]:
         return _list  # of what is read later: a checkpoint has one for each segment
     if origin is list:
-        return _row(reader(arguments[0]), list)
+        return _row(of(arguments[0]), list, scalars is _GIVEN)
     if origin is dict:
-        return _mapping(reader(arguments[0]), reader(arguments[1]))
+        return _mapping(of(arguments[0]), of(arguments[1]), Mapping if scalars is _GIVEN else dict)
     if isinstance(hint, type) and hasattr(hint, "_fields"):
         hints = get_type_hints(hint, include_extras=True)
-        return _fields(hint.__name__, [reader(hints[name]) for name in hint._fields], hint)
+        return _fields(hint.__name__, hint._fields, [of(hints[name]) for name in hint._fields], hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return hint
-    if hint is int:
-        return _integer
-    if hint is float:
-        return _number
-    if hint in (str, bytes, bool):
-        return _scalar(hint)
+        return _member(hint, scalars)
     raise TypeError(f"no reader for {hint!r}")
 
 
@@ -199,31 +223,96 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _given_number(value: Any) -> float:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = float(value)
+    return _number(value)
+
+
+def _given_text(value: Any) -> Any:
+    if type(value) is not str:
+        if not isinstance(value, str):
+            raise _wrong(value, "str")
+        value = str.__str__(value)  # of a subclass, such as NumPy's
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            text = reprlib.repr(value)
+            raise InvalidData(f"{text} is not valid Unicode text: it has half of a surrogate pair") from None
+    return value
+
+
+def _given_bytes(value: Any) -> Any:
+    if type(value) is bytes:
+        return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _wrong(value, "bytes")
+    return bytes(value)
+
+
+_READ: dict[Any, Reader] = {
+    int: _integer,
+    float: _number,
+    str: _scalar(str),
+    bytes: _scalar(bytes),
+    bool: _scalar(bool),
+}
+_GIVEN: dict[Any, Reader] = {
+    int: integer,
+    float: _given_number,
+    str: _given_text,
+    bytes: _given_bytes,
+    bool: _scalar(bool),
+}
+
+
 def _annotated(read: Reader, mark: object) -> Reader:
     def checked(value: Any) -> Any:
         found = read(value)
-        if isinstance(mark, Least) and found < mark:
-            raise _wrong(value, f"at least {int(mark)}")
-        if isinstance(mark, Size) and len(found) != mark:
-            raise _wrong(value, f"{int(mark)} bytes")
+        if found < mark:
+            raise _wrong(value, f"at least {mark}")
         return found
 
-    return checked
+    def sized(value: Any) -> Any:
+        found = read(value)
+        if len(found) != mark:
+            raise _wrong(value, f"{mark} bytes")
+        return found
+
+    return checked if isinstance(mark, Least) else sized
 
 
-def _optional(choices: tuple[Any, ...]) -> Reader:
+def _optional(choices: tuple[Any, ...], of: Callable[[Any], Reader]) -> Reader:
     [present] = [choice for choice in choices if choice is not type(None)]
-    read = reader(present)
+    read = of(present)
     return lambda value: None if value is None else read(value)
 
 
-def _literal(values: frozenset[Any]) -> Reader:
+def _literal(values: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
-        if value not in values:
-            raise _wrong(value, f"one of {sorted(values)}")
-        return value
+        for each in values:
+            if type(value) is type(each) and value == each:
+                return each
+        raise _wrong(value, f"one of {sorted(values)}")
 
     return read
+
+
+def _member(kind: type[enum.Enum], scalars: Mapping[Any, Reader]) -> Reader:
+    members = {member.value: member for member in kind}
+    [plain] = {type(value) for value in members}  # of one type, or there is no reader
+    read = scalars[plain]
+
+    def member(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        found = members.get(read(value))
+        if found is None:
+            raise _wrong(value, f"one of {', '.join(map(repr, members))}")
+        return found
+
+    return member
 
 
 def _list(value: Any) -> list[Any]:
@@ -232,29 +321,42 @@ def _list(value: Any) -> list[Any]:
     return value if type(value) is list else list(value)
 
 
-def _row(read: Reader, kind: Callable[[list[Any]], Any]) -> Reader:
+def _row(read: Reader, kind: Callable[[list[Any]], Any], given: bool) -> Reader:
     def read_all(value: Any) -> Any:
-        if type(value) not in (list, tuple):
+        if type(value) not in (list, tuple) and not (given and isinstance(value, list | tuple)):
             raise _wrong(value, "a list")
         return kind([read(each) for each in value])
 
     return read_all
 
 
-def _fields(name: str, readers: list[Reader], kind: Callable[..., Any]) -> Reader:
+def _fields(name: str, names: tuple[str, ...], readers: list[Reader], kind: Callable[..., Any]) -> Reader:
     def read(value: Any) -> Any:
-        if type(value) not in (list, tuple):
+        if not isinstance(value, list | tuple):
             raise _wrong(value, name)
         if len(value) != len(readers):
             raise InvalidData(f"{name} has {len(value)} fields; this version knows {len(readers)}")
-        return kind(*[field(each) for field, each in zip(readers, value, strict=True)])
+        try:
+            return kind(*[field(each) for field, each in zip(readers, value, strict=True)])
+        except InvalidData:
+            _name_field(names, readers, value)
+            raise
 
     return read
 
 
-def _mapping(key: Reader, value: Reader) -> Reader:
+def _name_field(names: tuple[str, ...], readers: list[Reader], value: Any) -> None:
+    """Raise what is wrong with the first field that cannot be read, and say which one that is."""
+    for field, read, each in zip(names, readers, value, strict=False):
+        try:
+            read(each)
+        except InvalidData as problem:
+            raise InvalidData(f"{field}: {problem}") from None
+
+
+def _mapping(key: Reader, value: Reader, kind: type[Any]) -> Reader:
     def read(plain: Any) -> Any:
-        if type(plain) is not dict:
+        if not isinstance(plain, kind):
             raise _wrong(plain, "a map")
         return {key(one): value(other) for one, other in plain.items()}
 
@@ -271,7 +373,9 @@ __all__ = [
     "check_format",
     "decoding",
     "encoded",
+    "integer",
     "json_value",
+    "judge",
     "reader",
     "unpack",
 ]

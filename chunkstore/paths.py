@@ -22,8 +22,8 @@ RESTORING = "_system/restoring.json"
 """Describes a root that is being made of a backup; it is gone when that is done."""
 
 CONTAINERS = "_system/containers/"
-"""Has a folder for each container: `wal/`, `checkpoints/` and their parts, `witness`, `recovery-points/`, and the
-chunks of tables."""
+"""Has a folder for each container, with the chunks of its tables, and `wal/`, `checkpoints/` and their parts,
+`recovery-points/`, `witness/`, each of which has a folder for each generation of the container's log."""
 
 LAYOUTS = "_system/layout/"
 """The modes of layout that a root of chunks has had."""
@@ -37,7 +37,10 @@ TEMPORARY = "_system/tmp"
 SELF_TESTS = "_system/selftest/"
 """What the self-test of a storage makes and deletes."""
 
-_PARTS = r"checkpoint-parts/[0-9]{20}-[0-9a-f]{32}-[0-9]{5}"
+_GENERATION = r"(?:([0-9a-f]{32})/)?"
+_CONTAINER = rf"{CONTAINERS}([0-9]{{1,10}})"
+_NUMBERED = r"[0-9]{20}"
+_PART = r"[0-9]{20}-[0-9a-f]{32}-[0-9]{5}"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
@@ -51,23 +54,56 @@ class SystemPlace(enum.Enum):
 
 
 _PLACES = {
-    SystemPlace.LOG: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/(?:(?:wal|checkpoints)/[0-9]{{20}}|{_PARTS}|witness)"),
-    SystemPlace.RECOVERY_POINT: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/recovery-points/[0-9]{{20}}"),
-    SystemPlace.TABLES: re.compile(rf"{CONTAINERS}([0-9]{{1,10}})/E-[0-9]+-S-[0-9]+\.{_UUID}"),
+    SystemPlace.LOG: re.compile(
+        rf"{_CONTAINER}/(?:(?:wal|checkpoints)/{_GENERATION}{_NUMBERED}|checkpoint-parts/{_GENERATION}{_PART}"
+        rf"|witness/{_GENERATION}newest)"
+    ),
+    SystemPlace.RECOVERY_POINT: re.compile(rf"{_CONTAINER}/recovery-points/{_GENERATION}{_NUMBERED}"),
+    SystemPlace.TABLES: re.compile(rf"{_CONTAINER}/E-[0-9]+-S-[0-9]+\.{_UUID}"),
 }
 _FOLDERS = (SELF_TESTS, IMPORTS, f"{TEMPORARY}/")
 MARKERS = (ROOT, BACKUP, RESTORING)
 """What says that a folder is a root, the root of a log, or a backup: each is alone in its folder."""
 
 
+class ContainerId(int):
+    """The number of a container, with the generation of its log, if it belongs to a root (P4).
+
+    A root that is created, restored or recovered begins a generation. Its log, checkpoints and recovery points lie in
+    folders of their own, so a process that still uses an earlier root in the same place never adds to this one's.
+    """
+
+    generation: str
+
+    def __new__(cls, number: int, generation: str) -> ContainerId:
+        container = super().__new__(cls, number)
+        container.generation = generation
+        return container
+
+    def __reduce__(self) -> tuple[type[ContainerId], tuple[int, str]]:
+        return ContainerId, (int(self), self.generation)
+
+
+def generation_of(container: int) -> str:
+    """The generation of a container's log: 32 hexadecimal digits; "" for a container that belongs to no root."""
+    return container.generation if isinstance(container, ContainerId) else ""
+
+
 def container_folder(container: int) -> str:
     """The folder of a container, in the root of its chunks and in that of its log."""
-    return f"{CONTAINERS}{container}"
+    return f"{CONTAINERS}{int(container)}"
+
+
+def generation_folder(container: int, kind: str) -> str:
+    """The folder, as a listing's prefix, of one generation of a container's log: `kind` is "wal", "checkpoints", …"""
+    generation = generation_of(container)
+    folder = f"{container_folder(container)}/{kind}/"
+    return f"{folder}{generation}/" if generation else folder
 
 
 def checkpoint_parts_folder(container: int) -> str:
     """Where the parts of large checkpoints lie."""
-    return f"{container_folder(container)}/checkpoint-parts/"
+    return generation_folder(container, "checkpoint-parts")
 
 
 def tables_path(container: int, epoch: int, sequence: int, unique: object) -> str:
@@ -86,6 +122,15 @@ def nested_folder(path: str) -> str | None:
 def is_log(path: str) -> bool:
     """Whether an object belongs to a write-ahead log."""
     return _PLACES[SystemPlace.LOG].fullmatch(path) is not None
+
+
+def is_earlier(path: str, container: int) -> bool:
+    """Whether an object belongs to another generation of a container's log, or recovery points, than the present."""
+    for place in (SystemPlace.LOG, SystemPlace.RECOVERY_POINT):
+        match = _PLACES[place].fullmatch(path)
+        if match is not None:
+            return next(filter(None, match.groups()[1:]), "") != generation_of(container)
+    return False
 
 
 def place_of(path: str) -> tuple[SystemPlace, int] | None:

@@ -3,10 +3,13 @@
 A `Store` is a flat map from paths to objects below one root. It owns two promises on which the write-ahead log stands
 (W1, W2, W8): an object appears whole or not at all, and of all that `put_if_absent` one path exactly one succeeds, and
 learns that it did, even when a retry below us or a lost response says otherwise. The second promise needs every such
-object to begin with a token that is unique for the attempt: in doubt the store reads it back and compares.
+object to begin with a token that is unique for the attempt: in doubt the store reads it back and compares. Where the
+token is the caller's, it compares the whole object: two lives of one memory image (a cloned machine, a fork that Python
+does not notice) have the same tokens (W15).
 
 Stores are synchronous and may be used by many threads. They survive a fork, or refuse to be used after it. They are
-never pickled: build them where they are used. Paths are relative, separated by "/", and checked (`check_path`).
+never pickled: build them where they are used. Where an answer carries the storage's time, the store notes it
+(`chunkstore.stamps`). Paths are relative, separated by "/", and checked (`check_path`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import enum
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, SupportsIndex
 
@@ -115,6 +118,17 @@ def joined(data: Parts) -> Data:
     return data if isinstance(data, Data) else b"".join(data)
 
 
+def same_content(stored: Data, data: Parts) -> bool:
+    """Whether an object has exactly the bytes of `data`; nothing is copied."""
+    view, place = memoryview(stored).cast("B"), 0
+    for piece in pieces_of(data):
+        part = memoryview(piece).cast("B")
+        if view[place : place + len(part)] != part:
+            return False
+        place += len(part)
+    return place == len(view)
+
+
 def length_of(data: Parts) -> int:
     """How many bytes `data` has."""
     return sum(memoryview(piece).nbytes for piece in pieces_of(data))
@@ -167,10 +181,19 @@ class Store(abc.ABC):
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
 
-        Outcome.MINE: the object there begins with this token (so the same bytes may be put again, to settle a doubt).
-        Outcome.ANOTHERS: another writer's object is there. Raises PutUnknown whenever the object may have been
-        made, or may still be; any other error means that it was not, and will not be, made by this request.
+        Outcome.MINE: the object there has these bytes (so the same bytes may be put again, to settle a doubt).
+        Outcome.ANOTHERS: another object is there, be it with the same token (W15). Raises PutUnknown whenever the
+        object may have been made, or may still be; any other error means that it was not, and will not be, made by
+        this request.
         """
+
+    def holds(self, path: str, data: Parts) -> bool:
+        """Whether the object has these bytes. Of an object with another token only the token is read.
+
+        Raises ObjectNotFound.
+        """
+        token = token_of(data)
+        return self.read(path, 0, len(token)) == token and same_content(self.read(path), data)
 
     def append(self, path: str, offset: int, data: Data) -> None:
         """Add bytes at the end of an object, which must be at `offset`; durable on return, not atomic for readers.
@@ -220,6 +243,11 @@ class Store(abc.ABC):
     def sync(self, prefix: str) -> None:  # noqa: B027 - most stores show only what is durable
         """Make durable whatever can be seen in the folder `prefix` ("a/b/", "" = root), whoever made it. For who acts
         on objects that others made, and may not have synced yet."""
+
+    def mark(self, path: str) -> Hashable:
+        """What tells an object, or its absence, from what takes its place later, where looking costs no request; None
+        elsewhere."""
+        return None
 
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
         """Wait until no other process of this host has the turn to make an object in the folder `prefix` ("a/b/"), and

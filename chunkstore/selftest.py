@@ -8,6 +8,7 @@ W8).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import uuid
@@ -15,8 +16,9 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
+from chunkstore.chunk_names import LONGEST_PART, chunk_name
 from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, StorageRefused
 from chunkstore.paths import SELF_TESTS
 from chunkstore.port import Outcome, Range, Store
@@ -24,21 +26,51 @@ from chunkstore.port import Outcome, Range, Store
 _NAMES = 20
 _WRITERS = 8
 _BODY = 16 * 1024  # bytes, so that a writer that is not atomic takes its time
+_LONG_NAME = 255
+
+logger = logging.getLogger(__name__)
 
 
-def self_test(store: Store) -> None:
-    """Race `put_if_absent`, and try the other verbs, below `SELF_TESTS`, which is left empty.
+class NameRules(NamedTuple):
+    """What a storage does to names. None of it matters to objects of ours (P5): their names are made for all of it.
 
-    Takes a few hundred requests. Raises StorageRefused with the reason and the numbers if the store breaks a promise of
-    the port; errors of the store pass through.
+    folds_case: `a` and `A` are one object. normalises: so are two forms of an accented letter. drops_dots: so are `a`
+    and `a.`. short: it takes no names of 255 bytes.
+    """
+
+    folds_case: bool
+    normalises: bool
+    drops_dots: bool
+    short: bool
+
+    def notes(self) -> list[str]:
+        """What it does, in words."""
+        found = {
+            "takes names for the same that differ in case only": self.folds_case,
+            "takes names for the same that differ in the form of an accented letter only": self.normalises,
+            "drops dots at the end of a name": self.drops_dots,
+            f"takes no names of {_LONG_NAME} bytes": self.short,
+        }
+        return [note for note, is_so in found.items() if is_so]
+
+
+def self_test(store: Store) -> NameRules:
+    """Race `put_if_absent`, and try the other verbs and names, below `SELF_TESTS`, which is left empty.
+
+    Returns what the storage does to names, which is logged too. Takes a few hundred requests. Raises StorageRefused
+    with the reason and the numbers if the store breaks a promise of the port; errors of the store pass through.
     """
     folder = f"{SELF_TESTS}{uuid.uuid4().hex}/"
     try:
         _race(store, folder)
         _try_verbs(store, folder)
+        rules = _try_names(store, folder)
     finally:
         with contextlib.suppress(StorageError):  # what is left does no harm; the reason why matters more
             store.delete([info.path for info in store.list(folder)])
+    for note in rules.notes():
+        logger.info("%s: this storage %s. Names of streams do not meet on it all the same", store.root, note)
+    return rules
 
 
 def _race(store: Store, folder: str) -> None:
@@ -131,6 +163,41 @@ def _try_append(store: Store, name: str, before: bytes) -> None:
     else:
         _refuse(store, "an append at a place that is not the end was carried out")
     _expect(store, store.read(name) == before + b"more", "an appended object does not hold the old and the new bytes")
+
+
+def _try_names(store: Store, folder: str) -> NameRules:
+    """Names as chunks have them are to be kept as they are; how the storage takes others is only noted."""
+    unique = uuid.uuid4()
+    parts = ("orders", "Orders", "orders.", "con", "ö b", "L" * LONGEST_PART)
+    names = sorted(f"{folder}names/{chunk_name(part, 1, 2, unique)}" for part in parts)
+    for name in names:
+        store.put(name, name.encode())
+    listed = [info.path for info in store.list(f"{folder}names/")]
+    _expect(store, listed == names, f"{len(names)} objects with names as chunks have them are listed with other names")
+    for name in names:
+        _expect(store, store.read(name) == name.encode(), f"{name!r} does not hold what was put there")
+    return NameRules(
+        _same(store, f"{folder}case/a", f"{folder}case/A"),
+        _same(store, f"{folder}form/\u00e9", f"{folder}form/e\u0301"),
+        _same(store, f"{folder}dots/a", f"{folder}dots/a."),
+        not _takes(store, f"{folder}long/{'x' * _LONG_NAME}"),
+    )
+
+
+def _same(store: Store, name: str, other: str) -> bool:
+    """Whether the storage takes two names for the same object."""
+    with contextlib.suppress(StorageError):
+        return _takes(store, name) and _exists(store, other)
+    return False
+
+
+def _takes(store: Store, name: str) -> bool:
+    """Whether the storage takes an object of this name."""
+    try:
+        store.put(name, b"")
+    except StorageError:
+        return False
+    return True
 
 
 def _exists(store: Store, name: str) -> bool:

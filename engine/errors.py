@@ -42,6 +42,24 @@ class RootNotFound(StorageRefused):
         self.inside = inside
 
 
+class RootReplaced(StorageRefused):
+    """Another root, or another generation of this root, is in the place of the one that this process opened (P4).
+
+    `root`: the place, without credentials.
+    """
+
+    def __init__(self, root: str) -> None:
+        super().__init__(
+            f"{root}: the root that this process opened is not there any more: meanwhile it was created anew, restored "
+            "or recovered. What this process appended since then is not in it. Close what uses the earlier root "
+            "(managers, writers, readers, queries), and open the root again"
+        )
+        self.root = root
+
+    def __reduce__(self) -> tuple[type[RootReplaced], tuple[str]]:
+        return RootReplaced, (self.root,)
+
+
 def root_command(root: str) -> str:
     """The command that makes a root in a place."""
     return f"pravega-spark --root {shlex.quote(root)} root create"
@@ -92,7 +110,7 @@ class FrameDamaged(DataCorruption):
     def __init__(self, path: str, address: int, reason: str) -> None:
         super().__init__(
             f"{path}: {reason}. The log cannot be read past this frame; restore the object from a copy, or give it up "
-            f"with Root.repair(container, {address})"
+            f"with `container repair`, or Root.repair(container, {address})"
         )
         self.path = path
         self.address = address
@@ -139,6 +157,10 @@ class ContainerOffline(EngineError):
 
 class NotPrimary(ContainerOffline):
     """Another process appended to a container that was held exclusively (Pravega: DataLogWriterNotPrimary)."""
+
+
+class InvalidOperation(EngineError, ValueError):
+    """An operation has a value that nobody could read back from the log (W14). It was not queued: nothing was done."""
 
 
 class Rejected(EngineError):
@@ -272,6 +294,24 @@ class FlushOvertaken(Rejected):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; another process flushes, or a segment was truncated or deleted meanwhile")
+
+
+class FlushIncomplete(EngineError):
+    """No recovery point covers what was acknowledged before the flush. All of it is in the log, and stays there (W17).
+
+    wanted: number of the last operation before the flush; covered: of the last one that a recovery point covers, -1 if
+    there is none.
+    """
+
+    def __init__(self, container: int, wanted: int, covered: int, attempts: int, trouble: str) -> None:
+        why = f": the last one failed: {trouble}" if trouble else ", as others flush, truncate or delete meanwhile"
+        found = f"the newest recovery point covers {covered}" if covered >= 0 else "there is no recovery point"
+        super().__init__(
+            f"container {container}: {attempts} flush cycles were begun and none was completed{why}. {wanted} "
+            f"operations were acknowledged before the flush, and {found}. All of them are in the log: flush again"
+        )
+        self.wanted = wanted
+        self.covered = covered
 
 
 class Unresolved(Rejected):

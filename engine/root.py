@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
-from chunkstore.decoding import InvalidData, decoding, json_value
-from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM
+from chunkstore.decoding import InvalidData, Natural, decoding, json_value, reader
+from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM, ContainerId
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
 from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound, did_you_mean, root_command
+from engine.identity import ANY_IDENTITY, Identity, RootIdentity
 from engine.logs.frames import START
 from engine.ownership import this_process
 from engine.places import Obstacle, obstacle, refuse_inside, root_around, similar_roots, slips_of
@@ -34,11 +36,15 @@ from engine.storage.reads import Stores
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
+    from engine.logs.log import Repair
     from engine.storage.recovery import Recovery
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+
+_GENERATION = re.compile("[0-9a-f]{32}")
+_RECOVERED = reader(tuple[tuple[Natural, str], ...])
 
 MAX_CONTAINERS = 10_000
 MAX_SEGMENTS = 100_000
@@ -60,6 +66,10 @@ class RootConfig:
     wal: str | None = None
     max_segments: int = 10_000
     """The most segments that a stream may have at a time."""
+    origin: str | None = None
+    """The id of the root from whose backup this one was restored."""
+    recovered: tuple[tuple[int, str], ...] = ()
+    """The containers that were recovered, with the generation of each one's log since then (P4)."""
 
     def __post_init__(self) -> None:
         for name, most in (("containers", MAX_CONTAINERS), ("max_segments", MAX_SEGMENTS)):
@@ -70,8 +80,21 @@ class RootConfig:
             value, none = getattr(self, name), name == "garbage_delay_seconds"
             if type(value) not in (int, float) or not (0 < value <= MAX_SECONDS or (none and value == 0)):
                 raise ValueError(f"{name}={value!r} is not a positive number of seconds, {MAX_SECONDS:g} at most")
-        if type(self.id) is not str or type(self.wal) not in (str, type(None)):
-            raise ValueError(f"id={self.id!r} and wal={self.wal!r} are not both texts")
+        if type(self.id) is not str or not {type(self.wal), type(self.origin)} <= {str, type(None)}:
+            raise ValueError(f"id={self.id!r}, wal={self.wal!r} and origin={self.origin!r} are not all texts")
+
+    def container(self, number: int) -> ContainerId:
+        """A container with the present generation of its log."""
+        return ContainerId(number, dict(self.recovered).get(number, self.id))
+
+    @property
+    def generation(self) -> tuple[str, tuple[tuple[int, str], ...]]:
+        """What is another one after the root was created anew, restored, or one of its containers recovered (P4)."""
+        return self.id, self.recovered
+
+    def with_recovered(self, number: int, generation: str) -> RootConfig:
+        """The same root after a container was recovered, whose log has a new generation."""
+        return replace(self, recovered=tuple(sorted({**dict(self.recovered), number: generation}.items())))
 
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
@@ -92,6 +115,10 @@ class RootConfig:
                 raise StorageRefused(f"{where}/{ROOT} has format {version}; this version reads format {FORMAT}")
             if fields.pop("checksum") != checksum({**fields, "format": version}):
                 raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
+            fields["recovered"] = _RECOVERED(fields["recovered"])
+            for generation in (fields["id"], *dict(fields["recovered"]).values()):
+                if type(generation) is not str or _GENERATION.fullmatch(generation) is None:
+                    raise InvalidData(f"id={generation!r} is not an id, which has 32 hexadecimal digits")
             return cls(**fields)
 
 
@@ -101,8 +128,11 @@ class Root:
     Use `Root.open`. `config` is what the root fixed, `settings` how this process works with it.
     """
 
-    def __init__(self, stores: Stores, config: RootConfig, settings: Settings, *, described: bool = False) -> None:
-        """described: the stores hold the description, so that no container is to begin where it is not (any more)."""
+    def __init__(
+        self, stores: Stores, config: RootConfig, settings: Settings, *, described: bool = False, mark: Hashable = None
+    ) -> None:
+        """described: the stores hold the description, so that no container is to begin where it is not (any more).
+        mark: of the description, from before it was read (see `engine.identity`)."""
         self.stores = stores
         self.config = config
         self.settings = replace(
@@ -112,7 +142,16 @@ class Root:
             transient_idle=config.transient_idle_seconds,
         )
         self._described = described
+        self._identity: Identity = self._identity_of(config, mark) if described else ANY_IDENTITY
         self._managers = {this_process(): ContainerManager(self._start)}
+
+    def _identity_of(self, config: RootConfig, mark: Hashable) -> RootIdentity:
+        store = self.stores.chunks
+
+        def generation(data: bytes) -> object:
+            return RootConfig.from_bytes(data, store.root).generation
+
+        return RootIdentity(store, config.generation, generation, mark)
 
     @classmethod
     def open(
@@ -124,6 +163,7 @@ class Root:
         create: bool = True,
         empty: bool = False,
         new_log: bool = False,
+        dry_run: bool = False,
         settings: Settings | None = None,
         **agreed: Any,
     ) -> Root:
@@ -133,6 +173,8 @@ class Root:
             url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
             empty: make it in a place that is empty only, not beside objects of others.
             new_log: the log's root is lost, and an empty one takes its place; `recover` each container then.
+            dry_run: with `create` and `new_log`, check all that they require, and make nothing; RootNotFound is raised
+                where a root would be made.
             agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds,
                 transient_idle_seconds).
 
@@ -142,17 +184,17 @@ class Root:
         if wal is not None:
             check_url(wal, "option 'wal'")
         store = open_store(url, storage_options)
-        config = _read_config(store)
+        mark, config = store.mark(ROOT), _read_config(store)
         if config is None:
             if not create:
                 raise _in_root(store, url, storage_options) or _not_there(store)
-            config = _create(url, store, wal, storage_options, agreed, empty)
-        log = _log_store(url, store, config, wal, storage_options, new_log)
+            config = _create(url, store, wal, storage_options, agreed, empty, dry_run)
+        log = _log_store(url, store, config, wal, storage_options, new_log, dry_run)
         for each in {store, log}:
             each.sync(SYSTEM)  # who made the description may have died before it was durable (G3)
         if settings is None:
             settings = Settings(linger=0.05 if log.remote else 0.005)
-        return cls(Stores(log, store), config, settings, described=True)
+        return cls(Stores(log, store), config, settings, described=True, mark=mark)
 
     @property
     def containers(self) -> ContainerManager:
@@ -165,21 +207,36 @@ class Root:
     def _start(self, number: int) -> Container:
         from engine.containers.container import Container
 
-        container = Container(self.stores, number, self.settings)
-        if self._described and container.head == START:
-            try:
+        container = Container(self.stores, self.container_id(number), self.settings, identity=self._identity)
+        try:
+            if self._described and container.head == START:
                 self._check_described()
-            except BaseException:
-                container.close()
-                raise
+            self._identity.check()
+        except BaseException:
+            container.close()
+            raise
         return container
+
+    def container_id(self, number: int) -> int:
+        """A container's number, with the generation of its log if the root is one that its stores describe."""
+        return self.config.container(number) if self._described else number
+
+    def check(self) -> None:
+        """See that this root is still in its place, unless that was done a moment ago. Raises RootReplaced,
+        StorageError."""
+        self._identity.check()
+
+    def verify(self) -> None:
+        """See that this root is still in its place: before anything is deleted, and for a backup. Raises as `check`."""
+        self._identity.verify()
 
     def _check_described(self) -> None:
         """Before a container begins from nothing: raise StorageRefused if its storage is not there any more (P1)."""
-        config, log = _read_config(self.stores.chunks), self.stores.log
-        if config is None or config.id != self.config.id:
+        log = self.stores.log
+        if _read_config(self.stores.chunks) is None:
             raise _not_there(self.stores.chunks)
-        if log.root != self.stores.chunks.root and (read_marker(log) or {}).get("log_of") != config.id:
+        self._identity.verify()
+        if log.root != self.stores.chunks.root and (read_marker(log) or {}).get("log_of") != self.config.id:
             raise _log_not_there(self.stores.chunks, log)
 
     def container(self, number: int) -> Container:
@@ -202,31 +259,47 @@ class Root:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         from engine.containers.container import Container
 
-        return Container(self.stores, number, replace(self.settings, upkeep=False, threaded=False))
+        settings = replace(self.settings, upkeep=False, threaded=False)
+        return Container(self.stores, self.container_id(number), settings, identity=self._identity)
 
     def restart(self, number: int) -> Container:
         """Open a container that failed to open too often, after what was wrong is mended."""
         return self.containers.restart(number)
 
     def recover(self, container: int, *, force: bool = False) -> Recovery:
-        """Begin a new log for a container whose log is gone (F3).
+        """Begin a new log for a container whose log is gone (F3), which begins a generation of the root (P4).
 
-        An operator's decision: stop all other processes first. `force`: do so although there is a log. Raises
-        NothingToRecover, DataCorruption, StorageError.
+        An operator's decision: stop all other processes first; one that is forgotten ends with RootReplaced. All
+        containers that are open here are closed. `force`: do so although there is a log. Raises NothingToRecover,
+        DataCorruption, RootReplaced, StorageError.
         """
+        from engine.storage import recovery_points
         from engine.storage.recovery import recover
 
-        self.containers.stop(container)
-        return recover(self.stores, container, force=force)
+        self._identity.verify()
+        self.close()
+        if not self._described:
+            return recover(self.stores, container, force=force)
+        config, before = self.config.with_recovered(container, uuid.uuid4().hex), self.container_id(container)
+        recovery = recover(self.stores, before, config.container(container), force=force)
+        self.stores.chunks.put(ROOT, config.to_bytes())
+        recovery_points.delete(self.stores.chunks, before)
+        self.config, self._identity = config, self._identity_of(config, None)
+        return recovery
 
-    def repair(self, container: int, address: int) -> None:
+    def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
         """Give up the damaged frame that stops a container's log, and whatever hangs on it (W8).
 
-        An operator's decision: stop all other processes first. Raises ValueError when that frame is not damaged.
+        Of a frame that is whole, but holds what nobody understands, only the transactions are given up that this is in:
+        everything else in it, and behind it, stands. An operator's decision: stop all other processes first. dry_run:
+        only tell what would be given up. Raises ValueError when that frame is not damaged.
         """
         from engine.containers.container import Container
 
-        Container(self.stores, container, self.settings, repair=address).close()
+        self._identity.verify()
+        number, settings = self.container_id(container), replace(self.settings, upkeep=False, threaded=False)
+        with Container(self.stores, number, settings, unread=True, identity=self._identity) as opened:
+            return opened.repair(address, dry_run)
 
     def close(self) -> None:
         """Close all containers that are open here."""
@@ -282,8 +355,10 @@ def _create(
     options: Mapping[str, Any] | None,
     agreed: Mapping[str, Any],
     empty: bool,
+    dry_run: bool,
 ) -> RootConfig:
-    """Make the root's description, unless another process was faster: then theirs holds."""
+    """Make the root's description, unless another process was faster: then theirs holds. dry_run: raise RootNotFound
+    instead, after all checks but the self-tests."""
     config = RootConfig(uuid.uuid4().hex, **agreed)
     log_options = _options_for(wal, url, options) if wal is not None else None
     log = open_store(wal, log_options) if wal is not None else store
@@ -294,11 +369,14 @@ def _create(
         if made is None:
             raise _lost(store, found)
         return made
-    self_test(store)
     if wal is not None and log.root != store.root:
         if store.root.startswith(f"{log.root}/"):
             raise StorageRefused(f"option 'wal': {store.root} lies in {log.root}: give a place beside the root")
         refuse_inside(log, wal, log_options, "a log", open_store)
+    if dry_run:
+        raise RootNotFound(store.root, similar_roots(store, open_store))
+    self_test(store)
+    if wal is not None and log.root != store.root:
         self_test(log)
         config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
     similar = did_you_mean(slips_of(store.root, similar_roots(store, open_store, beside=True)))
@@ -324,10 +402,15 @@ def _begin_log(log: Store, store: Store, root_id: str) -> str:
 def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
     """The mark of a log's root, made unless there is one, or anything of ours without one."""
     if read_marker(log) is None:
-        if obstacle(log, empty=False) is not None and read_marker(log) is None:
-            raise _in_use(log)
+        _check_unused(log)
         log.put_if_absent(ROOT, marker(root_id, store.root))
     return read_marker(log) or {}
+
+
+def _check_unused(log: Store) -> None:
+    """Raise StorageRefused if anything of ours lies where a log is to begin, and no mark says whose it is."""
+    if obstacle(log, empty=False) is not None and read_marker(log) is None:
+        raise _in_use(log)
 
 
 def _in_use(log: Store) -> StorageRefused:
@@ -340,9 +423,9 @@ def marker(root_id: str, root: str) -> bytes:
 
 
 def _log_store(
-    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None, new: bool
+    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None, new: bool, dry: bool
 ) -> Store:
-    """The root of the log, which must be the one that belongs to this root."""
+    """The root of the log, which must be the one that belongs to this root. dry: one that would be new is not begun."""
     where = wal or config.wal
     log = open_store(where, _options_for(where, url, options)) if where is not None else store
     if config.wal is None:
@@ -352,6 +435,9 @@ def _log_store(
     found = read_marker(log)
     if found is None and new:
         refuse_inside(log, str(where), _options_for(str(where), url, options), "a log", open_store)
+        if dry:
+            _check_unused(log)
+            return log
         found = _mark(log, store, config.id)
     if found is None:
         raise _log_not_there(store, log)

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from pravega_spark.errors import (
         Closed as Closed,
+        CutOfDeletedStream as CutOfDeletedStream,
         EventClosed as EventClosed,
         EventExists as EventExists,
         EventExpired as EventExpired,
@@ -77,12 +78,14 @@ if TYPE_CHECKING:
         EventTaken as EventTaken,
         EventTooLarge as EventTooLarge,
         EventTooLong as EventTooLong,
+        Interrupted as Interrupted,
         InvalidEventPointer as InvalidEventPointer,
         InvalidScale as InvalidScale,
         InvalidStreamCut as InvalidStreamCut,
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
         NoSuchEvent as NoSuchEvent,
+        PositionLost as PositionLost,
         RecordTooLarge as RecordTooLarge,
         ReplayChanged as ReplayChanged,
         ScopeNotEmpty as ScopeNotEmpty,
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
         StreamError as StreamError,
         StreamNotFound as StreamNotFound,
         StreamNotSealed as StreamNotSealed,
+        StreamRecreated as StreamRecreated,
         StreamSealed as StreamSealed,
         TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
@@ -98,6 +102,7 @@ if TYPE_CHECKING:
         TransactionNotFound as TransactionNotFound,
         TransactionTooLong as TransactionTooLong,
         TruncatedData as TruncatedData,
+        WritesLost as WritesLost,
     )
     from pravega_spark.picture import draw_segments as draw_segments, save_segments as save_segments
     from pravega_spark.picture_svg import StreamPicture as StreamPicture, stream_picture as stream_picture

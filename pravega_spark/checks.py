@@ -3,30 +3,40 @@ mean, and what their segments hold."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from engine.admin.checks.content import ContentCheck
+from engine.admin.checks.findings import Problem, Severity
 from engine.admin.progress import Progress, no_progress
 from engine.admin.verify import EntryCheck, Report, verify
+from engine.errors import DataCorruption
 from engine.root import Root
 from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.streams.archived_root import ArchivedRoot
 from pravega_spark.streams.archived_verification import verify_archive
-from pravega_spark.streams.changes import NUMBERS, STREAMS, SUBSCRIBERS, TRANSACTIONS
-from pravega_spark.streams.stream_record import StreamRecord, decode_number
+from pravega_spark.streams.changes import NUMBERS, SCOPES, STREAMS, SUBSCRIBERS, TRANSACTIONS
+from pravega_spark.streams.scopes import decode_scope
+from pravega_spark.streams.stream_record import StreamRecord, decode_number, former_segments
 from pravega_spark.streams.subscribers import decode_subscriber
 from pravega_spark.streams.transactions import TransactionRecord
-from pravega_spark.streams.verification import check_events, check_recorded
+from pravega_spark.streams.verification import check_events, check_order, check_recorded, check_uploads
 
-CONTENT_CHECKS: Sequence[ContentCheck] = (check_events, check_recorded)
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+
+CONTENT_CHECKS: Sequence[ContentCheck] = (check_events, check_recorded, check_order, check_uploads)
+
 
 ENTRY_CHECKS: Mapping[str, EntryCheck] = {
-    STREAMS: lambda key, value, version: StreamRecord.decode(value, version, key),
-    NUMBERS: lambda key, value, version: decode_number(value, key),
-    TRANSACTIONS: lambda key, value, version: TransactionRecord.decode(value, version, key),
-    SUBSCRIBERS: lambda key, value, version: decode_subscriber(value, key),
-    GROUPS: lambda key, value, version: GroupState.decode(value, key),
+    SCOPES: lambda container, key, value, version: _decoded(decode_scope(value, key)),
+    STREAMS: lambda container, key, value, version: _decoded(StreamRecord.decode(value, version, key)),
+    NUMBERS: lambda container, key, value, version: _decoded(decode_number(value, key)),
+    TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),
+    SUBSCRIBERS: lambda container, key, value, version: _check_subscriber(container, key, value),
+    GROUPS: lambda container, key, value, version: _decoded(GroupState.decode(value, key)),
 }
 
 
@@ -35,3 +45,33 @@ def verify_root(root: Root, progress: Progress = no_progress, deep: bool = False
     if isinstance(root, ArchivedRoot):
         return verify_archive(root, progress, deep)
     return verify(root, progress, deep, CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
+
+
+def _decoded(value: object) -> None:
+    """Nothing is wrong with what could be decoded."""
+
+
+def _check_subscriber(container: Container, key: str, value: bytes) -> Problem | None:
+    """A subscriber whose position does not fit its stream holds back all of the stream's events (P4)."""
+    cut = decode_subscriber(value, key)
+    stream = f"{cut.scope}/{cut.stream}"
+    name = key.removeprefix(f"{stream}/")
+    entry = container.entries(STREAMS, [stream], container.state)[stream]
+    try:
+        record = StreamRecord.decode(entry.value, entry.version, stream) if entry is not None and entry.value else None
+    except DataCorruption:
+        return None  # that is a finding of the stream's entry
+    problem = _problem(record, cut.positions) if record is not None else "its stream does not exist"
+    if problem is None:
+        return None
+    remedy = (
+        "retention keeps all events of the stream until the subscriber goes on from a place in it, or is removed: "
+        f"`pravega-spark stream unsubscribe {stream} {shlex.quote(name)} --yes`"
+    )
+    return Problem(f"subscriber {key}", f"its position {cut} does not fit: {problem}", remedy, Severity.WARNING)
+
+
+def _problem(record: StreamRecord, positions: Mapping[int, int]) -> str | None:
+    if former_segments(record, positions):
+        return "it is of a stream that was deleted, and another one has its name"
+    return record.history.problem(positions)

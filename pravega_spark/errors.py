@@ -85,6 +85,13 @@ class StreamDeleted(StreamNotFound):
     remedy = "Read on from a stream that exists."
 
 
+class StreamRecreated(StreamNotFound):
+    """The stream was deleted, and another one was created under its name. Nothing was done with that one."""
+
+    problem = "Stream {stream} was deleted, and another one was created under its name.{similar}"
+    remedy = "Open that one to use it: create a new writer, upload or transaction, or reset the reader group."
+
+
 class KeyValueTableNotFound(StreamError):
     """The key-value table does not exist. There are such in the long-term storage of a Pravega only. similar: tables
     whose names are like its name, as "scope/table"; without_scope: as of StreamNotFound."""
@@ -120,6 +127,17 @@ class StreamNotSealed(AdvisedError):
         self.stream = stream
 
 
+class Interrupted(StreamError):
+    """A call was ended by an exception between two of its steps, and its object cannot go on. what: the call; cause:
+    the exception, as text; instead: what to do."""
+
+    def __init__(self, what: str, cause: str, instead: str) -> None:
+        super().__init__(f"{what} was interrupted ({cause}): {instead}")
+        self.what = what
+        self.cause = cause
+        self.instead = instead
+
+
 class Closed(StreamError, ValueError):
     """Something was used after it was closed. what: what it is, for people."""
 
@@ -148,6 +166,33 @@ class ReplayChanged(StreamError):
         self.given = given
         self.remembered = remembered
         self.there = there
+
+
+class WritesLost(AdvisedError):
+    """Writes of a named writer were lost when the root was restored, or the container recovered. Nothing was written.
+
+    number: of the refused write. remembered: of the writer's last write that is there, None if there is none.
+    """
+
+    problem = (
+        "Stream {stream}: write {number} of {writer!r} comes where {last}: the root was restored or recovered since, "
+        "which lost {lost} if they had data."
+    )
+    remedy = (
+        "Write them again from their source, beginning with number {first}. To go on without them, set option "
+        "'accept_lost_batches' to true."
+    )
+
+    def __init__(self, stream: str, writer: str, number: int, remembered: int | None) -> None:
+        first = 0 if remembered is None else remembered + 1
+        lost = f"its write {first}" if first + 1 == number else f"its writes {first} to {number - 1}"
+        last = "none of it is remembered" if remembered is None else f"{remembered} is its last one that is there"
+        self.remedy = self.remedy.format(first=first)
+        super().__init__(stream=stream, writer=writer, number=number, last=last, lost=lost)
+        self.stream = stream
+        self.writer = writer
+        self.number = number
+        self.remembered = remembered
 
 
 class TransactionNotFound(StreamError):
@@ -246,6 +291,45 @@ class InvalidStreamCut(StreamError, ValueError):
     """A stream cut belongs to another stream, or names segments or offsets that the stream does not have."""
 
 
+class PositionLost(AdvisedError, InvalidStreamCut):
+    """A position in a stream is from before its root was restored or recovered, or of another root.
+
+    position: as text. restored: the text of the stream cut at which what was restored of the events before that
+    position ends, if that can be told. Nothing that was written since is before it, and it stays valid.
+    """
+
+    problem = (
+        "{position} is no position in what stream {stream} has now: {what}. It is from before the root was restored or "
+        "a container recovered, or of another root, and the events before it are not all there.{ends}"
+    )
+    remedy = "Go on there."
+
+    def __init__(self, stream: str, position: str, what: str, restored: str | None = None) -> None:
+        ends = f" What was restored of them ends at stream cut {restored}." if restored is not None else ""
+        if restored is None:
+            self.remedy = "Go on at the head of the stream ('earliest'), or at a time."
+        super().__init__(stream=stream, position=position, what=what, ends=ends)
+        self.stream = stream
+        self.position = position
+        self.what = what
+        self.restored = restored
+
+
+class CutOfDeletedStream(InvalidStreamCut):
+    """A stream cut is of a stream that was deleted, or that a restore lost, and another one has its name."""
+
+    def __init__(self, cut: str, stream: str, first_number: int) -> None:
+        super().__init__(
+            f"stream cut {cut} is of a stream that was deleted, or lost when the root was restored: another stream "
+            f"{stream} was created since, whose segments have numbers from {first_number} on. Give a cut of that "
+            "stream; if the cut comes from the checkpoint of a query, give the query a checkpoint of its own; if from "
+            "a reader group, reset the group"
+        )
+        self.cut = cut
+        self.stream = stream
+        self.first_number = first_number
+
+
 class TooManySegments(StreamError, ValueError):
     """A stream would have more segments at a time than its root allows."""
 
@@ -305,8 +389,9 @@ class NoSuchEvent(StreamError):
 
     def __init__(self, pointer: str) -> None:
         super().__init__(
-            f"Event {pointer} does not exist: it was truncated, or its segment never existed. Read the stream from its "
-            "head to find the events that are left."
+            f"Event {pointer} does not exist: it was truncated, or its segment never existed, or it was lost when the "
+            "root was restored or a container recovered. Read the stream from its head to find the events that are "
+            "left."
         )
         self.pointer = pointer
 
@@ -317,7 +402,8 @@ class InvalidEventPointer(StreamError, ValueError):
     def __init__(self, pointer: str) -> None:
         super().__init__(
             f"Pointer {pointer}: no event of this length begins at this offset. Use pointers as readers return them; "
-            "each belongs to one stream of one root."
+            "each belongs to one stream of one root. If the root was restored or a container recovered since the "
+            "pointer was returned, the event was lost then."
         )
         self.pointer = pointer
 

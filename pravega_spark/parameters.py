@@ -10,6 +10,7 @@ import ast
 import builtins
 import functools
 import inspect
+import numbers
 import re
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -64,17 +65,19 @@ def checks(function: Function, called: str = "", hints: Mapping[str, str] | None
     @functools.wraps(function)
     def checking(*arguments: Any, **named: Any) -> Any:
         try:
-            given = signature.bind(*arguments, **named).arguments
+            bound = signature.bind(*arguments, **named)
         except TypeError as error:
             raise TypeError(f"{called or function.__name__}: {error}") from None
+        given = bound.arguments
         for name, value in given.items():
             test = tests().get(name)
             problem = test.problem(value) if test is not None else None
             if problem is not None:
                 hint = f": {hints[name]}" if hints and name in hints else ""
                 raise problem.error(f"{called or function.__name__}: {name} {problem.text}{hint}")
+            given[name] = as_number(value)
         try:
-            return function(*arguments, **named)
+            return function(*bound.args, **bound.kwargs)
         except (TypeError, ValueError) as error:
             _name_call(error, called or function.__name__, given)
             raise
@@ -101,6 +104,27 @@ def _name_call(error: TypeError | ValueError, called: str, given: Mapping[str, A
 
 
 _OURS = ("chunkstore", "engine", "pravega_spark")
+
+
+def as_number(value: Any) -> Any:
+    """A number of NumPy's as one of Python's; anything else as it is."""
+    if type(value) in _PLAIN or not isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, numbers.Integral):
+        return value if isinstance(value, int) else int(value)
+    return float(value) if type(value).__module__ == "numpy" else value
+
+
+_PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
+
+
+def whole_number(parameter: str, value: Any) -> int:
+    """A whole number that was given for a parameter, NumPy's included. TypeError, which names it, for anything else:
+    neither a float nor a bool is one."""
+    number = as_number(value)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{parameter} must be a whole number, not {reprlib.repr(value)} ({type(value).__name__})")
+    return number
 
 
 def buffer_of(parameter: str, value: Any) -> memoryview:
@@ -171,7 +195,8 @@ class _Alternative(NamedTuple):
         if self.base is None:
             return True
         if self.base in (int, float):
-            return isinstance(value, int | self.base) and not isinstance(value, bool)
+            number = as_number(value)
+            return isinstance(number, int | self.base) and not isinstance(number, bool)
         if self.base in _ELEMENTS:
             if isinstance(value, str | bytes) or not isinstance(value, self.base):
                 return False

@@ -12,6 +12,8 @@ from decimal import Decimal
 from typing import Annotated, TypeAlias
 from zoneinfo import ZoneInfo
 
+from pravega_spark.parameters import as_number
+
 TIMES = (
     "ISO 8601, as 2026-01-31T12:00:00Z (UTC unless it names another zone), a time ago, as 5m or '5 minutes ago', now, "
     "or milliseconds since the epoch"
@@ -63,6 +65,7 @@ def parse_time(value: str | int | datetime, now: float | None = None) -> int:
         if value.tzinfo is None:
             raise ValueError(f"the time {value} has no zone: give it one, as with .astimezone()")
         return (value - _EPOCH) // timedelta(milliseconds=1)
+    value = as_number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = value.strip() if isinstance(value, str) and len(value) <= _LONGEST else None
@@ -89,6 +92,7 @@ def parse_seconds(value: str | int | float | timedelta) -> float:
 
 def parse_size(value: str | int) -> int:
     """A number of bytes. ValueError for anything else."""
+    value = as_number(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _INTEGER.fullmatch(value):
@@ -103,6 +107,7 @@ def _duration(value: str | int | float | timedelta, plain: int) -> Decimal:
     """Milliseconds. plain: those of a unit without a name."""
     if isinstance(value, timedelta):
         return Decimal(value // timedelta(microseconds=1)) / 1000
+    value = as_number(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = repr(value)
     if isinstance(value, str) and len(value) <= _LONGEST:
@@ -213,4 +218,7 @@ def duration_text(seconds: float) -> str:
 
 def moment_text(milliseconds: int) -> str:
     """A time (ms since the epoch) to the second, with its zone: `2026-01-31 12:00:00 UTC`."""
-    return f"{_EPOCH + timedelta(seconds=milliseconds // 1000):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{_EPOCH + timedelta(seconds=milliseconds // 1000):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:  # in no year that a calendar has
+        return f"{milliseconds} ms since the epoch"

@@ -5,19 +5,24 @@ Spark's Python workers serve one task after the other: what is open stays open, 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from chunkstore import StorageRefused
+from chunkstore import StorageError, StorageRefused
 from chunkstore.pravega.source import is_archive
+from engine.errors import EngineError, RootReplaced
 from engine.root import Root
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
     from pravega_spark.streams.archived_root import ArchivedRoot
+
+logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _open: dict[tuple[int, str], Root] = {}
@@ -38,10 +43,25 @@ def open_root(
     """
     key = _key(url, storage_options, wal, salvage)
     with _lock:
-        root = _open.get(key)
+        root = _still_there(key)
         if root is None:
             root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, salvage=salvage)
         return root
+
+
+def _still_there(key: tuple[int, str]) -> Root | None:
+    """The root that is open under a key, unless another one has taken its place (P4): that one is to be opened."""
+    root = _open.get(key)
+    if root is not None:
+        try:
+            root.check()
+        except RootReplaced as error:
+            logger.warning("%s", str(error))
+            del _open[key]
+            with contextlib.suppress(EngineError, StorageError):
+                root.close()
+            return None
+    return root
 
 
 def close_root(

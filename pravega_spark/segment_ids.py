@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 
-_MAX_INT32 = 0x7FFFFFFF
+from pravega_spark.parameters import as_number
+
+MAX_NUMBER = 0x7FFFFFFF
+"""The greatest number that a segment, or an epoch, may have."""
+
 _LABEL = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
 
 
 def segment_id(number: int, epoch: int) -> int:
     """The 64-bit id of segment `number`, created in `epoch`; both must fit a non-negative int32 (else ValueError)."""
     for what, value in (("number", number), ("epoch", epoch)):
-        if not 0 <= value <= _MAX_INT32:
-            raise ValueError(f"segment {what} must be between 0 and {_MAX_INT32}, not {value}")
+        if not 0 <= value <= MAX_NUMBER:
+            raise ValueError(f"segment {what} must be between 0 and {MAX_NUMBER}, not {value}")
     return epoch << 32 | number
 
 
@@ -38,6 +42,7 @@ def segment_label(segment: int) -> str:
 
 def parse_segment_id(segment: str | int) -> int:
     """The id of a segment that is given by it, as a number or a text, or by its label. ValueError for anything else."""
+    segment = as_number(segment)
     if isinstance(segment, int) and not isinstance(segment, bool):
         return segment
     text = segment if isinstance(segment, str) else ""

@@ -24,7 +24,8 @@ LAYERED = {*PACKAGES, "pyspark"}
 
 WINGS = {
     "chunkstore": (
-        "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths selftest urls",
+        "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths remembered "
+        "selftest stamps urls",
         "backends",
         "metadata",
         "segments",
@@ -33,7 +34,7 @@ WINGS = {
         "testing",
     ),
     "engine": (
-        "errors ownership clocks interrupts background settings",
+        "errors ownership identity clocks interrupts waiting background settings",
         "tables",
         "state",
         "logs",
@@ -213,11 +214,23 @@ def test_no_constructor_of_the_engine_hands_out_what_is_half_built() -> None:
     assert {str(file.relative_to(ROOT)) for file in files if hands_itself_out(file.read_text("utf-8"))} == set()
 
 
+NOTED_BY_THREAD = {
+    "chunkstore/stamps.py": "the time in a response is noted for who made the request; no request depends on it",
+    "chunkstore/backends/bucket.py": "dates of responses get from the hooks of a client's library to the request",
+}
+"""Modules that keep a context variable, and why: each hands out what was observed, and changes nothing that is done."""
+
+
 def uses_thread_locals(source: str) -> bool:
     """Whether a module keeps anything that only one thread sees, so that a call does not say what it depends on."""
+    return imports_member(source, "threading", "local")
+
+
+def imports_member(source: str, module: str, name: str) -> bool:
+    """Whether a member of a module is used, by whichever kind of import."""
     return any(
-        (isinstance(node, ast.Attribute) and ast.unparse(node) == "threading.local")
-        or (isinstance(node, ast.ImportFrom) and node.module == "threading" and "local" in {a.name for a in node.names})
+        (isinstance(node, ast.Attribute) and ast.unparse(node) == f"{module}.{name}")
+        or (isinstance(node, ast.ImportFrom) and node.module == module and name in {a.name for a in node.names})
         for node in ast.walk(ast.parse(source))
     )
 
@@ -225,6 +238,13 @@ def uses_thread_locals(source: str) -> bool:
 def test_there_are_no_thread_locals() -> None:
     files = [file for package in PACKAGES for file in modules_of(package)]
     assert {str(file.relative_to(ROOT)) for file in files if uses_thread_locals(file.read_text("utf-8"))} == set()
+
+
+def test_context_variables_are_for_what_is_noted_only() -> None:
+    """Else they hide what a call depends on as well as thread locals do."""
+    sources = {str(file.relative_to(ROOT)): file.read_text("utf-8") for each in PACKAGES for file in modules_of(each)}
+    found = {name for name, source in sources.items() if imports_member(source, "contextvars", "ContextVar")}
+    assert found == NOTED_BY_THREAD.keys()
 
 
 def test_the_public_names_cost_nothing_before_one_is_used() -> None:

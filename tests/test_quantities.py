@@ -203,7 +203,7 @@ NO_PLURALS = {
 }
 """Words that end in s and may stand behind a value that is no count."""
 
-OTHERS = {"of", "to", "in", "at", "and", "would", "will", "by", "lies", "from"}
+OTHERS = {"of", "to", "in", "at", "and", "would", "will", "by", "lies", "from", "that"}
 """Words behind which no noun belongs to the value."""
 
 

@@ -27,7 +27,7 @@ REACHED = {
     "client/groups": 9,
     "client/large_events": 42,
     "data/pravega-lts": 1,
-    "engine/containers": 13,
+    "engine/containers": 12,
     "engine/logs": 14,
     "engine/tables": 3,
     "engine/writer": 4,

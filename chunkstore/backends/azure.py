@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from chunkstore.backends.bucket import Failed, SingleDeletes, not_the_bucket
+from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
@@ -47,7 +47,7 @@ class AzureStore(SingleDeletes):
         self._run(lambda fs: self._upload(fs, key, body, overwrite=True), path)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         key = self._key(path)
         body = self._body(path, joined(data))
         try:
@@ -55,7 +55,7 @@ class AzureStore(SingleDeletes):
             return Outcome.MINE
         except Failed as error:
             failed = error
-        return self._settle(path, token, failed)
+        return self._settle(path, data, failed)
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -129,7 +129,11 @@ class AzureStore(SingleDeletes):
     @staticmethod
     def _once(fs: Any) -> dict[str, Any]:
         """Settings of each request. The client would repeat it by itself, slowly, and not tell what came before."""
-        return {"retry_total": 0, **fs._timeout_kwargs}
+        return {
+            "retry_total": 0,
+            "raw_response_hook": lambda response: answered(response.http_response.headers),
+            **fs._timeout_kwargs,
+        }
 
     def _make_filesystem(self, options: dict[str, Any]) -> Any:
         from adlfs import AzureBlobFileSystem

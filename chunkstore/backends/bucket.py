@@ -1,7 +1,8 @@
 """What all buckets have in common, whatever protocol they speak: keys, failures, and how a create in doubt is settled.
 
 Layers below us, and in doubt we ourselves, repeat requests, so "exists" may be said of our own object: whenever it is
-not plain how a create ended, the token that the stored object begins with is read back and decides.
+not plain how a create ended, the stored object is read back and decides: the token that it begins with, and the rest
+only if that token is ours (`Store.holds`).
 
 The filesystem object is made at the first request, and again after a fork. The texts of errors of libraries and servers
 are not passed on, and their exceptions are not chained: they may hold credentials.
@@ -15,10 +16,12 @@ import builtins
 import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar, TypeVar
 
 import fsspec.asyn
 
+from chunkstore import stamps
 from chunkstore.errors import (
     ObjectNotFound,
     PutUnknown,
@@ -26,9 +29,12 @@ from chunkstore.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from chunkstore.port import ObjectInfo, Outcome, Range, Store, check_path, check_range
+from chunkstore.port import ObjectInfo, Outcome, Parts, Range, Store, check_path, check_range
 
 _Result = TypeVar("_Result")
+
+_DATES: ContextVar[list[float] | None] = ContextVar("dates", default=None)
+"""The dates of the answers to a request that is under way on an event loop."""
 
 _DELETES = 64  # requests at once
 
@@ -69,6 +75,13 @@ class Failed(Exception):
         if self.status == 0:
             return StorageRefused, "the request could not be made: check the storage options"
         return StorageError, "the storage refused the request: look up the code"
+
+
+def answered(headers: Mapping[str, str]) -> None:
+    """An answer came, with these headers: its date is noted for whoever waits for the request."""
+    dates, date = _DATES.get(), stamps.date_of(headers)
+    if dates is not None and date is not None:
+        dates.append(date)
 
 
 def not_the_bucket(code: str = "NotAListing") -> Failed:
@@ -195,17 +208,16 @@ class BucketStore(Store):
             failed = self._failed(error)
         return nothing_there(failed)
 
-    def _settle(self, path: str, token: bytes, failed: Failed) -> Outcome:
+    def _settle(self, path: str, data: Parts, failed: Failed) -> Outcome:
         """Tell from what is stored how a create ended that did not end well."""
         try:
-            stored = self.read(path, 0, len(token))
+            return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:
             if not failed.doubtful and failed.status not in (409, 412):
                 raise self._error(failed, path) from None
             raise PutUnknown(
                 f"{self.root}: it is not known whether {path!r} was made ({failed.code}): put the same bytes again"
             ) from None
-        return Outcome.MINE if stored == token else Outcome.ANOTHERS
 
     async def _repeat(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Carry out a request, again if the failure may pass; raises Failed, doubtful if any of the attempts was."""
@@ -238,15 +250,24 @@ class BucketStore(Store):
         raise self._error(failed, prefix)
 
     def _send(self, request: Callable[[Any], Awaitable[_Result]]) -> _Result:
-        """Carry out `request` on the filesystem's event loop; raises Failed."""
+        """Carry out `request` on the filesystem's event loop, and note the dates of the answers; raises Failed."""
+        dates: list[float] = []
+
+        async def dated(fs: Any) -> _Result:
+            _DATES.set(dates)
+            return await request(fs)
+
         try:
             fs = self._filesystem()
-            result: _Result = fsspec.asyn.sync(fs.loop, request, fs)
+            result: _Result = fsspec.asyn.sync(fs.loop, dated, fs)
             return result
         except StorageError:
             raise
         except Exception as error:
             failed = self._failed(error)
+        finally:
+            for date in dates:
+                stamps.note(date)
         raise failed
 
     def _filesystem(self) -> Any:

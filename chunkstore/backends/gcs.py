@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from chunkstore.backends.bucket import Failed, SingleDeletes, not_the_bucket
+from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
 from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
 
 _CONNECT_TIMEOUT = 10.0
@@ -39,7 +39,7 @@ class GcsStore(SingleDeletes):
         self._run(lambda fs: self._upload(fs, key, body), path)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         key = self._key(path)
         body = bytes(joined(data))
         try:
@@ -47,7 +47,7 @@ class GcsStore(SingleDeletes):
             return Outcome.MINE
         except Failed as error:
             failed = error
-        return self._settle(path, token, failed)
+        return self._settle(path, data, failed)
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -129,6 +129,7 @@ class GcsStore(SingleDeletes):
                 timeout=timeout,
             ) as response:
                 content: bytes = await response.read()
+                answered(response.headers)
                 if response.status >= 300:
                     raise _refused(response.status, content)
                 return content

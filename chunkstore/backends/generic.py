@@ -97,7 +97,7 @@ class GenericStore(Store):
         self._run(lambda fs: self._in_folder_of(fs, name, lambda: self._replace(fs, name, body)), path)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         name = self._name(path)
         body = bytes(joined(data))
         try:
@@ -109,7 +109,7 @@ class GenericStore(Store):
             raise
         except Exception as error:
             failure = error
-        return self._settle(path, token, failure)
+        return self._settle(path, data, failure)
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         check_prefix(prefix)
@@ -271,10 +271,10 @@ class GenericStore(Store):
                     f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?"
                 )
 
-    def _settle(self, path: str, token: bytes, failure: Exception) -> Outcome:
+    def _settle(self, path: str, data: Parts, failure: Exception) -> Outcome:
         """Tell from what is stored how a create ended that did not end well."""
         try:
-            stored = self.read(path, 0, len(token))
+            return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:
             if isinstance(failure, _NEVER):
                 raise self._error(failure, path) from None
@@ -282,7 +282,6 @@ class GenericStore(Store):
                 f"{self.root}: it is not known whether {path!r} was made ({type(failure).__name__}): "
                 "put the same bytes again"
             ) from None
-        return Outcome.MINE if stored == token else Outcome.ANOTHERS
 
     def _run(self, request: Callable[[Any], _Result], path: str) -> _Result:
         try:

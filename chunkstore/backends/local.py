@@ -33,9 +33,10 @@ import stat
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from chunkstore import stamps
 from chunkstore.backends.local_turns import FolderTurn
 from chunkstore.backends.tree import walk
 from chunkstore.errors import (
@@ -62,11 +63,13 @@ from chunkstore.port import (
     check_prefix,
     check_range,
     pieces_of,
+    same_content,
     token_of,
 )
+from chunkstore.remembered import Remembered
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
-_TEMPORARY_NAME = re.compile(r"[0-9]+-[0-9a-f]{32}-[0-9]+")
+_TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}")
 _ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot be alive, or has to notice
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
@@ -116,18 +119,19 @@ class LocalStore(Store):
     can_truncate = True
     host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, folders: int = 10_000) -> None:
+        """folders: of so many it is remembered that they are there."""
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
         self._above = self._folder.rstrip("/")  # the folder may be the top one
         self._temporary = f"{self._folder}/{TEMPORARY}"
-        self._name = uuid.uuid4().hex
-        self._numbers = itertools.count()
         self._stamped: int | None = None  # the file that shows the filesystem's time
-        self._known: set[str] = set()  # folders that exist and are synced into their parents
+        # Folders that exist and are synced into their parents: ours is never forgotten, or a lost mount is not noticed.
+        self._known = Remembered[str](folders, os.path.dirname(self._temporary))
         self._turns: dict[tuple[int, str], FolderTurn] = {}  # by process and folder
         self._used = False  # whether something of ours was read here
-        self._real: set[str] = {self._folder}  # folders that are no links, nor those on the way to them
+        self._real = Remembered[str](folders, self._folder)  # folders that are no links, nor those on the way to them
+        self._real.add(self._folder)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         return self._read_many(path, [Range(path, start, end)])[0]
@@ -164,7 +168,7 @@ class LocalStore(Store):
         made = not os.path.lexists(target) and self._link_new(path, target, data)
         try:
             if not made:
-                if self._begins(target, len(token)) != token:
+                if self._begins(target, len(token)) != token or not same_content(self._begins(target, None), data):
                     return Outcome.ANOTHERS
                 # The attempt that made it may have been killed before it had synced anything.
                 self._make_folder(os.path.dirname(target))
@@ -269,6 +273,13 @@ class LocalStore(Store):
         except OSError as error:
             raise self._error(error, prefix) from error
 
+    def mark(self, path: str) -> Hashable:
+        try:
+            found = os.lstat(self._file(path))
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
         folder = os.path.dirname(self._file(f"{prefix}-"))
         turn = self._turns.setdefault((os.getpid(), folder), FolderTurn(folder))  # of a fork's parent it is no use
@@ -324,7 +335,7 @@ class LocalStore(Store):
         self._real.add(folder)
         return True
 
-    def _begins(self, file: str, length: int) -> bytes:
+    def _begins(self, file: str, length: int | None) -> bytes:
         fd = os.open(file, os.O_RDONLY | _NO_LINK)
         try:
             return _read_open(fd, 0, length)
@@ -399,6 +410,7 @@ class LocalStore(Store):
             raise self._error(error, path) from error
         try:
             self._in_folder_of(target, lambda: os.link(temporary, target))
+            stamps.note(os.lstat(target).st_ctime)  # the filesystem stamped it when it was linked, not when written
             self._end_turn(os.path.dirname(target))  # the next one writes while this one's folder is synced
             return True
         except FileExistsError:
@@ -421,7 +433,7 @@ class LocalStore(Store):
         return name
 
     def _open_temporary(self) -> tuple[int, str]:
-        name = f"{self._temporary}/{os.getpid()}-{self._name}-{next(self._numbers)}"
+        name = f"{self._temporary}/{uuid.uuid4().hex}"  # that no copy of this process's memory makes again (W15)
         first = self._temporary not in self._known
         fd = self._in_folder_of(name, lambda: os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         if first:
@@ -595,6 +607,7 @@ def _read_open(fd: int, start: int, end: int | None) -> bytes:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    stamps.note(found.st_ctime)
     stop = found.st_size if end is None else min(end, found.st_size)
     pieces = []
     while start < stop:

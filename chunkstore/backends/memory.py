@@ -10,12 +10,13 @@ import builtins
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
 import fsspec
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from chunkstore import stamps
 from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly
 from chunkstore.port import (
     Data,
@@ -61,10 +62,11 @@ class MemoryStore(Store):
         _files[key] = self._new_file(key, joined(data))
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         key = self._key(path)
         new = self._new_file(key, joined(data))
-        if _files.setdefault(key, new) is new or self.read(path, 0, len(token)) == token:
+        stamps.note(new.modified.timestamp())
+        if _files.setdefault(key, new) is new or self.holds(path, data):
             return Outcome.MINE
         return Outcome.ANOTHERS
 
@@ -111,6 +113,10 @@ class MemoryStore(Store):
         file = self._file(path)
         with _contents:
             return ObjectInfo(path, file.seek(0, 2), file.modified.timestamp())
+
+    def mark(self, path: str) -> Hashable:
+        file = _files.get(self._key(path))
+        return (id(file), file.modified) if file is not None else ()
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:

@@ -13,11 +13,11 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from chunkstore.backends.bucket import BucketStore, Failed, not_the_bucket
+from chunkstore.backends.bucket import BucketStore, Failed, answered, not_the_bucket
 from chunkstore.errors import StorageError, StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, length_of, token_of
 
@@ -68,7 +68,7 @@ class S3Store(BucketStore):
         self._run(lambda fs: fs._pipe_file(f"{self._bucket}/{key}", body), path)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         key = self._key(path)
         if length_of(data) > self.largest_create:
             raise StorageRefused(
@@ -85,7 +85,7 @@ class S3Store(BucketStore):
             if failed.status != 409:  # another create of this object is going on, and may yet fail
                 break
             time.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**attempt)
-        return self._settle(path, token, failed)
+        return self._settle(path, data, failed)
 
     def _create(self, key: str, body: Data) -> None:
         """Make an object on the condition that there is none; raises Failed."""
@@ -167,7 +167,13 @@ class S3Store(BucketStore):
 
     async def request(self, fs: Any, method: str, **arguments: Any) -> Any:
         """Send a request of the protocol, by the name that the client has for it."""
-        return await fs._call_s3(method, Bucket=self._bucket, **arguments)
+        try:
+            response = await fs._call_s3(method, Bucket=self._bucket, **arguments)
+        except Exception as error:
+            answered(_headers(getattr(error.__cause__ or error, "response", None)))
+            raise
+        answered(_headers(response))
+        return response
 
     def _make_filesystem(self, options: dict[str, Any]) -> Any:
         _keep_signed_headers_out_of_logs()
@@ -189,6 +195,13 @@ class S3Store(BucketStore):
             return refusal(code, status, bodiless=getattr(error.__cause__ or error, "operation_name", "") == _HEAD)
         code = type(error).__name__
         return Failed(code, 401 if code in _UNSIGNED else 0, transient=_is_transient(error))
+
+
+def _headers(response: Any) -> Mapping[str, str]:
+    """Those of an answer as botocore returns it; none of anything else."""
+    facts = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    headers = facts.get("HTTPHeaders") if isinstance(facts, dict) else None
+    return headers if isinstance(headers, dict) else {}
 
 
 def refusal(code: str, status: int, *, bodiless: bool) -> Failed:

@@ -29,6 +29,7 @@ from chunkstore.backends.generic import GenericStore
 from chunkstore.clocks import boot_time
 from chunkstore.errors import StorageError
 from chunkstore.paths import TEMPORARY
+from chunkstore.remembered import Remembered
 
 _AHEAD, _MOST_AHEAD = 2, 64  # requests for parts of a folder that are under way together, at first and at most
 _FAR_FUTURE = 2**32 - 1  # the latest time that the protocol can express, in the year 2106
@@ -39,7 +40,7 @@ class SftpStore(GenericStore):
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         super().__init__(url, options)
-        self._real: set[str] = set()  # folders that are no links, nor those on the way to them
+        self._real = Remembered[str](10_000)  # folders that are no links, nor those on the way to them
 
     def _create(self, fs: Any, name: str, body: bytes) -> None:
         self._publish(fs, name, body, fs.ftp.rename)

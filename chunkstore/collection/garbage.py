@@ -159,6 +159,9 @@ class GarbageCollector:
                     dead = {name for name in names if transaction.chunk(name) is None}
                     if dead if are_new else len(dead) < len(names):
                         self._forestall_commits(transaction, segment)
+                    if dead and are_new:  # for who begins such a commit later: its clock may have stood still
+                        claimed = [GarbageTask(name, 0.0, segment=segment) for name in sorted(dead)]
+                        self._queue.claim(claimed, transaction)
                     transaction.commit()
                     return dead
             except MetadataConflict:

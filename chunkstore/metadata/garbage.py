@@ -57,6 +57,16 @@ class GarbageQueue(abc.ABC):
         log with the metadata may have them queued by that very commit.
         """
 
+    def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:  # noqa: B027
+        """The new chunks `tasks` are deleted once `transaction` is committed: from then on `waits` says so.
+
+        A queue that does not share a log with the metadata relies on the time until which a new chunk may be named.
+        """
+
+    def waits(self, name: str) -> bool:
+        """Whether a new chunk may still be named: no collector has claimed it, by the newest that anybody knows."""
+        return True
+
     @abc.abstractmethod
     def due(self, now: float) -> Iterator[GarbageBatch]:
         """Batches whose tasks are all due at `now` (epoch s), in the order in which they came due."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chunkstore.decoding import NewerFormat, decoding
+from chunkstore.decoding import NewerFormat, decoding, judge
 from chunkstore.errors import InvalidRecord
 from chunkstore.metadata.serialization import (
     FieldReader,
@@ -208,7 +208,7 @@ def encode(record: Record) -> bytes:
         case StoredSegmentRecord():
             revisions = (_segment_fields(record), _block_list(record)) if record.blocks else (_segment_fields(record),)
         case ChunkRecord():
-            own = (record.checksums,) if record.checksums else ()
+            own = (_CHECKSUMS(record.checksums),) if record.checksums else ()
             revisions = (_chunk_fields(record), *own)
         case IndexBlockRecord():
             revisions = (_block_fields(record),)
@@ -236,7 +236,7 @@ def encode_transaction_data(data: TransactionData) -> bytes:
     """The bytes of a table value. Raises ValueError for a value that the format cannot hold."""
     fields = FieldWriter()
     fields.long(data.version)
-    fields.utf(data.key)
+    fields.name(data.key)
     fields.boolean(data.record is not None)
     if data.record is not None:
         fields.raw(encode(data.record))
@@ -257,14 +257,14 @@ def _start(entry: tuple[int, str]) -> int:
 
 def _segment_fields(record: StoredSegmentRecord) -> bytes:
     fields = FieldWriter()
-    fields.utf(record.name)
+    fields.name(record.name)
     fields.compact_long(record.length)
     fields.compact_int(record.chunk_count)
     fields.compact_long(record.start_offset)
     fields.compact_int(record.status)
     fields.compact_long(record.max_rolling_length)
-    fields.utf(record.first_chunk or "")
-    fields.utf(record.last_chunk or "")
+    fields.name(record.first_chunk or "")
+    fields.name(record.last_chunk or "")
     fields.compact_long(record.last_modified)
     fields.compact_long(record.first_chunk_start)
     fields.compact_long(record.last_chunk_start)
@@ -299,9 +299,9 @@ def _read_segment(revisions: dict[int, FieldReader]) -> StoredSegmentRecord:
 
 def _chunk_fields(record: ChunkRecord) -> bytes:
     fields = FieldWriter()
-    fields.utf(record.name)
+    fields.name(record.name)
     fields.compact_long(record.length)
-    fields.utf(record.next_chunk or "")
+    fields.name(record.next_chunk or "")
     fields.compact_int(record.status)
     return fields.getvalue()
 
@@ -316,7 +316,7 @@ def _read_chunk(revisions: dict[int, FieldReader]) -> ChunkRecord:
 
 def _block_fields(record: IndexBlockRecord) -> bytes:
     fields = FieldWriter()
-    fields.utf(record.key)
+    fields.name(record.key)
     _write_entries(fields, record.entries)
     return fields.getvalue()
 
@@ -328,8 +328,8 @@ def _read_block(revisions: dict[int, FieldReader]) -> IndexBlockRecord:
 
 def _pravega_block_fields(record: ReadIndexBlock) -> bytes:
     fields = FieldWriter()
-    fields.utf(record.key)
-    fields.utf(record.chunk)
+    fields.name(record.key)
+    fields.name(record.chunk)
     fields.compact_long(record.chunk_start)
     fields.compact_int(record.status)
     return fields.getvalue()
@@ -344,13 +344,14 @@ def _write_entries(fields: FieldWriter, entries: tuple[tuple[int, str], ...]) ->
     fields.compact_int(len(entries))
     for offset, name in entries:
         fields.compact_long(offset)
-        fields.utf(name)
+        fields.name(name)
 
 
 def _read_entries(fields: FieldReader) -> tuple[tuple[int, str], ...]:
     return tuple((fields.compact_long(), fields.name()) for _ in range(fields.count(3)))
 
 
+_CHECKSUMS = judge(bytes)
 _KINDS: dict[type[Record], int] = {ChunkRecord: 2, StoredSegmentRecord: 3, ReadIndexBlock: 4, IndexBlockRecord: 32}
 _READERS: dict[int, Callable[[dict[int, FieldReader]], Record]] = {
     2: _read_chunk,

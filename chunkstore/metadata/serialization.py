@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chunkstore.decoding import InvalidData, NewerFormat
+from chunkstore.decoding import InvalidData, NewerFormat, integer, judge
 
 MAX_UTF_BYTES = 0xFFFF
 
@@ -30,7 +30,8 @@ _SIGN = 0x80
 
 
 class FieldWriter:
-    """Writes the fields of a revision one after the other. Values that do not fit their form are ValueErrors."""
+    """Writes the fields of a revision one after the other. Values that do not fit their form are ValueErrors: what is
+    written can be read back (W14)."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -49,6 +50,7 @@ class FieldWriter:
 
     def compact_signed_long(self, value: int) -> None:
         """An int in [-2^61, 2^61)."""
+        value = integer(value)
         packed = bytearray(_packed(value if value >= 0 else -value - 1, _SIGNED_FORMS))
         if value < 0:
             packed[0] |= _SIGN
@@ -56,24 +58,31 @@ class FieldWriter:
 
     def long(self, value: int) -> None:
         """An int in [-2^63, 2^63)."""
-        if not -1 << 63 <= value < 1 << 63:
-            raise ValueError(f"{value} does not fit 8 bytes")
-        self._data += value.to_bytes(8, "big", signed=True)
+        self._data += integer(value).to_bytes(8, "big", signed=True)
 
     def boolean(self, value: bool) -> None:
         """A truth value."""
-        self._data.append(value)
+        self._data.append(_TRUTH(value))
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are, which tell by themselves where they end."""
-        self._data += data
+        self._data += _BYTES(data)
 
     def utf(self, text: str) -> None:
         """A string of at most 65535 bytes in Java's modified UTF-8."""
+        if not isinstance(text, str):
+            raise InvalidData(f"{text!r} stands where text is due")
         encoded = _modified_utf8(text)
         if len(encoded) > MAX_UTF_BYTES:
             raise ValueError(f"a string of {len(encoded)} bytes is too long: the format allows {MAX_UTF_BYTES}")
         self._data += len(encoded).to_bytes(2, "big") + encoded
+
+    def name(self, text: str) -> None:
+        """The same of what is the name of something: without half a character."""
+        self.utf(_TEXT(text))
+
+
+_TRUTH, _BYTES, _TEXT = judge(bool), judge(bytes), judge(str)
 
 
 class FieldReader:
@@ -210,6 +219,7 @@ def _read_revisions(reader: FieldReader) -> tuple[int, dict[int, FieldReader]]:
 
 
 def _packed(value: int, forms: tuple[_Form, ...]) -> bytes:
+    value = integer(value)
     for size, bits, marker in forms:
         if 0 <= value < 1 << bits:
             return (value | marker << 8 * (size - 1)).to_bytes(size, "big")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunkstore.errors import Damaged, StorageError
+from chunkstore.errors import Damaged, StorageError, StorageFull
 
 
 class SegmentError(StorageError):
@@ -75,7 +75,7 @@ class ReadOnlyHandle(SegmentError):
         super().__init__("the handle is for reading only; use the one that open_write returns", segment)
 
 
-class SegmentStorageFull(SegmentError):
+class SegmentStorageFull(SegmentError, StorageFull):
     """There is no room left in the storage. Nothing was added."""
 
     def __init__(self, segment: str, why: str) -> None:

@@ -370,7 +370,8 @@ class ChunkedSegmentStorage:
             if record is None or not record.status & RecordStatus.ACTIVE:
                 raise StoredSegmentNotFound(segment)
             # Looked at when the record was read: if the collector comes after that, it forestalls this commit.
-            if self.clock() >= new.deadline:
+            # A host that was stopped may not know how late it is: whether it came says so too.
+            if self.clock() >= new.deadline or not self._garbage.waits(new.name):
                 raise ConcurrentModification(segment)
             self._replace(transaction, ChunkList(transaction, record), start, old, start, new.name, length, checksums)
 
@@ -487,8 +488,7 @@ class ChunkedSegmentStorage:
             if piece and self._append(last.name, last.length, piece):
                 rest.skip(piece)
                 changes.appended(last.name, last.length, sum(map(len, piece)))
-                known = last.checksums or not last.length
-                chunks.grow(sum(map(len, piece)), continued(last.checksums, last.length, *piece) if known else b"")
+                chunks.grow(sum(map(len, piece)), continued(last.checksums, last.length, *piece))
         offsets = range(chunks.record.length, chunks.record.length + rest.length, rolling)
         added = []
         for name in self._track_new_chunks(segment, offsets, transaction):

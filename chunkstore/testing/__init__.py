@@ -2,6 +2,7 @@
 
     counting    CountingStore: requests and bytes, for budgets
     faults      FaultStore: fails or crashes at a chosen request, before or after it took effect
+    folding     FoldingStore: takes names for the same that differ in case, form or dots at the end
     latency     LatencyStore: as slow as a bucket
     power       Disk: a folder whose power can fail, which knows what was synced
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
@@ -18,6 +19,7 @@ The wrappers go around any store and around each other.
 
 from chunkstore.testing.counting import CountingStore
 from chunkstore.testing.faults import Crashed, Fault, FaultStore, crash_at, fail_at
+from chunkstore.testing.folding import FoldingStore
 from chunkstore.testing.latency import LatencyStore
 from chunkstore.testing.metadata import FlakyMetadataStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
@@ -30,6 +32,7 @@ __all__ = [
     "Fault",
     "FaultStore",
     "FlakyMetadataStore",
+    "FoldingStore",
     "LatencyStore",
     "Request",
     "SimulatedExecutor",

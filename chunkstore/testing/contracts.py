@@ -163,6 +163,16 @@ class StoreContract:
         assert store.put_if_absent("a", body()) is Outcome.ANOTHERS
         assert store.put_if_absent("a", mine) is Outcome.MINE
 
+    def test_another_content_under_my_token_is_not_mine(self, store: Store) -> None:
+        """Two lives of one memory image put different objects that begin alike (W15)."""
+        mine = body(b"content " * 10_000)
+        assert store.put_if_absent("a", mine) is Outcome.MINE
+        for other in (mine[:-1], mine + b"s", mine[:-1] + b"S", mine[:TOKEN]):
+            assert store.put_if_absent("a", other) is Outcome.ANOTHERS
+            assert store.put_if_absent("a", [other[:TOKEN], other[TOKEN:]]) is Outcome.ANOTHERS
+        assert store.put_if_absent("a", [mine[: TOKEN + 7], b"", mine[TOKEN + 7 :]]) is Outcome.MINE
+        assert store.read("a") == mine
+
     def test_create_after_put_and_after_delete(self, store: Store) -> None:
         store.put("a", b"short")
         assert store.put_if_absent("a", body()) is Outcome.ANOTHERS

@@ -111,9 +111,9 @@ class Disk:
         self._called()
         os.mkdir(path)
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, follow_symlinks: bool = True) -> None:
         self._called()
-        os.link(source, target)
+        os.link(source, target, follow_symlinks=follow_symlinks)
 
     def replace(self, source: str, target: str) -> None:
         self._called()

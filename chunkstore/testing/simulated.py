@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import ParamSpec, TypeVar
 
+from chunkstore import stamps
 from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, PutUnknown, StorageUnavailable
 from chunkstore.port import (
     Data,
@@ -25,6 +26,7 @@ from chunkstore.port import (
     check_prefix,
     check_range,
     joined,
+    same_content,
     token_of,
 )
 
@@ -94,14 +96,14 @@ class SimulatedStore(Store):
         self._request(attempt, may_be_late=True)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
-        token = token_of(data)
+        token_of(data)  # raises for data without one
         check_path(path)
         content = bytes(joined(data))
 
         def attempt() -> Outcome:
             if path not in self._objects:
                 self._store(path, content)
-            return Outcome.MINE if self._objects[path][0].startswith(token) else Outcome.ANOTHERS
+            return Outcome.MINE if same_content(self._objects[path][0], data) else Outcome.ANOTHERS
 
         with self._lock:
             try:
@@ -197,6 +199,7 @@ class SimulatedStore(Store):
             if may_be_late and self._meets(self.late):
                 self._on_their_way.append(attempt)
                 raise StorageUnavailable(f"{self.root}: no response in time: try again")
+            stamps.note(self.now)  # what there is not is an answer too
             result = attempt()
             if self._meets(self.fail_after):
                 raise StorageUnavailable(f"{self.root}: the response was lost: try again")

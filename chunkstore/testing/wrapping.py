@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
@@ -80,6 +80,9 @@ class WrappingStore(Store):
 
     def sync(self, prefix: str) -> None:
         self.inner.sync(prefix)  # no request where requests cost anything
+
+    def mark(self, path: str) -> Hashable:
+        return self.inner.mark(path)
 
     def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
         return self.inner.take_turn(prefix, timeout)

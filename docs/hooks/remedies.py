@@ -55,6 +55,9 @@ REMEDIES: dict[str, str] = {
         "Look at its cause: `pravega-spark container list` shows the reason. Mend that, then open it again."
     ),
     "NotPrimary": "Another process writes to the container, which this one held exclusively. Open it again.",
+    "InvalidOperation": (
+        "The message names the operation, the field and the value: give one that the log can hold. Nothing was changed."
+    ),
     "Rejected": "Catch it to have all refusals by a container's state. Nothing was changed.",
     "SegmentNotFound": "Look for the name with `pravega-spark segment list`.",
     "SegmentExists": "Open the segment, or delete it first.",

@@ -1,12 +1,15 @@
 """Backups of a root: a copy of what long-term storage holds, elsewhere, and a new root made of it (F3).
 
 A flush cycle leaves in long-term storage all that a container is: the recovery point of that cycle, the tables that it
-names, and the chunks that those name. These objects are copied under their names, checked against their checksums, the
-recovery point last. A restored container begins a new log, as a recovered one does.
+names, and the chunks that those name. These objects are copied under their names, and read back from the copy and
+checked against their checksums; the recovery point goes last. A backup holds everything that was acknowledged before it
+began, or fails (W17). It knows which generation of which root it holds, and never mixes two. A restored root is a new
+generation, and its containers begin new logs, as recovered ones do (P4).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,15 +25,15 @@ from chunkstore.paths import BACKUP, RESTORING, ROOT
 from chunkstore.selftest import self_test
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption
+from engine.logs.log import checkpoints_folder
 from engine.places import refuse_inside
 from engine.root import Root, RootConfig
-from engine.settings import Settings
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
 from engine.storage.reads import ObjectRange, Stores
-from engine.storage.recovery import NothingToRecover
+from engine.storage.recovery import recover
 
 TRIES = 5
 """Flush cycles that are tried, if each is replaced before its objects are copied."""
@@ -44,13 +47,15 @@ _CACHE = 16 << 20
 class ContainerCopy(NamedTuple):
     """A container in a backup.
 
-    number: of the container. cycle: the flush cycle whose state was copied; time: when that began (ms since the epoch).
-    objects: objects that the copy has. copied, bytes: objects and bytes that this run copied; the rest was there.
+    number: of the container. cycle: the flush cycle whose state the copy holds; time: when that began (ms since the
+    epoch); sequence: the operations that it knows, the first `sequence` of the container's. objects: objects that the
+    copy has, all of them checked. copied, bytes: objects and bytes that this run copied; the rest was there.
     """
 
     number: int
     cycle: int
     time: int
+    sequence: int
     objects: int
     copied: int
     bytes: int
@@ -68,17 +73,21 @@ def back_up(
 ) -> RootCopy:
     """Copy a root to `target`, an empty folder or bucket, or an earlier backup of this root, which is updated.
 
-    Other processes may use the root meanwhile; each container is copied as one of its flush cycles found it.
-    storage_options: for the target's fsspec filesystem. Raises StorageRefused for a target that holds something else,
-    DataCorruption for what fails its checksums, StorageError.
+    Other processes may use the root meanwhile, and flush and back it up too; each container is copied as a flush cycle
+    found it that began after this call did, so that the copy has all that was acknowledged before. storage_options: for
+    the target's fsspec filesystem. Raises StorageRefused for a target that holds something else, DataCorruption for
+    what fails its checksums, here or in the copy, FlushIncomplete, StorageError.
     """
     store = open_store(target, storage_options)
     refuse_inside(store, target, storage_options, "a backup")
     _begin(store, root.config)
     done = []
     for number in range(root.config.containers):
-        root.container(number).flush()
-        done.append(copy_container(root.stores.chunks, store, number, progress))
+        container = root.container(number)
+        acknowledged = container.refresh().sequence
+        container.flush()
+        done.append(copy_container(root.stores.chunks, store, container.number, progress, acknowledged))
+        root.verify()
     return RootCopy(store.root, tuple(done))
 
 
@@ -97,13 +106,15 @@ def restore(
     """
     store, origin = open_store(target, target_options), open_store(source, source_options)
     refuse_inside(store, target, target_options, "a root")
-    config = _begin_restore(store, origin)
-    done = [copy_container(origin, store, number, progress) for number in range(config.containers)]
-    with Root(Stores(store, store), config, Settings()) as root:
-        for number in range(config.containers):
-            with suppress(NothingToRecover):  # an earlier try did it
-                root.recover(number)
+    saved, config = _begin_restore(store, origin)
+    done = [copy_container(origin, store, saved.container(number), progress) for number in range(config.containers)]
+    for number in range(config.containers):
+        before, restored = saved.container(number), config.container(number)
+        if not list_numbered(store, checkpoints_folder(restored), limit=1):  # else an earlier try did it
+            recover(Stores(store, store), before, restored)
     store.put_if_absent(ROOT, config.to_bytes())
+    for number in range(config.containers):
+        recovery_points.delete(store, saved.container(number))
     store.delete([RESTORING])
     return RootCopy(store.root, tuple(done))
 
@@ -114,9 +125,16 @@ def _begin(store: Store, config: RootConfig) -> None:
     if found is None:
         if store.list("", limit=1):
             raise StorageRefused(f"{store.root} is neither empty nor a backup: give an empty folder or bucket")
-        store.put(BACKUP, config.to_bytes())
-    elif found.id != config.id:
-        raise StorageRefused(f"{store.root} holds the backup of another root: give an empty folder or bucket")
+        store.put_if_absent(BACKUP, config.to_bytes())
+        found = _described(store, BACKUP)
+    if found is None or found.id != config.id:
+        kinship = ", the one that this root was restored from" if found and found.id == config.origin else ""
+        raise StorageRefused(f"{store.root} holds the backup of another root{kinship}: give an empty folder or bucket")
+    if found.generation != config.generation:
+        raise StorageRefused(
+            f"{store.root} holds a backup of this root from before a container was recovered: keep it, and give an "
+            "empty folder or bucket"
+        )
 
 
 def _described(store: Store, name: str) -> RootConfig | None:
@@ -131,31 +149,35 @@ def _described(store: Store, name: str) -> RootConfig | None:
         ) from error
 
 
-def _begin_restore(store: Store, origin: Store) -> RootConfig:
-    """Mark a place as a root being restored; its config. Raises StorageRefused if it holds a root or something else."""
+def _begin_restore(store: Store, origin: Store) -> tuple[RootConfig, RootConfig]:
+    """Mark a place as a root being restored; the config of the root in the backup, and the one of the restored root.
+    Raises StorageRefused if the place holds a root or something else."""
     if _described(store, ROOT) is not None:
         raise StorageRefused(f"{store.root} is a root already: restore into an empty folder or bucket")
-    config = _described(origin, BACKUP)
-    if config is None:
+    saved = _described(origin, BACKUP)
+    if saved is None:
         raise StorageRefused(f"{origin.root} is not a backup: it has no {BACKUP}")
     begun = _described(store, RESTORING)
-    if (begun is None or begun.id != config.id) and store.list("", limit=1):
+    if (begun is None or begun.origin != saved.id) and store.list("", limit=1):
         raise StorageRefused(f"{store.root} is not empty: restore into an empty folder or bucket")
-    config = replace(config, wal=None)
     if begun is None:
         self_test(store)
-        store.put(RESTORING, config.to_bytes())
-    return config
+        begun = replace(saved, id=uuid.uuid4().hex, origin=saved.id, recovered=(), wal=None)
+        store.put(RESTORING, begun.to_bytes())
+    return saved, begun
 
 
 # --- copying ------------------------------------------------------------------------------------------------------
 
 
-def copy_container(source: Store, target: Store, number: int, progress: Progress = no_progress) -> ContainerCopy:
-    """Copy what the newest recovery point of a container names, then the recovery point; what is there is kept.
+def copy_container(
+    source: Store, target: Store, number: int, progress: Progress = no_progress, acknowledged: int = 0
+) -> ContainerCopy:
+    """Copy what the newest recovery point of a container names, then the recovery point; what is there and whole is
+    kept.
 
-    Raises DataCorruption for what fails its checksums, or is missing though the newest recovery point names it;
-    StorageError.
+    acknowledged: how many operations the recovery point must cover. Raises DataCorruption for what fails its checksums,
+    or is missing though the newest recovery point names it, or for a recovery point that covers less; StorageError.
     """
     for left in reversed(range(TRIES)):
         found = recovery_points.newest(source, number)
@@ -163,6 +185,14 @@ def copy_container(source: Store, target: Store, number: int, progress: Progress
             missing = DataCorruption(f"{source.root}: container {number} has no recovery point")
             missing.remedy = "Run `pravega-spark container flush`, which makes one."
             raise missing
+        if found.state.cycle.sequence < acknowledged:
+            older = DataCorruption(
+                f"{source.root}: the newest recovery point of container {number} is that of flush cycle {found.number} "
+                f"and covers {found.state.cycle.sequence} operations; a flush cycle that covered {acknowledged} was "
+                "complete, and its recovery point is gone"
+            )
+            older.remedy = "Run `pravega-spark container flush`, which makes a new one, then back up again."
+            raise older
         try:
             return _copy(source, target, number, found, progress)
         except ObjectNotFound as error:
@@ -177,6 +207,30 @@ def copy_container(source: Store, target: Store, number: int, progress: Progress
 def _copy(
     source: Store, target: Store, number: int, found: recovery_points.RecoveryPoint, progress: Progress
 ) -> ContainerCopy:
+    """Copy what a recovery point names, and the recovery point; what another run brought to the target meanwhile and is
+    newer stays, and is made whole: an object of its may be longer than what was put here."""
+    objects, copied, size = _copy_objects(source, target, number, found, progress)
+    folder = recovery_points.folder(number)
+    path = f"{folder}{found.number:020d}"
+    target.put(path, source.read(path))
+    while True:
+        newest = recovery_points.newest(target, number)
+        assert newest is not None  # only what is older than another one is deleted
+        if newest.number <= found.number:
+            break
+        found = newest
+        objects, more, added = _copy_objects(source, target, number, found, progress)
+        copied, size = copied + more, size + added
+    path = f"{folder}{found.number:020d}"
+    target.delete([info.path for info in list_numbered(target, folder) if info.path < path])
+    cycle = found.state.cycle
+    return ContainerCopy(number, found.number, cycle.time, cycle.sequence, objects, copied, size)
+
+
+def _copy_objects(
+    source: Store, target: Store, number: int, found: recovery_points.RecoveryPoint, progress: Progress
+) -> tuple[int, int, int]:
+    """Have all objects in the target that a recovery point names. How many there are, how many were copied, bytes."""
     objects = copied = size = 0
     ranges = _named(source, number, found)
     with ThreadPoolExecutor(PARALLEL, "copy") as pool:
@@ -184,11 +238,7 @@ def _copy(
             for length in pool.map(lambda named: _copy_object(source, target, named), batch):
                 objects, copied, size = objects + 1, copied + (length is not None), size + (length or 0)
             progress(f"container {number}: objects", objects, 0)
-    folder = recovery_points.folder(number)
-    path = f"{folder}{found.number:020d}"
-    target.put(path, source.read(path))
-    target.delete([info.path for info in list_numbered(target, folder) if info.path < path])
-    return ContainerCopy(number, found.number, found.state.cycle.time, objects, copied, size)
+    return objects, copied, size
 
 
 def _named(source: Store, number: int, found: recovery_points.RecoveryPoint) -> Iterator[list[ObjectRange]]:
@@ -208,15 +258,31 @@ def _named(source: Store, number: int, found: recovery_points.RecoveryPoint) -> 
 
 
 def _copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
-    """Copy an object up to where it is needed, after its checks; how many bytes, None if it was there."""
-    path, length = ranges[0].path, max(each.position + each.length for each in ranges)
+    """Have an object in the target up to where it is needed, and know that it is whole there.
+
+    Returns how many bytes were copied, None if a whole copy was there.
+    """
+    path = ranges[0].path
     with suppress(ObjectNotFound):
-        if target.stat(path).size >= length:
+        if _whole(target, ranges) is not None:
             return None
-    data = source.read(path, 0, length)
+    data = _whole(source, ranges)
+    if data is None:
+        raise DataCorruption(f"{source.root}: {path} does not match its checksums; restore it from a copy")
+    target.put(path, data)
+    if _whole(target, ranges) is None:
+        raise DataCorruption(
+            f"{target.root}: {path} does not match its checksums although it was just copied there; check this storage"
+        )
+    return len(data)
+
+
+def _whole(store: Store, ranges: list[ObjectRange]) -> bytes | None:
+    """An object up to where it is needed; None if any range of it is too short or fails its checksums. Raises
+    ObjectNotFound."""
+    data = store.read(ranges[0].path, 0, max(each.position + each.length for each in ranges))
     for each in ranges:
         part = memoryview(data)[each.position : each.position + each.length]
         if len(part) < each.length or first_bad_block(part, each.checksums) is not None:
-            raise DataCorruption(f"{source.root}: {path} does not match its checksums; restore it from a copy")
-    target.put(path, data)
-    return length
+            return None
+    return data

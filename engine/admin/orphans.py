@@ -6,10 +6,10 @@ G1: an object is an orphan only if its name says that it is ours, and whoever as
 for; if it is older than any task may take, all containers could be opened, and none of them names it in a state that is
 newer than the listing. What lies in a folder that is a root or a backup by itself is not ours (P1).
 
-Nothing is deleted here. Orphans become garbage of the container that they belong to, by an append to its log; from then
-on nothing that names them can be attached. They are deleted after the delay, and after a flush cycle that began later,
-so that no cycle that sleeps with such an object in its hands can commit it any more; and the collector looks again
-before. So whoever makes an object named in the very last moment wins, and stopping at any point does no harm.
+No chunk is deleted here. Orphans become garbage of the container that they belong to, by an append to its log; from
+then on nothing that names them can be attached. They are deleted after the delay, and after a flush cycle that began
+later, so that no cycle that sleeps with such an object in its hands can commit it any more; and the collector looks
+again before. So whoever makes an object named in the very last moment wins, and stopping at any point does no harm.
 
 What is deleted is forgotten, and must not be attached even then. Each way in which a chunk becomes named is closed to
 it: appends, whoever makes them, by the container's horizon, which the same append to the log moves
@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore import ObjectInfo, Store
 from chunkstore.chunk_names import made_for
-from chunkstore.paths import SystemPlace, nested_folder, place_of
+from chunkstore.paths import SystemPlace, is_earlier, nested_folder, place_of
 from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.root import MAX_SECONDS, Root
@@ -72,7 +72,8 @@ class Sweep(NamedTuple):
     names, which are too young to be judged. unknown: objects that nothing here made, which are left alone;
     unknown_names: the first of them. nested: folders that are roots or backups by themselves, which are left alone;
     what lies in them counts as unknown. orphan_horizon: that of the containers that orphans belong to from now on (ms
-    since the epoch).
+    since the epoch). earlier: objects of logs, and recovery points, from before a container was recovered or the root
+    restored (P4); nothing reads them.
     """
 
     examined: int
@@ -82,11 +83,12 @@ class Sweep(NamedTuple):
     unknown_names: tuple[str, ...]
     nested: tuple[str, ...]
     orphan_horizon: int
+    earlier: tuple[Orphan, ...] = ()
 
     @property
     def bytes(self) -> int:
         """How many bytes the orphans have."""
-        return sum(orphan.size for orphan in self.orphans)
+        return sum(orphan.size for orphan in (*self.orphans, *self.earlier))
 
 
 def find_orphans(root: Root, owner: Owner, age: float = AGE, told: Callable[[int], None] = lambda count: None) -> Sweep:
@@ -122,6 +124,7 @@ def check_plausible(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> None:
 
 def give_up(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> int:
     """Make the orphans garbage, which is collected after the delay and a flush cycle; how many were none by now.
+    Objects of earlier logs are deleted at once.
 
     Containers that have none are left as they are. May be repeated. Raises ImplausibleSweep, StorageError, EngineError.
     """
@@ -134,6 +137,10 @@ def give_up(root: Root, sweep: Sweep, share: float = PLAUSIBLE) -> int:
         for page in _pages(orphan.path for orphan in sweep.orphans if orphan.container == number):
             state = container.commit([Discard(tuple(page), sweep.orphan_horizon)]).state
             saved += sum(path not in state.garbage for path in page)
+    if sweep.earlier:
+        root.verify()
+        for page in _pages(object.path for object in sweep.earlier):
+            root.stores.chunks.delete(page)
     return saved
 
 
@@ -149,6 +156,7 @@ class _OrphanSearch:
         self._orphan_horizon = sweep_horizon(self._before, now)
         self._examined = self._recent = self._unknown = 0
         self._orphans: list[Orphan] = []
+        self._earlier: list[Orphan] = []
         self._unknown_names: list[str] = []
         self._nested: list[str] = []
 
@@ -157,6 +165,8 @@ class _OrphanSearch:
         chunks: dict[str, ObjectInfo] = {}
         for info in page:
             place, folder = place_of(info.path), nested_folder(info.path)
+            if place is not None and self._is_earlier(info.path, place[1]) and info.modified < self._before:
+                self._earlier.append(Orphan(info.path, info.size, place[1]))
             if folder is not None and folder != self._log:
                 self._nested.append(folder)
             if (place is not None and place[0] is SystemPlace.TABLES) or made_for(info.path) is not None:
@@ -173,6 +183,9 @@ class _OrphanSearch:
                 self._orphans.append(Orphan(path, chunks[path].size, container))
             else:
                 self._recent += 1
+
+    def _is_earlier(self, path: str, number: int) -> bool:
+        return 0 <= number < len(self._containers) and is_earlier(path, self._containers[number].number)
 
     def _leave(self, path: str) -> None:
         """Leave alone what is not known to be ours."""
@@ -214,6 +227,7 @@ class _OrphanSearch:
             tuple(self._unknown_names),
             nested,
             self._orphan_horizon,
+            tuple(self._earlier),
         )
 
 

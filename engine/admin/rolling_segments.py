@@ -93,7 +93,8 @@ class RollingSegment(NamedTuple):
 
 
 def find_rolling_segment(store: Store, segment: str) -> RollingSegment:
-    """What old code left of a segment. Raises SegmentNotFound, InvalidHeader for one that is not there whole."""
+    """What old code left of a segment. Raises SegmentNotFound, HeaderRefused for one that was truncated, InvalidHeader
+    for one that is not there whole."""
     try:
         place = header_name(segment)
         found = parse_header(store.read(place))
@@ -104,13 +105,20 @@ def find_rolling_segment(store: Store, segment: str) -> RollingSegment:
             raise SegmentNotFound(segment) from None
     if found is None:
         raise InvalidHeader(f"{place!r} is empty, because its creation failed: the segment does not exist")
+    sizes = {name: _size(store, name) for _, name in found.chunks}
+    there = [chunk for chunk in found.chunks if sizes[chunk.name] is not None]
+    if there and there[0].start:  # truncation deletes chunks, and leaves the header as it is
+        raise HeaderRefused(
+            f"segment {segment!r} was truncated: what is left of it begins at offset {there[0].start}, maybe within an "
+            "event. Only a segment that is there from its beginning can be imported; if it is of a Pravega cluster, "
+            "`import` takes over its stream, truncated ones too. Nothing was imported"
+        )
     ends = [chunk.start for chunk in found.chunks[1:]]
     chunks, at = [], 0
     for (start, name), end in zip(found.chunks, [*ends, None], strict=True):
-        try:
-            size = store.stat(name).size
-        except ObjectNotFound:
-            raise InvalidHeader(f"{place!r}: chunk {name!r} at {start} is missing: it was truncated or lost") from None
+        size = sizes[name]
+        if size is None:
+            raise InvalidHeader(f"{place!r}: chunk {name!r} at {start} is missing: restore it")
         length = size if end is None else end - start
         if start != at or length > size:
             raise InvalidHeader(
@@ -119,6 +127,13 @@ def find_rolling_segment(store: Store, segment: str) -> RollingSegment:
         chunks.append((name, length))
         at += length
     return RollingSegment(segment, tuple((name, length) for name, length in chunks if length), place)
+
+
+def _size(store: Store, name: str) -> int | None:
+    try:
+        return store.stat(name).size
+    except ObjectNotFound:
+        return None
 
 
 def check_unused(root: Root, chunks: list[str]) -> None:

@@ -40,8 +40,9 @@ TOGETHER = 200
 NAMES = 20
 """Names of orphans that are told."""
 
-EntryCheck: TypeAlias = Callable[[str, bytes, int], object]
-"""Understands an entry of a table: its key, value and version. Raises DataCorruption if that cannot be done."""
+EntryCheck: TypeAlias = Callable[[Container, str, bytes, int], "Problem | None"]
+"""Understands an entry of a container's table: its key, value and version. Returns what is wrong with what it says, if
+anything is. Raises DataCorruption if it cannot be understood."""
 
 
 class Report(NamedTuple):
@@ -157,7 +158,7 @@ class _Verification:
     # --- a container -----------------------------------------------------------------------------------------------
 
     def _check_log(self, number: int) -> LogCounts:
-        check = LogCheck(self._root.stores.log, number)
+        check = LogCheck(self._root.stores.log, self._root.container_id(number))
         self._tell(number, check.problems())
         return check.counts
 
@@ -214,7 +215,9 @@ class _Verification:
             try:
                 for key, entry in container.scan_entries(table):
                     try:
-                        check(key, entry.value or b"", entry.version)
+                        problem = check(container, key, entry.value or b"", entry.version)
+                        if problem is not None:
+                            self._note(container.number, problem)
                     except DataCorruption as error:
                         self._note(container.number, Problem(f"{table}, key {key!r}", fact_of(error), remedy))
             except DataCorruption as error:
@@ -277,7 +280,8 @@ class _Verification:
     def _list(self) -> None:
         chunks, log = self._root.stores.chunks, self._root.stores.log
         stores = [chunks] if chunks.root == log.root else [chunks, log]
-        listed = list_objects(stores, self._root.config.containers, self._inventory, self._counted)
+        numbers = [self._root.container_id(number) for number in range(self._root.config.containers)]
+        listed = list_objects(stores, numbers, self._inventory, self._counted)
         self._tell(None, listed)
         self._tell(None, foreign_problems(stores))
 

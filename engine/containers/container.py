@@ -7,7 +7,6 @@ Held *exclusively*, it goes offline when another process appends.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,15 +14,16 @@ from typing import NamedTuple
 
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.clocks import boot_time
+from chunkstore.paths import generation_of
 from engine.background import Background
 from engine.clocks import StorageClock
 from engine.containers.maintenance import Maintenance
 from engine.containers.upkeep import Upkeep
 from engine.containers.writer_source import WriterSource
-from engine.errors import FrameDamaged
+from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
-from engine.logs.log import Executor
+from engine.logs.log import Executor, Repair
 from engine.logs.pending import Receipt
 from engine.reading.read_index import ReadEntry, ReadIndex
 from engine.reading.segment_store import SegmentStore
@@ -76,10 +76,11 @@ class Container:
 
     Args:
         stores: the roots of log and chunks. number: which container. exclusive: see above.
-        repair: the address of a damaged frame that is to be given up, see `repair`.
+        unread: only open the newest checkpoint, and do not read on: for `repair`.
         executor: carries out the requests of frames; None: threads, as the settings say.
         clock: a monotonic clock that runs in suspend; now: this host's time of day, seconds since the epoch; what
             decides is `storage_clock`. sleep: waits for so many seconds.
+        identity: of the root that it belongs to (P4).
 
     log: its durable log. segments, tables: reading them. lookups, cache: what is read of LTS, and kept of that.
     background: the threads of its upkeep.
@@ -92,11 +93,12 @@ class Container:
         settings: Settings | None = None,
         *,
         exclusive: bool = False,
-        repair: int | None = None,
+        unread: bool = False,
         executor: Executor | None = None,
         clock: Callable[[], float] = boot_time,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        identity: Identity = ANY_IDENTITY,
     ) -> None:
         settings = settings or Settings()
         self.stores = stores
@@ -117,7 +119,9 @@ class Container:
             now=self.storage_clock.known,
             executor=executor,
             clock=clock,
+            wall=now,
             sleep=sleep,
+            identity=identity,
         )
         self.background = Background(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
         self.tables = TableStore(self.log, self.lookups)
@@ -126,20 +130,23 @@ class Container:
         source = WriterSource(stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments)
         self.records: ContainerRecords = source.records
         self.writer = StorageWriter(source)
-        self.maintenance = Maintenance(source, self.log, self.segments, self.writer, log_clock, clock)
+        self.maintenance = Maintenance(source, self.log, self.segments, self.writer, log_clock, clock, sleep, identity)
         self._upkeep = Upkeep(self.log, self.maintenance, self.background, settings, self.storage_clock, clock)
         self.log.add_observer(self._upkeep)
         try:
-            if repair is not None:
-                with contextlib.suppress(FrameDamaged):
-                    self.log.refresh()
-                self.log.repair(repair, stores.chunks.clock())
-            self.log.refresh()
+            if not unread:
+                self.log.refresh()
             if exclusive:
                 self.log.claim()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def generation(self) -> str:
+        """The generation of its log: another one after the root was created anew or restored, or this container was
+        recovered (P4). "" if it belongs to no root."""
+        return generation_of(self.number)
 
     # --- operations --------------------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ class Container:
 
     def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Receipt]:
         """Append without waiting; the future fails as `append` does. The caller may change `data` at once."""
-        return self.submit([Append(segment, Payload(bytes(data)))])
+        return self.submit([Append(segment, Payload(bytes(Payload(data).data)))])
 
     def seal(self, segment: str) -> None:
         """Let the segment take no more data. Raises SegmentNotFound."""
@@ -323,11 +330,13 @@ class Container:
 
     # --- upkeep ------------------------------------------------------------------------------------------------
 
-    def flush(self, wanted: Callable[[State], bool] = lambda state: True) -> int:
-        """Run a flush cycle, if the newest state is `wanted`. Returns how many bytes were moved to LTS; see
-        Maintenance.flush."""
+    def flush(self) -> int:
+        """Bring everything to LTS that was acknowledged before this call, whoever else flushes meanwhile (W17).
+
+        Returns how many bytes this process moved; see Maintenance.flush.
+        """
         self.log.owner.check()
-        moved = self.maintenance.flush(wanted)
+        moved = self.maintenance.flush()
         self.background.do_deferred()
         return moved
 
@@ -339,7 +348,8 @@ class Container:
         address = self.commit([Checkpoint()]).address
         self.wait_for_upkeep()
         if self.log.boundary() < address:
-            raise StorageError(f"the checkpoint at {address} could not be written; the log's warnings tell why")
+            why = self.background.failures.get("checkpoint", "another process has to, and has not yet")
+            raise StorageError(f"the checkpoint at {address} could not be written: {why}")
 
     def truncate_log(self) -> int:
         """Delete frames that nothing needs any more; see Maintenance.truncate_log."""
@@ -363,13 +373,14 @@ class Container:
         self.background.do_deferred()
         return expired
 
-    def repair(self, address: int) -> None:
+    def repair(self, address: int, dry_run: bool = False) -> Repair:
         """Give up the damaged frame that stops the log, and whatever hangs on it. An operator's decision (W8).
 
-        Stop all other processes first. Raises ValueError when the frame at `address` is not damaged.
+        Of a frame that is whole, but holds what nobody understands, only the transactions are given up that this is in.
+        dry_run: only tell what would be given up. Stop all other processes first. Raises ValueError when the frame at
+        `address` is not damaged.
         """
-        self.log.repair(address, self.stores.chunks.clock())
-        self.refresh()
+        return self.log.repair(address, self.stores.chunks.clock(), dry_run)
 
     @property
     def failures(self) -> Mapping[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
 from engine.containers.writer_source import WriterSource
+from engine.errors import ContainerOffline, FlushIncomplete
+from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.durable_log import DurableLog
 from engine.logs.truncation import truncate_log
 from engine.logs.witness import Seen, seen_before
@@ -26,9 +28,16 @@ logger = logging.getLogger(__name__)
 
 _METRICS = default_metrics().layer("container")
 
+ATTEMPTS = 8
+"""Flush cycles that a flush begins or waits for until one of them is complete."""
+
+LONGEST_PAUSE = 1.0
+"""Seconds between two looks at the flush cycle of another process, at most."""
+
 
 class Maintenance:
-    """What keeps one container small. log_clock: the time of day of the log's storage. clock: of no host's setting."""
+    """What keeps one container small. log_clock: the time of day of the log's storage. clock: of no host's setting.
+    sleep: waits for so many seconds."""
 
     def __init__(
         self,
@@ -38,18 +47,22 @@ class Maintenance:
         writer: StorageWriter,
         log_clock: StorageClock,
         clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        identity: Identity = ANY_IDENTITY,
     ) -> None:
+        self._identity = identity
         self._source = source
         self._log = log
         self._segments = segments
         self._writer = writer
         self._log_clock = log_clock
         self._clock = clock
+        self._sleep = sleep
         self._settings = source.settings
         self._number = log.number
 
-    def flush(self, wanted: Callable[[State], bool] = lambda state: True) -> int:
-        """Run a flush cycle: bring everything that lies only in the log to LTS. Returns how many bytes were moved.
+    def run_cycle(self, wanted: Callable[[State], bool]) -> int:
+        """Run one flush cycle. Returns how many bytes were moved; another process's cycle may end it (W12).
 
         wanted: says of the newest state whether it is; another process may have begun one. Raises StorageError,
         DataCorruption.
@@ -57,6 +70,42 @@ class Maintenance:
         with _METRICS.measure("flush") as measurement:
             measurement.bytes = self._writer.run(wanted)
             return measurement.bytes
+
+    def flush(self) -> int:
+        """Return when a recovery point covers every operation that the log had when the call began (W17).
+
+        Runs a flush cycle. If another process begins a later one, that covers the same operations: this call waits for
+        it, and runs a cycle of its own if it fails or shows no sign of life for `timeout`. Returns how many bytes
+        this process moved. Raises FlushIncomplete, ContainerOffline if the container is closed meanwhile, StorageError,
+        DataCorruption.
+        """
+        wanted = self._log.refresh().sequence
+        moved = 0
+        for _ in range(ATTEMPTS):
+            moved += self.run_cycle(lambda state: state.cycle.recovery_point < wanted)
+            state = self._after_the_cycle_that_covers(wanted)
+            if state.cycle.recovery_point >= wanted:
+                return moved
+            if self._writer.stopping:
+                raise ContainerOffline(
+                    f"container {self._number} was closed before its flush was complete; open it again and flush"
+                )
+        raise FlushIncomplete(self._number, wanted, state.cycle.recovery_point, ATTEMPTS, state.cycle.trouble)
+
+    def _after_the_cycle_that_covers(self, wanted: int) -> State:
+        """The state once no flush cycle is at work that covers the operations up to `wanted`."""
+        last_sign, since, pause = (-1, -1), self._clock(), self._settings.poll
+        while True:
+            state = self._log.refresh()
+            cycle = state.cycle
+            if self._writer.stopping or not cycle.runs(cycle.number) or cycle.sequence < wanted:
+                return state
+            if (cycle.number, cycle.alive) != last_sign:
+                last_sign, since = (cycle.number, cycle.alive), self._clock()
+            elif self._clock() - since > self._settings.timeout:
+                return state
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def truncate_log(self) -> int:
         """Delete frames that nothing needs any more, once their boundary is older than the grace period (W7). Returns
@@ -71,6 +120,7 @@ class Maintenance:
         delay = self._settings.garbage_delay
         covered = self._seen_before(delay).sequence
         now = self._source.storage_clock.agreed("garbage is not collected")
+        self._identity.verify()  # a root restored in this place may need what an earlier one has for garbage
         return collect_garbage(self._source, now, delay, covered)
 
     def _seen_before(self, delay: float) -> Seen:

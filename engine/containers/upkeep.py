@@ -223,9 +223,9 @@ class Upkeep:
             due = self._flush_urgency(self._log.head.address, state) > Urgency.NOT_DUE
             return due and not self._background.closing
 
-        moved = self._maintenance.flush(wanted)
+        moved = self._maintenance.run_cycle(wanted)
         while moved and wanted(self._log.state):
-            moved = self._maintenance.flush(wanted)  # what was appended meanwhile
+            moved = self._maintenance.run_cycle(wanted)  # what was appended meanwhile
 
     def _relieve(self) -> None:
-        self._maintenance.flush(lambda state: not self._goes_on(state))
+        self._maintenance.run_cycle(lambda state: not self._goes_on(state))

@@ -53,14 +53,18 @@ class Acknowledgements:
     def admit(self, pending: Pending, backlog: Callable[[], int]) -> None:
         """Wait until there is room for its payload. Raises Throttled."""
         if pending.size:
-            self._throttle.admit(pending.size, backlog)
-            pending.admitted = pending.size
+            self._throttle.admit(pending, backlog)
 
     def release(self, pending: Pending) -> None:
         """Make room for the next ones, once."""
-        size, pending.admitted = pending.admitted, 0
-        if size:
-            self._throttle.release(size)
+        if pending.admitted:
+            self._throttle.release(pending)
+
+    def withdraw(self, pending: Pending) -> None:
+        """Something came between its caller and the queue: what is not queued is nobody's to tell of."""
+        if pending.number < 0:
+            self._untold.discard(pending)
+            self.release(pending)
 
     def owe(self, pending: Pending) -> None:
         """It is queued: it will be told what became of it."""

@@ -23,7 +23,7 @@ from chunkstore.numbered import list_numbered
 from engine.errors import DataCorruption, understanding
 from engine.logs import checkpoint_parts
 from engine.logs.checkpoint_parts import Part, PartMissing
-from engine.logs.frames import START, Position
+from engine.logs.frames import START, Position, generation_bytes
 from engine.logs.log import address_of, checkpoint_path, checkpoints_folder
 from engine.settings import CHECKPOINT_PART
 from engine.state.operations import AttributeId, decode_extents, encode_extents
@@ -35,7 +35,7 @@ from engine.tables.content import TableLayout
 
 MAGIC = b"PSCP"
 VERSION = 1
-_HEADER = struct.Struct(">24s4sBIqI")
+_HEADER = struct.Struct(">24s4sBI16sqI")
 HEADER = _HEADER.size
 """Bytes before the state in the object."""
 
@@ -48,14 +48,25 @@ class Opening(NamedTuple):
 
 
 def encode(container: int, head: Position, state: State) -> bytes:
-    """The checkpoint object of `state`, which is the state after the frame `head`."""
-    return _object(container, head, _plain(state), ())
+    """The checkpoint object of `state`, which is the state after the frame `head`. Raises DataCorruption for a state
+    that nobody could read back (W14)."""
+    return _object(container, head, _judged(container, head, state), ())
+
+
+def _judged(container: int, head: Position, state: State) -> list[Any]:
+    """A state as it is packed, after what reads it has looked at it."""
+    path = checkpoint_path(container, head.address)
+    with understanding(f"{path} is not made, as nobody could read it", _UNMADE):
+        _POSITION(head)
+        plain = _plain(state)
+        _state(plain, path)
+    return plain
 
 
 def _object(container: int, head: Position, plain: list[Any] | None, parts: Sequence[Part]) -> bytes:
     body = msgpack.packb([list(head), plain, parts])
     token = uuid.uuid4().bytes + bytes(8)
-    prefix = _HEADER.pack(token, MAGIC, VERSION, container, head.address, 0)[:-4]
+    prefix = _HEADER.pack(token, MAGIC, VERSION, container, generation_bytes(container), head.address, 0)[:-4]
     return bytes(prefix + crc32c(body, crc32c(prefix)).to_bytes(4, "big") + body)
 
 
@@ -78,13 +89,15 @@ def _parsed(
     """The head, and the state as it was packed, or its parts."""
     if len(data) < _HEADER.size:
         raise _damaged(path, f"it has only {len(data)} bytes")
-    _, magic, version, number, own, crc = _HEADER.unpack_from(data)
+    _, magic, version, number, generation, own, crc = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise _damaged(path, "it is not a checkpoint")
     if crc != crc32c(data[_HEADER.size :], crc32c(data[: _HEADER.size - 4])):
         raise _damaged(path, "its checksum does not match")
     if number != container or address not in (own, None):
         raise _damaged(path, f"it holds checkpoint {own} of container {number}")
+    if generation != generation_bytes(container):
+        raise _damaged(path, f"it holds a checkpoint of another root or earlier log: {generation.hex()}")
     with understanding(path, _REMEDY):
         check_format(version, VERSION)
         head, plain, parts = unpack(data[_HEADER.size :])
@@ -95,6 +108,9 @@ _REMEDY = (
     "Restore the object from a copy; if an older checkpoint and all frames after it exist still, the container also "
     "opens once this object is removed"
 )
+
+
+_UNMADE = "Nothing was written; the log keeps all that it holds"
 
 
 def _damaged(path: str, reason: str) -> DataCorruption:
@@ -133,9 +149,9 @@ def read(store: Store, path: str, container: int, address: int) -> Opening:
 def write(store: Store, container: int, head: Position, state: State, largest: int = CHECKPOINT_PART) -> int:
     """Make the checkpoint object for the frame `head`, of more than `largest` bytes in parts. Returns its size.
 
-    Another process may have made the same one.
+    Another process may have made the same one. Raises StorageError, and DataCorruption as `encode`.
     """
-    plain = _plain(state)
+    plain = _judged(container, head, state)
     content = msgpack.packb(plain)
     if len(content) <= largest:
         data = _object(container, head, plain, ())
@@ -165,7 +181,10 @@ def _plain(state: State) -> list[Any]:
 
 
 def _plain_segment(segment: Segment) -> list[Any]:
-    return [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
+    """The fields of a segment as msgpack values, which were looked at as they will be when they are read."""
+    plain = [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
+    _segment_of(plain)
+    return plain
 
 
 def _plain_table(table: Table) -> list[Any]:
@@ -215,9 +234,13 @@ def _state(plain: list[Any], path: str) -> State:
 
 def _segment(path: str, fields: list[Any]) -> Segment:
     with understanding(path, _REMEDY):
-        begin = [read(value) for read, value in zip(_BEGIN, fields[:7], strict=True)]
-        end = [read(value) for read, value in zip(_END, fields[9:], strict=True)]
-        return Segment._make([*begin, immutables.Map(_ATTRIBUTES(fields[7])), _extents(fields[8]), *end])
+        return _segment_of(fields)
+
+
+def _segment_of(fields: list[Any]) -> Segment:
+    begin = [read(value) for read, value in zip(_BEGIN, fields[:7], strict=True)]
+    end = [read(value) for read, value in zip(_END, fields[9:], strict=True)]
+    return Segment._make([*begin, immutables.Map(_ATTRIBUTES(fields[7])), _extents(fields[8]), *end])
 
 
 def _table(fields: list[Any]) -> Table:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from chunkstore import ObjectInfo, Store
+from chunkstore import ObjectInfo, Store, stamps
 from chunkstore.clocks import boot_time
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
+from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import checkpoints
 from engine.logs.frames import START, Position
-from engine.logs.log import Executor, InlineExecutor, Log
+from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
@@ -83,7 +84,7 @@ class _Opening:
         number: int,
         storage: LongTermStorage,
         store_clock: StorageClock,
-        new_log: Callable[[Position, float], Log],
+        new_log: Callable[[Position, float, float | None], Log],
         clock: Callable[[], float],
         opened: Callable[[Sequence[ObjectInfo]], None],
     ) -> None:
@@ -99,7 +100,10 @@ class _Opening:
     def open(self) -> tuple[Log, State]:
         """Log and state from the newest checkpoint (W6). The time before the listing is the first proof of the head."""
         proof = self._clock()
-        (head, state), listed = checkpoints.read_newest(self._store, self._number)
+        with stamps.listening() as noted:
+            # A folder's listing carries no time, and the time is there without a request.
+            stamp = self._store.clock() if self._store.host_clock else None
+            (head, state), listed = checkpoints.read_newest(self._store, self._number)
         if head == START and (lost := self._storage.lost_log()) is not None:
             (head, state), listed = checkpoints.read_newest(self._store, self._number)
             if head == START:  # and was so before and after the look at the log's first frame
@@ -108,7 +112,9 @@ class _Opening:
             self._store_clock.at_least(listed[-1].modified)
         self.listed = listed
         self._opened(listed)
-        return self._new_log(head, proof), state
+        return self._new_log(
+            head, proof, noted.first if stamp is None else stamp
+        ), state  # what came first was no later than the listing
 
 
 class DurableLog:
@@ -119,7 +125,8 @@ class DurableLog:
         store_clock: the time of day of `store`. now: the time that operations are stamped with, seconds since the
             epoch.
         executor: carries out the frames' requests; None: threads of the log's own, as the settings say.
-        clock: seconds of a monotonic clock that runs in suspend. sleep: waits for so many seconds.
+        clock: seconds of a monotonic clock that runs in suspend. wall: this host's time of day. sleep: waits for so
+            many seconds. identity: of the root that the log belongs to (P4).
 
     As it is made, it knows the newest checkpoint; `refresh` reads on. owner: the process that it belongs to.
     Raises StorageError, DataCorruption, LogLost.
@@ -136,7 +143,9 @@ class DurableLog:
         now: Callable[[], float],
         executor: Executor | None = None,
         clock: Callable[[], float] = boot_time,
+        wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        identity: Identity = ANY_IDENTITY,
     ) -> None:
         self.number = number
         self.owner = Owner(f"container {number}", "open the root, or the container, in each process")
@@ -151,7 +160,7 @@ class DurableLog:
             executor = self._pool = ThreadPoolExecutor(settings.flights, f"container-{number}")
         requests = executor or InlineExecutor()
 
-        def new_log(head: Position, proof: float) -> Log:
+        def new_log(head: Position, proof: float, stamp: float | None) -> Log:
             return Log(
                 store,
                 number,
@@ -163,6 +172,9 @@ class DurableLog:
                 clock=clock,
                 sleep=sleep,
                 boundary=head.address if head != START else -1,
+                stamp=stamp,
+                wall=wall,
+                identity=identity,
             )
 
         self._opening = _Opening(store, number, storage, store_clock, new_log, clock, self._observers.opened)
@@ -288,10 +300,11 @@ class DurableLog:
         """Hold the log exclusively: go offline with NotPrimary when another process appends."""
         self.processor.claim()
 
-    def repair(self, address: int, now: float) -> None:
-        """Give up the damaged frame that stops the log, and whatever hangs on it (W8). now: by the clock of the chunks'
-        storage. Raises ValueError when the frame at `address` is not damaged."""
-        self.processor.repair(address, sweep_horizon(now, now))
+    def repair(self, address: int, now: float, dry_run: bool = False) -> Repair:
+        """Give up the damaged frame that stops the log, and whatever hangs on it, or what nobody understands of a frame
+        (W8). now: by the clock of the chunks' storage. dry_run: only tell what would be given up. Raises ValueError
+        when the frame at `address` is not damaged."""
+        return self.processor.repair(address, sweep_horizon(now, now), dry_run)
 
     def settle(self) -> None:
         """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""

@@ -1,8 +1,9 @@
 """Frames: the immutable objects that a write-ahead log is made of, and their binary form.
 
 Keeps W1: a frame names its container, address, epoch, writer and predecessor; the metadata comes first and the payload
-after it, each under its own CRC32C, so that who follows the log need not read other writers' bytes. The first 24 bytes
-(writer, attempt) are the token by which the storage port tells whose object stands at a path.
+after it, each under its own CRC32C, so that who follows the log need not read other writers' bytes. Keeps W15: the
+predecessor is named with the checksum of its header, which covers all of its content. The first 24 bytes (writer,
+attempt) are the token by which the storage port tells whose object stands at a path.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import NamedTuple
 
 from chunkstore.checksums import crc32c, crc32c_of
 from chunkstore.decoding import check_format
+from chunkstore.paths import generation_of
 from engine.errors import FrameDamaged, UnknownFormat, understanding
 
 MAGIC = b"PSWL"
 VERSION = 1
-BODY = struct.Struct(">16sQ4sBBHIqQ16sqIIQI")
+BODY = struct.Struct(">16sQ4sBBHI16sqQ16sqIIQII")
 _CRC = struct.Struct(">I")
 HEADER = BODY.size + _CRC.size
 NOBODY = bytes(16)
@@ -34,11 +36,16 @@ class Kind(enum.IntEnum):
 
 
 class Position(NamedTuple):
-    """A place in a log: the address, writer and epoch of a frame."""
+    """A place in a log: the address, writer and epoch of a frame, and its seal, the checksum of its header.
+
+    The header has the checksums of all that follows it, so the seal tells a frame from another one that has the same
+    writer and address: two lives of one memory image make such frames (W15).
+    """
 
     address: int
     writer: bytes
     epoch: int
+    seal: int = 0
 
 
 START = Position(-1, NOBODY, 0)
@@ -57,10 +64,25 @@ class Frame(NamedTuple):
 
     def follows(self, head: Position) -> bool:
         """True when this frame is live, given the live frame before it (W1)."""
-        if self.kind is Kind.ASK or self.predecessor[:2] != head[:2]:
+        if self.kind is Kind.ASK or not self.names(head):
             return False
         step = 0 if self.position.writer == head.writer else 1
         return self.position.epoch == head.epoch + step
+
+    def names(self, other: Position) -> bool:
+        """Whether the frame at a position is the predecessor that this one names (W1, W15)."""
+        address, writer, _, seal = self.predecessor
+        return (address, writer, seal) == (other.address, other.writer, other.seal)
+
+
+def seal_of(data: Sequence[bytes | bytearray | memoryview]) -> int:
+    """The seal of a frame, as `encode` made it."""
+    return int(_CRC.unpack_from(data[0], BODY.size)[0])
+
+
+def generation_bytes(container: int) -> bytes:
+    """The generation of a container's log, as frames and checkpoints have it: 16 bytes, zeros if it is of no root."""
+    return bytes.fromhex(generation_of(container)).rjust(16, b"\0")
 
 
 def encode(
@@ -85,6 +107,7 @@ def encode(
         kind,
         0,
         container,
+        generation_bytes(container),
         position.address,
         position.epoch,
         predecessor.writer,
@@ -93,6 +116,7 @@ def encode(
         crc32c(meta),
         length,
         crc32c_of(payload),
+        predecessor.seal,
     )
     head = b"".join([body, _CRC.pack(crc32c(body)), meta])
     return [b"".join([head, *payload])] if length < _LARGE else [head, *payload]
@@ -104,7 +128,7 @@ def meta_end(prefix: bytes, path: str, address: int) -> int:
         raise FrameDamaged(path, address, f"the frame has {len(prefix)} bytes, its header alone needs {HEADER}")
     if _CRC.unpack_from(prefix, BODY.size)[0] != crc32c(prefix[: BODY.size]):
         raise FrameDamaged(path, address, "the header's checksum does not match")
-    return HEADER + int(BODY.unpack_from(prefix)[11])
+    return HEADER + int(BODY.unpack_from(prefix)[12])
 
 
 def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) -> Frame:
@@ -114,15 +138,16 @@ def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) 
     UnknownFormat for a frame that a newer version wrote: the header's form is the same in all of them.
     """
     end = meta_end(prefix, path, address)
-    (writer, _, magic, version, kind, _, number, own, epoch, pred_writer, pred_address, _, meta_crc, length, _) = (
-        BODY.unpack_from(prefix)
-    )
+    (writer, _, magic, version, kind, _, number, generation, own, epoch, *rest) = BODY.unpack_from(prefix)
+    pred_writer, pred_address, _, meta_crc, length, _, pred_seal = rest
     if magic != MAGIC:
         raise FrameDamaged(path, address, "the object is no frame")
     with understanding(path, ""):  # its header is as it was written: nothing is damaged, and nothing may be repaired
         check_format(version, VERSION)
     if number != container or own != address:
         raise FrameDamaged(path, address, f"the object holds frame {own} of container {number}")
+    if generation != generation_bytes(container):
+        raise FrameDamaged(path, address, f"it holds a frame of another root or earlier log: {generation.hex()}")
     meta = prefix[HEADER:end]
     if len(meta) != end - HEADER or crc32c(meta) != meta_crc:
         raise FrameDamaged(path, address, "the metadata's checksum does not match")
@@ -130,4 +155,5 @@ def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) 
         raise FrameDamaged(path, address, f"the payload has {len(prefix) - end} bytes, {length} are expected")
     if kind not in Kind.__members__.values():
         raise UnknownFormat(f"{path}: it has kind {kind}, which this version does not know: upgrade this program")
-    return Frame(Position(own, writer, epoch), Kind(kind), Position(pred_address, pred_writer, 0), meta, end, length)
+    position = Position(own, writer, epoch, seal_of([prefix]))
+    return Frame(position, Kind(kind), Position(pred_address, pred_writer, 0, pred_seal), meta, end, length)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.errors import DataCorruption, Rejected, Unresolved
+from chunkstore.decoding import InvalidData, decoding
+from engine.errors import DataCorruption, InvalidOperation, Rejected, Unresolved
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.pending import Loads, Pending, more_loads, runs
 from engine.state.changes.change import StateChange
@@ -21,7 +22,7 @@ class Judgement:
     """The state after the transactions that are accepted, and what keeps the others out.
 
     accepted: with the results of their operations. unresolved: what depends on entries that have to be looked up.
-    damaged: what was looked up for them cannot be understood, which is no other's concern.
+    damaged: what was looked up for them cannot be understood, or they make no sense, which is no other's concern.
     """
 
     def __init__(self, state: State) -> None:
@@ -30,15 +31,16 @@ class Judgement:
         self.transactions: list[LoggedTransaction] = []
         self.rejected: list[tuple[Pending, Rejected]] = []
         self.unresolved: list[tuple[Pending, Unresolved]] = []
-        self.damaged: list[tuple[Pending, DataCorruption]] = []
+        self.damaged: list[tuple[Pending, DataCorruption | InvalidOperation]] = []
 
     def accept(self, pending: Pending, layout: Layout, change: StateChange, loads: Loads | None = None) -> None:
         """Lay a transaction out and apply it, `loads` first. Raises Rejected or Unresolved."""
         bound, results = list((loads or {}).values()), []
         for operation in bound:
             change.apply(operation)
+        number = change.sequence
         for operation in pending.operations:
-            operation = layout.bind(operation, change.segment)
+            operation = layout.bind(operation, change.segment, number)
             bound.append(operation)
             results.append(change.apply(operation))
         self.transactions.append(LoggedTransaction(change.time, tuple(bound)))
@@ -72,12 +74,13 @@ def _judged_together(state: State, batch: Sequence[Pending], layout: Layout, tim
     judged, mark = Judgement(state), layout.mark()
     change = StateChange(state, time_ms, layout.frame.address, {})
     try:
-        for segment, run in runs(batch):
-            if segment is not None and len(run) > 1:
-                judged.accept_appends(segment, run, layout, change)
-            else:
-                judged.accept(run[0], layout, change)
-    except (Rejected, Unresolved):
+        with decoding():
+            for segment, run in runs(batch):
+                if segment is not None and len(run) > 1:
+                    judged.accept_appends(segment, run, layout, change)
+                else:
+                    judged.accept(run[0], layout, change)
+    except (Rejected, Unresolved, DataCorruption, InvalidData):
         layout.rewind(mark)
         return None
     judged.state = change.state()
@@ -89,7 +92,8 @@ def _judged_alone(state: State, batch: Sequence[Pending], layout: Layout, time_m
     for pending in batch:
         mark = layout.mark()
         try:
-            _judge_one(pending, judged, layout, time_ms)
+            with decoding():
+                _judge_one(pending, judged, layout, time_ms)
         except Unresolved as error:
             layout.rewind(mark)
             judged.unresolved.append((pending, error))
@@ -99,6 +103,9 @@ def _judged_alone(state: State, batch: Sequence[Pending], layout: Layout, time_m
         except DataCorruption as error:
             layout.rewind(mark)
             judged.damaged.append((pending, error))
+        except InvalidData as problem:
+            layout.rewind(mark)
+            judged.damaged.append((pending, InvalidOperation(f"it cannot be applied: {problem}. Nothing was done")))
     return judged
 
 
@@ -128,7 +135,7 @@ def _dry_run(pending: Pending, state: State, time_ms: int) -> Loads:
         layout, change = Layout(0), StateChange(state, time_ms, 0, pending.known)
         try:
             for operation in (*loads.values(), *pending.operations):
-                change.apply(layout.bind(operation, change.segment))
+                change.apply(layout.bind(operation, change.segment, change.sequence))
             return loads
         except Unresolved as error:
             loads = more_loads(error, state, pending.known, loads)

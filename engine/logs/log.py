@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 import uuid
 from collections import deque
@@ -23,14 +24,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgpack
 
-from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError, StorageUnavailable, Store
+from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError, StorageUnavailable, Store, stamps
 from chunkstore.clocks import boot_time
-from chunkstore.decoding import reader, unpack
+from chunkstore.decoding import Natural, judge, reader, unpack
 from chunkstore.metrics import default_metrics
 from chunkstore.numbered import list_numbered
-from chunkstore.paths import container_folder
+from chunkstore.paths import generation_folder
 from chunkstore.port import Parts, length_of
-from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken, UnknownFormat, understanding
+from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken, RootReplaced, UnknownFormat, understanding
+from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import frames
 from engine.logs.frames import Frame, Kind, Position
 from engine.ownership import Owner
@@ -63,17 +65,42 @@ TURN_WAIT = 32
 _REMEDY = "Restore the object from a copy"
 
 
+STOPPED = 3
+"""A pause by the storage's clock that is longer than the grace period divided by this makes a proof old. It is less
+than half of it, as a process may be stopped both before and after its frame lands."""
+
+LOOKED_AT = 10
+"""Where answers do not carry the storage's time, it is asked for when a tenth of the grace period has passed."""
+
+
+class Put(NamedTuple):
+    """The outcome of a put, and the storage's time in its answer; None if that carried none."""
+
+    outcome: Outcome
+    stamp: float | None
+
+
 class Repair(NamedTuple):
-    """What a repair frame says: the address of the damaged frame, and the container's horizon then (ms)."""
+    """What a repair frame says: the address of the damaged frame, and the container's horizon then (ms).
+
+    given_up: None if the frame fails its checks: it is void, and all that hangs on it. Else it is live, and those of
+    its transactions have no effect which nobody understands, by their places; what is behind it stands.
+    """
 
     damaged: int
     orphan_horizon: int
+    given_up: tuple[Natural, ...] | None = None
 
 
 def repair_of(frame: Frame, path: str) -> Repair:
     """What a repair frame says. Raises DataCorruption."""
     with understanding(path, _REMEDY):
         return reader(Repair)(unpack(frame.meta))  # type: ignore[no-any-return]
+
+
+def _encoded(repair: Repair) -> bytes:
+    """The metadata of a repair frame, by the rules of `repair_of` (W14)."""
+    return bytes(msgpack.packb(judge(Repair)(repair)))
 
 
 class Executor(Protocol):
@@ -96,14 +123,14 @@ class InlineExecutor:
 
 _INLINE = InlineExecutor()
 
-_UNSENT: Future[Outcome] = Future()
+_UNSENT: Future[Put] = Future()
 """Of a frame that nobody has begun to put: to settle it, it is put."""
 _UNSENT.set_exception(PutUnknown("it was not sent yet"))
 
 
 def frames_folder(container: int) -> str:
     """The folder of a container's frames, as a listing's prefix."""
-    return f"{container_folder(container)}/wal/"
+    return generation_folder(container, "wal")
 
 
 def frame_path(container: int, address: int) -> str:
@@ -113,7 +140,7 @@ def frame_path(container: int, address: int) -> str:
 
 def checkpoints_folder(container: int) -> str:
     """The folder of a container's checkpoints, as a listing's prefix."""
-    return f"{container_folder(container)}/checkpoints/"
+    return generation_folder(container, "checkpoints")
 
 
 def checkpoint_path(container: int, address: int) -> str:
@@ -123,7 +150,7 @@ def checkpoint_path(container: int, address: int) -> str:
 
 def witness_path(container: int) -> str:
     """The object that says what somebody saw of the log, and when (see `engine.logs.witness`)."""
-    return f"{container_folder(container)}/witness"
+    return f"{generation_folder(container, 'witness')}newest"
 
 
 def address_of(path: str) -> int:
@@ -152,6 +179,11 @@ class Log:
         grace: seconds for which frames outlive the boundary that covers them; the same for all processes of a root.
         timeout: seconds for which an unknown outcome is tried to be settled before the caller is told.
         boundary: the address of the newest boundary that was seen, -1 for none.
+        stamp: the storage's time at the proof, None if it is not known: the first thing that is seen then is not
+            believed before the boundary was read.
+        wall: this host's time of day. identity: of the root that this log belongs to (P4).
+        new_writer, new_attempt: give what a frame's token is made of, from the system's random numbers: what counts, or
+            is made from memory, would be the same in both lives of one memory image (W15).
     """
 
     def __init__(
@@ -167,7 +199,11 @@ class Log:
         clock: Callable[[], float] = boot_time,
         sleep: Callable[[float], None] = time.sleep,
         new_writer: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        new_attempt: Callable[[], int] = lambda: int.from_bytes(os.urandom(8), "big"),
         boundary: int = -1,
+        stamp: float | None = None,
+        wall: Callable[[], float] = time.time,
+        identity: Identity = ANY_IDENTITY,
     ) -> None:
         self.store = store
         self.container = container
@@ -176,15 +212,20 @@ class Log:
         self.flights: deque[Flight] = deque()
         self.losses = 0
         self._writer = new_writer()
-        self._attempt = 0
         self._proof = proof
+        self._stamp = stamp
+        self._asked = proof  # when the storage's time was last known
+        self._wall = wall
+        self._ahead = wall() - clock()  # of the time of day to the clock that cannot be stepped, at the proof
         self._grace = grace
         self._executor = executor
         self._timeout = timeout
         self._clock = clock
         self._sleep = sleep
         self._new_writer = new_writer
+        self._new_attempt = new_attempt
         self._boundary = boundary
+        self._identity = identity
         self._owner = Owner(f"the log of container {container}", "open the container again")
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
@@ -210,9 +251,8 @@ class Log:
         self._owner.check()  # two processes with one writer id would both believe that the frame is theirs (W10)
         position = self.upcoming()
         last = self.flights[-1].position if self.flights else self.head
-        self._attempt += 1
-        data = frames.encode(self.container, position, self._attempt, last, meta, payload)
-        flight = Flight(position, data, self._clock(), _UNSENT, body)
+        data = frames.encode(self.container, position, self._new_attempt(), last, meta, payload)
+        flight = Flight(position._replace(seal=frames.seal_of(data)), data, self._clock(), _UNSENT, body)
         self.flights.append(flight)  # first: what is under way is never forgotten
         if here:
             flight.future = _INLINE.submit(self._put, position.address, data)
@@ -233,14 +273,14 @@ class Log:
     def settle(self) -> Flight:
         """Wait for the first frame in flight and believe it: it is live from now on (W3).
 
-        Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7) or OutcomeUnknown; the
-        flights are then still there for `drop`.
+        Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7), RootReplaced (it is in
+        no root any more, P4) or OutcomeUnknown; the flights are then still there for `drop`.
         """
         flight = self.flights[0]
         path = frame_path(self.container, flight.position.address)
         in_turn = self.in_turn
         try:
-            outcome = self._outcome(flight)
+            outcome, stamp = self._outcome(flight)
         finally:
             self.end_turn()
         took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
@@ -248,7 +288,13 @@ class Log:
             self._trips.append(took)
             self._round_trip = min(self._trips)  # one that the storage was slow to answer keeps nobody waiting
         try:
-            self._trust(flight.position.address)  # a lost race too: ours may have been there, and deleted since
+            # A lost race too: ours may have been there, and deleted since.
+            if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:
+                stamp = self._stamp_of(path)
+            self._trust(flight.position.address, stamp)
+            self._recognise()
+        except RootReplaced:
+            raise
         except StorageError as error:
             raise OutcomeUnknown(
                 f"{path} was made, but whether the log had gone on without it could not be found out: {error}"
@@ -258,25 +304,24 @@ class Log:
             self._turns_fail = self._turns_fail or in_turn
             self._contended = self._clock()
             raise Overtaken(f"{path} holds another writer's frame")
-        self.flights.popleft()
+        self._prove(flight.sent, stamp)
+        self.flights.popleft()  # behind it nothing may fail: the frame would be forgotten
         self.head = flight.position
         self.next = flight.position.address + 1
         self.losses = 0
-        self._proof = max(self._proof, flight.sent)
         return flight
 
     def drop(self) -> list[Flight]:
         """Forget all frames in flight, once none of their requests is under way any more. Returns them.
 
-        Where one of them has not landed, the next frame of the same writer there would give life to those behind it
-        that have, since they name it as their predecessor. So then we go on as another writer.
+        Where one of them has not landed, the next frame there is another one than those behind it name, so they stay
+        void (W15).
         """
         dropped = list(self.flights)
         self.flights.clear()
         self.end_turn()
-        errors = [flight.future.exception() for flight in dropped]  # all are waited for
-        if any(error is not None for error in errors):
-            self._writer = self._new_writer()
+        for flight in dropped:
+            flight.future.exception()  # waits for it
         return dropped
 
     def renew(self) -> list[Flight]:
@@ -285,13 +330,14 @@ class Log:
         self._writer = self._new_writer()
         return dropped
 
-    def _put(self, address: int, data: Parts) -> Outcome:
+    def _put(self, address: int, data: Parts) -> Put:
         with _METRICS.measure("put_frame") as measurement:
-            outcome = self.store.put_if_absent(frame_path(self.container, address), data)
+            with stamps.listening() as noted:
+                outcome = self.store.put_if_absent(frame_path(self.container, address), data)
             measurement.bytes = length_of(data)
-            return outcome
+            return Put(outcome, noted.latest)
 
-    def _outcome(self, flight: Flight) -> Outcome:
+    def _outcome(self, flight: Flight) -> Put:
         """Mine or another's. What is unknown is settled by the same bytes at the same address, again and again (W2).
 
         An error that no store declares tells nothing of the frame either.
@@ -299,8 +345,8 @@ class Log:
         pause, deadline, doubt = 0.01, self._clock() + self._timeout, False
         while True:
             try:
-                outcome: Outcome = flight.future.result()
-                return outcome
+                put: Put = flight.future.result()
+                return put
             except Exception as error:
                 declared = isinstance(error, StorageError)
                 doubt = doubt or not declared or isinstance(error, PutUnknown)
@@ -336,15 +382,17 @@ class Log:
         begun, since = self.next, self._proof
         while True:
             sent = self._clock()
-            found, ended = self._look(window)
-            self._trust(self.next)
+            with stamps.listening() as noted:
+                found, ended = self._look(window)
+            self._trust(self.next, noted.latest)
             if found:
                 self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
             for frame in found:
                 self._pass(frame, sending or self.losses > 0)
             if ended:
+                self._recognise()
                 self._pace = (self.next - begun) / max(sent - since, self._round_trip)
-                self._proof = max(self._proof, sent)
+                self._prove(sent, noted.latest)
                 return
             window = min(2 * window, MAX_WINDOW)
 
@@ -359,6 +407,13 @@ class Log:
         if frame.position.address != self.next:
             return  # behind a repair that was found on the way
         if frame.follows(self.head):
+            if frame.position.writer == self._writer:  # own frames are settled, not followed: another life made it
+                self._writer = self._new_writer()
+                logger.warning(
+                    "container %d: another process has this one's identity, as a clone of its memory does; this "
+                    "process goes on as another writer",
+                    self.container,
+                )
             self.head = frame.position
             self._live.append(frame)
             if self.contended:
@@ -444,19 +499,56 @@ class Log:
 
     @property
     def stale(self) -> bool:
-        """True when the last proof of the head is so old that the next address may have been deleted since."""
-        return self._clock() - self._proof > self._grace / 2
+        """True when the last proof of the head is so old that the next address may have been deleted since: by the
+        clock that cannot be stepped, or by the time of day, which is set when a host goes on that was stopped."""
+        stepped = self._wall() - self._clock() - self._ahead
+        return self._clock() - self._proof > self._grace / 2 or abs(stepped) > self._grace / STOPPED
 
-    def _trust(self, address: int) -> None:
-        """Called after touching `address` and before believing what was seen there."""
-        if not self.stale:
+    def _stamp_of(self, path: str) -> float:
+        """When the storage made an object that was there just now; endless if it is gone."""
+        try:
+            return self._patiently(lambda: self.store.stat(path).modified)
+        except ObjectNotFound:
+            return math.inf
+
+    def _trust(self, address: int, stamp: float | None) -> None:
+        """Called after touching `address` and before believing what was seen there.
+
+        stamp: the storage's time in the answer, None if that had none. A hypervisor may have stopped this host with all
+        of its clocks, but not the storage's: that is older than the proof which has gone on by much since.
+        """
+        if not self.stale and not (stamp is not None and self._is_apart(stamp)):
             return
         newest = self.boundary()
         if address < newest:
             raise LogMoved(
                 f"container {self.container}: address {address} was touched after a pause of more than "
-                f"{self._grace / 2:g} s, and a boundary at {newest} covers it"
+                f"{self._grace / STOPPED:g} s, and a boundary at {newest} covers it"
             )
+
+    def _recognise(self) -> None:
+        """See from time to time that this is still the log of the root that was opened, and that it was not set back:
+        the last frame that was applied is there, unless a boundary covers it (P4)."""
+        if not self._identity.check() or self.head.address <= self._boundary:
+            return
+        path = frame_path(self.container, self.head.address)
+        found = self._patiently(lambda: self.store.read_ranges([Range(path, 0, len(self.head.writer))]))[0]
+        if found != self.head.writer and self.head.address > self.boundary():
+            raise RootReplaced(self.store.root)
+
+    def _is_apart(self, stamp: float) -> bool:
+        """Whether the storage's time is far from that of the proof."""
+        return self._stamp is None or abs(stamp - self._stamp) > self._grace / STOPPED
+
+    def _prove(self, sent: float, stamp: float | None) -> None:
+        """The head was there when a request was sent, and the storage's time was `stamp` when it was answered."""
+        now = self._clock()
+        self._proof = max(self._proof, sent)
+        self._ahead = self._wall() - now
+        if stamp is not None and stamp < math.inf:
+            self._asked = now
+            stamp -= max(now - sent, 0.0)  # it may have been there no sooner
+            self._stamp = stamp if self._stamp is None or self._is_apart(stamp) else max(self._stamp, stamp)
 
     # --- taking turns (W9) -------------------------------------------------------------------------------------
 
@@ -517,12 +609,11 @@ class Log:
         ahead = 2 + math.ceil(1.5 * self._pace * self._round_trip)
         while True:
             target = self.next + ahead
-            self._attempt += 1
             meta = msgpack.packb(self._round_trip)
             asked = Position(target, self._writer, 0)
-            data = frames.encode(self.container, asked, self._attempt, frames.START, meta, (), Kind.ASK)
+            data = frames.encode(self.container, asked, self._new_attempt(), frames.START, meta, (), Kind.ASK)
             try:
-                if self._put(target, data) is Outcome.MINE:
+                if self._put(target, data).outcome is Outcome.MINE:
                     return target
             except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
                 return target
@@ -541,6 +632,23 @@ class Log:
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
 
+    def check_damaged(self, address: int) -> None:
+        """Raise ValueError unless a frame that fails its checks stands at `address`, and stops the log."""
+        found, _ = self._look(1)
+        if address != self.next or not found or not isinstance(found[0], FrameDamaged):
+            raise ValueError(f"frame {address} of container {self.container} is not a damaged frame that stops the log")
+
+    def pass_over(self, repair: Repair) -> None:
+        """Publish, behind the last live frame, which transactions of a live frame have no effect. Nothing may be in
+        flight."""
+        self._owner.check()
+        while True:
+            position, meta = self.upcoming(), _encoded(repair)
+            data = frames.encode(self.container, position, self._new_attempt(), self.head, meta, (), Kind.REPAIR)
+            if self._put(position.address, data).outcome is Outcome.MINE:
+                return
+            self._read_on(RACE_WINDOW)
+
     def repair(self, damaged: int, orphan_horizon: int = 0) -> None:
         """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
 
@@ -548,20 +656,17 @@ class Log:
         from then on, ms. Raises ValueError when it is not damaged.
         """
         self._owner.check()
-        found, _ = self._look(1)
-        if damaged != self.next or not found or not isinstance(found[0], FrameDamaged):
-            raise ValueError(f"frame {damaged} of container {self.container} is not a damaged frame that stops the log")
+        self.check_damaged(damaged)
         address = damaged
         while True:
             address += 1
             prefix = self._read_prefixes(address, 1)[0]
             if prefix is not None:
                 continue
-            self._attempt += 1
-            position = Position(address, self._writer, self.head.epoch + 1)
-            meta = msgpack.packb(Repair(damaged, orphan_horizon))
-            data = frames.encode(self.container, position, self._attempt, self.head, meta, (), Kind.REPAIR)
-            if self._put(address, data) is Outcome.MINE:
+            position = Position(address, self._new_writer(), self.head.epoch + 1)  # it is followed, not settled
+            meta = _encoded(Repair(damaged, orphan_horizon))
+            data = frames.encode(self.container, position, self._new_attempt(), self.head, meta, (), Kind.REPAIR)
+            if self._put(address, data).outcome is Outcome.MINE:
                 return
 
     def _repaired(self, damage: FrameDamaged) -> int:
@@ -570,16 +675,16 @@ class Log:
         while True:
             address += 1
             path = frame_path(self.container, address)
-            prefix = self._read_prefixes(address, 1)[0]
-            frame = self._parse(address, prefix) if prefix is not None else None
-            self._trust(damage.address)
+            with stamps.listening() as noted:
+                prefix = self._read_prefixes(address, 1)[0]
+                frame = self._parse(address, prefix) if prefix is not None else None
+            self._trust(damage.address, noted.latest)
             if frame is None:
                 raise damage
-            self.store.sync(frames_folder(self.container))
             if (
                 isinstance(frame, Frame)
                 and frame.kind is Kind.REPAIR
                 and frame.follows(self.head)
-                and repair_of(frame, path).damaged == damage.address
+                and repair_of(frame, path)[::2] == (damage.address, None)
             ):
                 return address

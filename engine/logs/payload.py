@@ -36,12 +36,12 @@ class Layout:
         count, self.size = mark
         del self.buffers[count:]
 
-    def bind(self, operation: Operation, lookup: Callable[[str], Segment]) -> Operation:
-        """The operation with its content laid out as extents."""
+    def bind(self, operation: Operation, lookup: Callable[[str], Segment], number: int) -> Operation:
+        """The operation with its content laid out as extents; number: of the append that it belongs to."""
         if isinstance(operation, Append) and not isinstance(operation.content, tuple):
-            return operation._replace(content=self._extents(operation.content, lookup))
+            return operation._replace(content=self._extents(operation.content, lookup, number))
         if isinstance(operation, MergeSegment) and not isinstance(operation.header, tuple):
-            return operation._replace(header=self._extents(operation.header, lookup))
+            return operation._replace(header=self._extents(operation.header, lookup, number))
         return operation
 
     def together(self, payloads: Sequence[Payload]) -> tuple[Extent, ...]:
@@ -55,10 +55,10 @@ class Layout:
         self.size += length
         return (extent,)
 
-    def _extents(self, content: Content, lookup: Callable[[str], Segment]) -> tuple[Extent, ...]:
+    def _extents(self, content: Content, lookup: Callable[[str], Segment], number: int) -> tuple[Extent, ...]:
         if isinstance(content, IndexRecords):
             indexed = lookup(content.segment)
-            content = Payload(content.counted_from(indexed.length, indexed.attributes.get(EVENT_COUNT, 0)))
+            content = Payload(content.counted_from(indexed.length, indexed.attributes.get(EVENT_COUNT, 0), number))
         assert isinstance(content, Payload)
         return self._laid_out(content)
 

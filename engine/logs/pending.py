@@ -11,12 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, TimeoutError as NotInTime
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.errors import Unresolved
+from engine.errors import InvalidOperation, Unresolved
 from engine.interrupts import uninterrupted
 from engine.state.operations import (
     Append,
@@ -41,6 +41,7 @@ from engine.state.operations import (
     SpillAttributes,
     Stored,
     TablesFlushed,
+    checked,
 )
 from engine.state.state import State, find_entry
 from engine.state.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, LookupResult, stored_attribute
@@ -61,11 +62,36 @@ class Receipt(NamedTuple):
 
 
 class Outcome(Future[Receipt]):
-    """What becomes of a transaction. What was submitted cannot be cancelled, so nobody has to ask whether it was."""
+    """What becomes of a transaction. What was submitted cannot be cancelled, so nobody has to ask whether it was.
+
+    Who waits holds none of its locks, which who tells of it needs (see `engine.waiting`).
+    """
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__()
+        self._pending = pending
 
     def cancel(self) -> bool:
         """Does nothing: False."""
         return False
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait for it. Raises what it is told otherwise; TimeoutError after so many seconds."""
+        told = self._told(timeout)
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the error that it is told, None if it is done. Raises TimeoutError after so many seconds."""
+        told = self._told(timeout)
+        return told if isinstance(told, BaseException) else None
+
+    def _told(self, timeout: float | None) -> Receipt | BaseException:
+        self._pending.wait(-1 if timeout is None else timeout)
+        if self._pending.told is None:
+            raise NotInTime
+        return self._pending.told
 
 
 class Priority(enum.IntEnum):
@@ -109,10 +135,13 @@ class Pending:
     )
 
     def __init__(self, operations: Sequence[Operation]) -> None:
+        """Raises InvalidOperation for an operation that could not be read back (W14)."""
         self.number = -1
         self.priority = Priority.NORMAL
-        self.operations = tuple(operations)
-        self.size = payload_size(operations)
+        self.operations = tuple([checked(operation) for operation in operations])
+        if any(isinstance(operation, _LOADS) for operation in self.operations):
+            raise InvalidOperation("what brings entries into memory is made by the log itself, and never submitted")
+        self.size = payload_size(self.operations)
         self.admitted = 0
         self.known: dict[tuple[str, str], LookupResult] = {}
         self.missed: TableLayout | None = None
@@ -131,7 +160,7 @@ class Pending:
 
     def promised(self) -> Outcome:
         """Its future, from now on: before it is submitted."""
-        self.future = Outcome()
+        self.future = Outcome(self)
         return self.future
 
     def tell(self, outcome: Receipt | BaseException, together: deque[Pending] | None = None) -> None:
@@ -157,6 +186,9 @@ class Pending:
 
     def wait(self, timeout: float = -1) -> None:
         """Wait until it is told what became of it, at most `timeout` seconds; -1: without end."""
+        if timeout < 0:
+            with self._untold:  # taken and let go in one step each
+                return
         if self._untold.acquire(timeout=timeout):
             self._untold.release()
 
@@ -207,6 +239,9 @@ def wake(together: deque[Pending]) -> None:
             pending.release()
             if not pending.left:
                 return
+
+
+_LOADS = (MapSegment, LoadAttributes)
 
 
 class Queue:

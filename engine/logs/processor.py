@@ -24,23 +24,25 @@ from engine.errors import (
     ContainerOffline,
     DataCorruption,
     EngineError,
+    FrameDamaged,
     LogMoved,
     NotPrimary,
     ObjectLost,
     OutcomeUnknown,
     Overtaken,
     Rejected,
+    RootReplaced,
     Unresolved,
 )
 from engine.interrupts import uninterrupted
 from engine.logs.acknowledgements import Acknowledgements, Body, guarded
 from engine.logs.frames import HEADER, Frame, Position
 from engine.logs.judging import judge, spans
-from engine.logs.log import Flight, Log, frame_path
+from engine.logs.log import Flight, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.pending import Pending, Queue, Receipt, payload_size
-from engine.logs.replay import apply_frame
+from engine.logs.replay import apply_frame, not_applicable, repaired_in
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
 from engine.state.changes.change import apply
@@ -53,6 +55,7 @@ from engine.state.operations import (
     encode_transactions,
 )
 from engine.state.state import State
+from engine.waiting import Waiters
 
 logger = logging.getLogger(__name__)
 
@@ -119,16 +122,17 @@ class Processor:
         self._here = False  # a caller does the work itself
         self._now = now
         self._queue = Queue()
-        self._wake = threading.Condition()  # guards the queue and `_closing`
+        self._lock = threading.RLock()  # guards the queue and `_closing`
+        self._wake = threading.Condition(self._lock)  # for the thread; callers hold the lock itself (see `waiting`)
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._news = threading.Condition()
-        self._waiting = 0
+        self._news = Waiters()
         self._owner = owner
         self._callers = Acknowledgements(throttle, storage.forget)
-        self.readers: deque[None] = deque()  # callers that read the log to its end, or wait until they can
+        self.readers: deque[object] = deque()  # callers that read the log to its end, or wait until they can
         self._behind = False  # the log has to be read to its end before the next frame
+        self._opened = log.head.address  # of the checkpoint that the state began with
         self._proven = -1  # the newest transaction that was submitted before the log was last read to its end
 
     # --- for callers -------------------------------------------------------------------------------------------
@@ -137,19 +141,24 @@ class Processor:
         """Queue a transaction, as soon as there is room for its payload. Its future gets a Receipt, or an error: see
         `Acknowledgements.tell_one`. Raises Throttled, ContainerOffline, MadeBeforeFork."""
         future = pending.promised()
-        self._admit(pending)
-        self._submit(pending)
+        try:
+            self._admit(pending)
+            self._submit(pending)
+        except BaseException:
+            self._callers.withdraw(pending)
+            raise
         return future
 
     def commit(self, pending: Pending) -> Receipt:
         """Submit a transaction and wait for what becomes of it. Raises as the future of `submit` does."""
-        self._admit(pending)
         try:
+            self._admit(pending)
             if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
                 self._submit(pending)
             return pending.receipt()
         except BaseException:
             pending.leave()
+            self._callers.withdraw(pending)
             raise
 
     def _admit(self, pending: Pending) -> None:
@@ -157,11 +166,7 @@ class Processor:
         self._callers.admit(pending, self._backlog)
 
     def _submit(self, pending: Pending) -> None:
-        try:
-            self._enqueue(pending)
-        except BaseException:
-            self._callers.release(pending)
-            raise
+        self._enqueue(pending)
         if not self._threaded:
             try:
                 self._drain()
@@ -174,58 +179,61 @@ class Processor:
         return self.state.backlog
 
     def _enqueue(self, pending: Pending) -> None:
-        with self._wake:
+        with self._lock:
             self._check_open()
             if self._threaded and self._thread is None:
                 thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
                 thread.start()  # it may fail, so nothing is queued yet
                 self._thread = thread
-            leaves = not self._queue or self._queue.size + pending.size >= MAX_PAYLOAD
+            if not self._queue or self._queue.size + pending.size >= MAX_PAYLOAD:
+                self._wake.notify_all()  # otherwise it changes nothing: they leave when the first one does
             self._callers.owe(pending)
-            self._queue.put(pending)
-            if leaves:
-                self._wake.notify()  # otherwise it changes nothing: they leave when the first one does
+            self._queue.put(pending)  # last: behind it nothing may fail, and the thread waits for the lock
 
     def _check_open(self) -> None:
+        if isinstance(self.failure, RootReplaced):
+            raise RootReplaced(self.failure.root)
         if self._closing or self.failure is not None:
             raise ContainerOffline("the container is closed; open it again") from self.failure
 
     def refresh(self) -> State:
         """The state with everything that was acknowledged anywhere before this call."""
         self._owner.check()
-        self.readers.append(None)
+        me = object()
         try:
-            with self._turn:
-                return self._refreshed()
+            self.readers.append(me)
+            return uninterrupted(self._refreshed)
         finally:
-            self.readers.pop()
+            with contextlib.suppress(ValueError):
+                self.readers.remove(me)
 
     def _refreshed(self) -> State:
-        self._check_online()
-        try:
-            self._read_to_the_end()
-        except (EngineError, StorageError):
-            raise
-        except BaseException as error:
-            self.fail(error)
-            raise
-        finally:
-            self._callers.tell()
-            self._notify(None)
-        return self.state
+        with self._turn:
+            self._check_online()
+            try:
+                self._read_to_the_end()
+            except RootReplaced as error:
+                self.fail(error)
+                raise
+            except (EngineError, StorageError):
+                raise
+            except BaseException as error:
+                self.fail(error)
+                raise
+            finally:
+                self._callers.tell()
+                self._notify(None)
+            return self.state
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until this process learns of a new state, at most `timeout` seconds."""
-        with self._news:
-            self._waiting += 1
-            self._news.wait(timeout)
-            self._waiting -= 1
+        known = self.state
+        self._news.wait(lambda: self.state is not known, timeout)
 
     def _know(self, state: State) -> None:
         self.state = state
-        if self._waiting:
-            with self._news:
-                self._news.notify_all()
+        if self._news.waiting:
+            self._news.wake()
 
     def untold(self) -> list[Pending]:
         """What was submitted so far, and nobody was told of yet."""
@@ -248,18 +256,47 @@ class Processor:
         with self._turn:
             self._exclusive = True
 
-    def repair(self, address: int, orphan_horizon: int) -> None:
-        """Give up the damaged frame at `address` (W8), and chunks that were begun before `orphan_horizon` (ms): what
-        gave them up may hang on that frame."""
+    def repair(self, address: int, orphan_horizon: int, dry_run: bool) -> Repair:
+        """Give up the damaged frame at `address`, or what nobody understands of it (W8), and chunks that were begun
+        before `orphan_horizon` (ms): what gave them up may hang on that frame. Returns what that is."""
+        self._owner.check()
         with self._turn:
-            self.log.repair(address, orphan_horizon)
+            while self.log.flights:
+                self._settle()
+            try:
+                live = self.log.follow()
+            except FrameDamaged:
+                repair = Repair(address, orphan_horizon)
+                self.log.check_damaged(address)
+                if not dry_run:
+                    self.log.repair(address, orphan_horizon)
+                return repair
+            repair = Repair(address, orphan_horizon, self._not_applicable(live, address))
+            if not dry_run:
+                self.log.pass_over(repair)
+            self._start_over()
+            return repair
+
+    def _not_applicable(self, live: Sequence[Frame], address: int) -> tuple[int, ...]:
+        """What nobody understands of the live frame at `address`. Raises ValueError where nothing is wrong."""
+        state, container = self.state, self.log.container
+        repaired = repaired_in(live, container)
+        for frame in live:
+            if frame.position.address == address and address not in repaired:
+                found = not_applicable(state, frame, container)
+                if found is not None:
+                    return found
+            state = apply_frame(state, frame, container, repaired.get(frame.position.address))
+            if frame.position.address >= address:
+                break
+        raise ValueError(f"frame {address} of container {container} is not a damaged frame that stops the log")
 
     def close(self) -> None:
         """Finish what was submitted, then take nothing more."""
         self._owner.check()
-        with self._wake:
+        with self._lock:
             self._closing = True
-            self._wake.notify()
+            self._wake.notify_all()
         if self._thread is not None:
             self._thread.join()
         if self.failure is None:
@@ -272,34 +309,39 @@ class Processor:
 
         No other thread is woken: what others submit meanwhile leaves with it, or when it is done.
         """
-        if self.readers or not self._turn.acquire(blocking=False):
-            return False  # who waits for the turn is not awake in time to take it between two of these
+        taken: bool | None = None
         try:
-            if not self.idle:
-                return False
-            try:
-                with self._wake:
-                    self._check_open()
-                    self._callers.owe(pending)
-                    self._queue.put(pending)
-            except BaseException:
-                self._callers.release(pending)
-                raise
-            self._here = True
-            try:
-                while pending.told is None:
-                    self._step_here()
-            except BaseException as error:
-                self.fail(error)
-                if not isinstance(error, Exception):
-                    raise
-            finally:
-                self._here = False
-                if self._threaded and not self.idle:
-                    self._notify(None)
-            return True
+            # Who waits for the turn is not awake in time to take it between two of these.
+            taken = not self.readers and self._turn.acquire(blocking=False)
+            return taken and self._done_here(pending)
         finally:
-            self._turn.release()
+            if taken:
+                self._turn.release()
+            elif taken is None:  # interrupted: it may be ours all the same
+                with contextlib.suppress(RuntimeError):
+                    self._turn.release()
+
+    def _done_here(self, pending: Pending) -> bool:
+        """The same, with the turn held."""
+        if not self.idle:
+            return False
+        with self._lock:
+            self._check_open()
+            self._callers.owe(pending)
+            self._queue.put(pending)
+        try:
+            self._here = True
+            while pending.told is None:
+                self._step_here()
+        except BaseException as error:
+            self.fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._here = False
+            if self._threaded and not self.idle:
+                self._notify(None)
+        return True
 
     def _step_here(self) -> None:
         """Send a frame or settle one, and tell of it at once: nobody's frame is made while the caller waits to hear."""
@@ -346,7 +388,7 @@ class Processor:
 
     def _wait(self) -> bool:
         """Wait until something can be done. False when all is done and the processor is closing."""
-        with self._wake:
+        with self._lock:
             while not self._ready():
                 if self._closing and self.idle:
                     return False
@@ -392,8 +434,8 @@ class Processor:
         return True
 
     def _notify(self, _: Any) -> None:
-        with self._wake:
-            self._wake.notify()
+        with self._lock:
+            self._wake.notify_all()
 
     # --- sending -----------------------------------------------------------------------------------------------
 
@@ -421,7 +463,7 @@ class Processor:
                 self.log.end_turn()
 
     def _take(self) -> list[Pending]:
-        with self._wake:
+        with self._lock:
             return self._queue.take(MAX_PAYLOAD, self._frame_transactions)
 
     def _with_what_came(self, batch: list[Pending]) -> list[Pending]:
@@ -552,6 +594,9 @@ class Processor:
         elif isinstance(error, LogMoved):
             self._tell_unknown(self.log.drop(), error)
             self._start_over()
+        elif isinstance(error, RootReplaced):
+            self._tell_unknown(self.log.renew(), error)
+            self.fail(error)
         elif isinstance(error, OutcomeUnknown):
             self._tell_unknown(self.log.renew(), error)
             self._ahead = self.state
@@ -575,7 +620,7 @@ class Processor:
             with contextlib.suppress(StorageError):  # the same again, when a race was lost: its operations are queued
                 self._settle()
         self._callers.tell()
-        with self._wake:
+        with self._lock:
             queued = self._queue.clear()
         self._callers.tell_all(queued, error)
 
@@ -602,7 +647,7 @@ class Processor:
         self._put_back(again)
 
     def _put_back(self, batch: Iterable[Pending]) -> None:
-        with self._wake:
+        with self._lock:
             self._queue.put_back([pending for pending in batch if pending.told is None])
 
     # --- following ---------------------------------------------------------------------------------------------
@@ -617,7 +662,7 @@ class Processor:
 
     def _follow(self) -> None:
         """Read on to the log's end, and apply. Nothing may be in flight."""
-        with self._wake:
+        with self._lock:
             newest = self._queue.newest
         self._read_on(self.log.follow)
         self._proven = newest
@@ -638,9 +683,14 @@ class Processor:
     def _apply(self, live: Sequence[Frame]) -> None:
         if not live:
             return
+        repaired = repaired_in(live, self.log.container)
+        if any(self._opened < address < live[0].position.address for address in repaired):
+            self._start_over()  # the state has what they pass over
+            self._follow()
+            return
         state = self.state
         for frame in live:
-            state = apply_frame(state, frame, frame_path(self.log.container, frame.position.address))
+            state = apply_frame(state, frame, self.log.container, repaired.get(frame.position.address))
         self._ahead = state
         self._know(state)
         if self._exclusive:
@@ -652,6 +702,7 @@ class Processor:
         self.log.end_turn()
         log, state = self._reopen()
         self.log, self.state, self._ahead = log, state, state
+        self._opened = log.head.address
         self._know(state)
         if self._exclusive:
             self.fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
@@ -662,7 +713,7 @@ class Processor:
     def fail(self, error: BaseException) -> None:
         """Take the container offline and tell all who wait: what flies is settled first, as far as that can be done."""
         with self._turn:
-            with self._wake:
+            with self._lock:
                 if self.failure is None:
                     self.failure = error
                     if not isinstance(error, EngineError | StorageError):
@@ -690,7 +741,7 @@ class Processor:
 
     def _told(self, error: BaseException) -> BaseException:
         """What callers hear of an error that ends the container."""
-        return error if isinstance(error, ContainerOffline | DataCorruption) else self._offline(error)
+        return error if isinstance(error, ContainerOffline | DataCorruption | RootReplaced) else self._offline(error)
 
     @staticmethod
     def _offline(error: BaseException) -> ContainerOffline:

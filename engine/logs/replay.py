@@ -2,27 +2,105 @@
 
 from __future__ import annotations
 
-from engine.errors import DataCorruption, Rejected, understanding
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from chunkstore.decoding import InvalidData
+from engine.errors import DataCorruption, Rejected, UnknownFormat, understanding
 from engine.logs.frames import Frame, Kind
-from engine.logs.log import repair_of
+from engine.logs.log import frame_path, repair_of
 from engine.state.changes.change import replay
-from engine.state.operations import decode_transactions
+from engine.state.operations import decode_transaction, decode_transactions, plain_transactions
 from engine.state.segments import FrameRef
 from engine.state.state import State
 
-_REMEDY = "Restore the object from a copy"
 
+def apply_frame(state: State, frame: Frame, container: int, given_up: Collection[int] | None = None) -> State:
+    """The state after a live frame of a container's log.
 
-def apply_frame(state: State, frame: Frame, path: str) -> State:
-    """The state after a live frame, the object `path`.
-
-    Raises DataCorruption for one that cannot be applied: then the log is not what was written.
+    given_up: transactions that a repair passes over, by their places (see `Repair`). Raises DataCorruption for a frame
+    that cannot be applied: then the log is not what was written, or was written by a program that was wrong.
     """
-    own = FrameRef(frame.position.address, frame.payload_start)
+    path = frame_path(container, frame.position.address)
     if frame.kind is Kind.REPAIR:
         return state._replace(orphan_horizon=max(state.orphan_horizon, repair_of(frame, path).orphan_horizon))
+    if given_up is not None:
+        return _without(state, frame, given_up, container)
+    remedy = (
+        "Restore the object from a copy, or give up what nobody understands of it, and only that: `pravega-spark "
+        f"container repair {container} {frame.position.address}`, or Root.repair"
+    )
     try:
-        with understanding(path, _REMEDY):
-            return replay(state, decode_transactions(frame.meta, own), frame.position.address)
+        with understanding(path, remedy):
+            return replay(state, decode_transactions(frame.meta, _own(frame)), frame.position.address)
     except Rejected as error:
-        raise DataCorruption(f"{path}: it cannot be applied: {error}. {_REMEDY}") from error
+        raise DataCorruption(f"{path}: it cannot be applied: {error}. {remedy}") from error
+
+
+def _own(frame: Frame) -> FrameRef:
+    return FrameRef(frame.position.address, frame.payload_start)
+
+
+def repaired_in(live: Iterable[Frame], container: int) -> dict[int, tuple[int, ...]]:
+    """What the repairs among live frames pass over: the transactions without effect, by the addresses of their
+    frames."""
+    found: dict[int, tuple[int, ...]] = {}
+    for frame in live:
+        if frame.kind is Kind.REPAIR:
+            repair = repair_of(frame, frame_path(container, frame.position.address))
+            if repair.given_up is not None:
+                found[repair.damaged] = repair.given_up
+    return found
+
+
+def not_applicable(state: State, frame: Frame, container: int) -> tuple[int, ...] | None:
+    """The places of those transactions of a frame that nobody understands, or can apply; None if all is well with it.
+
+    Raises UnknownFormat for what a newer version wrote: it is whole, and nothing to be given up.
+    """
+    try:
+        apply_frame(state, frame, container)
+        return None
+    except UnknownFormat:
+        raise
+    except DataCorruption:
+        found = []
+    for place, plain in enumerate(_taken_apart(frame)):
+        try:
+            state = _with(state, frame, plain, container)
+        except UnknownFormat:
+            raise
+        except DataCorruption:
+            found.append(place)
+            state = _counted(state, plain)
+    return tuple(found)
+
+
+def _without(state: State, frame: Frame, given_up: Collection[int], container: int) -> State:
+    """The state after a frame of which some transactions have no effect."""
+    for place, plain in enumerate(_taken_apart(frame)):
+        state = _counted(state, plain) if place in given_up else _with(state, frame, plain, container)
+    return state
+
+
+def _taken_apart(frame: Frame) -> list[Any]:
+    """The transactions of a frame as msgpack values; none of one that is not even msgpack."""
+    try:
+        return plain_transactions(frame.meta)
+    except InvalidData:
+        return []
+
+
+def _with(state: State, frame: Frame, plain: Any, container: int) -> State:
+    path = frame_path(container, frame.position.address)
+    try:
+        with understanding(path, ""):
+            return replay(state, [decode_transaction(plain, _own(frame))], frame.position.address)
+    except Rejected as error:
+        raise DataCorruption(f"{path}: it cannot be applied: {error}") from error
+
+
+def _counted(state: State, plain: Any) -> State:
+    """A state behind a transaction without effect, so that all operations behind it keep their numbers."""
+    operations = plain[1] if isinstance(plain, list) and len(plain) == 2 else None
+    return state._replace(sequence=state.sequence + (len(operations) if isinstance(operations, list) else 0))

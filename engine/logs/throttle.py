@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from engine.errors import Throttled
 
@@ -17,6 +18,13 @@ LONGEST_DELAY = 1.0
 
 PAUSE = 0.05
 """Seconds between two looks at whether there is room again."""
+
+
+class Load(Protocol):
+    """What brings `size` bytes; admitted: how many of them are counted now."""
+
+    size: int
+    admitted: int
 
 
 class Throttle:
@@ -44,22 +52,23 @@ class Throttle:
         self._lock = threading.Lock()
         self.outstanding = 0
 
-    def admit(self, size: int, backlog: Callable[[], int]) -> None:
-        """Take `size` bytes in, as soon as there is room. Raises Throttled."""
-        fill = self._enter(size, backlog())
+    def admit(self, load: Load, backlog: Callable[[], int]) -> None:
+        """Take a load in, as soon as there is room. Raises Throttled."""
+        fill = self._enter(load, backlog())
         if fill > 1:
-            self._wait(size, backlog)
+            self._wait(load, backlog)
         elif fill > 0.5:
             self._relieve()
             self._sleep((2 * fill - 1) * LONGEST_DELAY)
 
-    def release(self, size: int) -> None:
-        """These bytes are durable, or refused."""
+    def release(self, load: Load) -> None:
+        """It is durable, or refused, and not counted any more."""
         with self._lock:
-            self.outstanding -= size
+            self.outstanding, load.admitted = self.outstanding - load.admitted, 0
 
-    def _enter(self, size: int, backlog: int) -> float:
-        """How full it is with these bytes; they are counted if there is room. One who brings much alone has room."""
+    def _enter(self, load: Load, backlog: int) -> float:
+        """How full it is with this load, which is counted if there is room. One who brings much alone has room."""
+        size = load.size
         with self._lock:
             most, most_backlog = self._limits
             waiting = backlog + self.outstanding
@@ -68,12 +77,12 @@ class Throttle:
                 (waiting + size) / most_backlog if waiting else 0.0,
             )
             if fill <= 1:
-                self.outstanding += size
+                self.outstanding, load.admitted = self.outstanding + size, size  # both or none (W16)
             return fill
 
-    def _wait(self, size: int, backlog: Callable[[], int]) -> None:
+    def _wait(self, load: Load, backlog: Callable[[], int]) -> None:
         deadline = self._clock() + self._timeout
-        while self._enter(size, waiting := backlog()) > 1:
+        while self._enter(load, waiting := backlog()) > 1:
             trouble = self._relieve()
             if self._clock() >= deadline:
                 raise Throttled(waiting, self.outstanding, trouble)

@@ -32,7 +32,7 @@ import msgpack
 
 from chunkstore import ObjectNotFound, Store
 from chunkstore.checksums import crc32c
-from chunkstore.decoding import InvalidData, check_format, decoding, reader, unpack
+from chunkstore.decoding import InvalidData, check_format, decoding, judge, reader, unpack
 from engine.logs.log import witness_path
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ class Witness(NamedTuple):
     seen: Seen
 
 
-_WITNESSES = reader(tuple[Witness, ...])
+_SEEN = tuple[Witness, ...]
+_WITNESSES = reader(_SEEN)
 
 
 def seen_before(
@@ -106,7 +107,7 @@ def boot_id() -> str:
 
 def encode(witnesses: Sequence[Witness]) -> bytes:
     """The object's content."""
-    body: bytes = msgpack.packb([FORMAT, witnesses])
+    body: bytes = msgpack.packb([FORMAT, judge(_SEEN)(witnesses)])
     return _CRC.pack(crc32c(body)) + body
 
 

@@ -1,21 +1,28 @@
 """Index records: where events of a segment end. They go to an index segment in the same transaction as the events.
 
-A record is three big-endian numbers of 8 bytes: the segment's length after an event, the events up to there, and the
-time (ms since the epoch), as in the original (Pravega: IndexAppendProcessor, IndexEntry). What the first two are is
-known only where the append is validated, as they count from the segment's beginning; so an operation carries records
-that count from the append's (W5).
+A record is four big-endian numbers of 8 bytes: the segment's length after an event, the events up to there, and the
+time (ms since the epoch), as in the original (Pravega: IndexAppendProcessor, IndexEntry), and the number of the append,
+which grows with each append of the container, whatever its segments. What the first two and the last are is known only
+where the append is validated, as they count from the segment's beginning and the log's; so an operation carries records
+that count from the append's, and say THIS_APPEND (W5).
 """
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from array import array
 
-RECORD_SIZE = 24
+from engine.errors import Rejected
+
+RECORD_SIZE = 32
 """Bytes of an index record."""
 
-_FIELDS = 3
-_OFFSET, _COUNT, _ = range(_FIELDS)
+THIS_APPEND = -1
+"""In a record that is to be appended: the number of its append, which is not known yet."""
+
+_FIELDS = 4
+_OFFSET, _COUNT, _, _APPEND = range(_FIELDS)
 
 
 class IndexRecords:
@@ -27,6 +34,8 @@ class IndexRecords:
     __slots__ = ("records", "segment")
 
     def __init__(self, segment: str, records: bytes) -> None:
+        if not isinstance(records, bytes):
+            raise TypeError(f"segment {segment!r}: index records must be bytes, not {reprlib.repr(records)}")
         if len(records) % RECORD_SIZE:
             raise ValueError(f"segment {segment!r}: {len(records)} bytes are not whole index records of {RECORD_SIZE}")
         self.segment = segment
@@ -35,13 +44,24 @@ class IndexRecords:
     def __len__(self) -> int:
         return len(self.records)
 
-    def counted_from(self, length: int, events: int) -> bytes:
-        """The records as they are stored if the segment has so many bytes and events before the append."""
+    def counted_from(self, length: int, events: int, append: int) -> bytes:
+        """The records as they are stored if the segment has so many bytes and events before the append.
+
+        append: its number. Raises Rejected for what does not fit into them then.
+        """
         numbers = array("q", self.records)
         if sys.byteorder == "little":
             numbers.byteswap()
-        numbers[_OFFSET::_FIELDS] = array("q", [offset + length for offset in numbers[_OFFSET::_FIELDS]])
-        numbers[_COUNT::_FIELDS] = array("q", [count + events for count in numbers[_COUNT::_FIELDS]])
+        try:
+            numbers[_OFFSET::_FIELDS] = array("q", [offset + length for offset in numbers[_OFFSET::_FIELDS]])
+            numbers[_COUNT::_FIELDS] = array("q", [count + events for count in numbers[_COUNT::_FIELDS]])
+        except OverflowError:
+            raise Rejected(
+                f"index records of segment {self.segment!r}: behind {length} bytes and {events} events they do not fit "
+                "into 64 bits"
+            ) from None
+        told = numbers[_APPEND::_FIELDS]
+        numbers[_APPEND::_FIELDS] = array("q", [append if number == THIS_APPEND else number for number in told])
         if sys.byteorder == "little":
             numbers.byteswap()
         return numbers.tobytes()

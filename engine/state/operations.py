@@ -7,13 +7,15 @@ that its writer chose (times, offsets of payload), so that replaying it gives th
 from __future__ import annotations
 
 import enum
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from chunkstore.checksums import block_checksums
-from chunkstore.decoding import InvalidData, Natural, NewerFormat, Size, reader, unpack
+from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, judge, reader, unpack
+from engine.errors import InvalidOperation
 from engine.state.index_records import IndexRecords
 from engine.state.segments import Extent, FrameRef, StoredRef
 from engine.tables.content import TableLayout
@@ -51,7 +53,11 @@ class Payload:
     __slots__ = ("_checksums", "data")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self.data = memoryview(data).cast("B") if not isinstance(data, bytes) else data
+        """Raises TypeError for what is not bytes, nor a buffer whose bytes lie one behind the other."""
+        try:
+            self.data = memoryview(data).cast("B") if not isinstance(data, bytes) else data
+        except TypeError as error:
+            raise TypeError(f"data must be bytes, or another buffer, not {reprlib.repr(data)}: {error}") from None
         self._checksums = block_checksums(self.data) if len(self.data) > SMALL else b""
 
     @property
@@ -85,7 +91,7 @@ class Append(NamedTuple):
 
     segment: str
     content: Content
-    offset: int | None = None
+    offset: Natural | None = None
     updates: tuple[AttributeUpdate, ...] = ()
     created_at: int = 0
 
@@ -388,8 +394,25 @@ class LoggedTransaction(NamedTuple):
     operations: tuple[Operation, ...]
 
 
+def checked(operation: Operation) -> Operation:
+    """An operation as a frame would give it back, before it is queued; its payload need not be laid out yet (W14).
+
+    Raises InvalidOperation, which names the operation, the field and the value, for what no frame could hold.
+    """
+    if type(operation) is Append and _is_exact(operation):
+        return operation
+    read = _JUDGES.get(type(operation))
+    if read is None:
+        raise InvalidOperation(f"{reprlib.repr(operation)} is no operation of a container")
+    try:
+        with decoding():
+            return read(operation)  # type: ignore[no-any-return]
+    except InvalidData as problem:
+        raise InvalidOperation(f"{type(operation).__name__}: {problem}. Nothing was done") from None
+
+
 def encode_transactions(transactions: Sequence[LoggedTransaction], own: FrameRef) -> bytes:
-    """The metadata of the frame `own` that carries these transactions."""
+    """The metadata of the frame `own` that carries these transactions, whose operations were `checked`."""
     return bytes(
         msgpack.packb(
             [[time, [[_CODES[type(op)], *_plain(op, own)] for op in operations]] for time, operations in transactions]
@@ -399,10 +422,18 @@ def encode_transactions(transactions: Sequence[LoggedTransaction], own: FrameRef
 
 def decode_transactions(meta: bytes, own: FrameRef) -> list[LoggedTransaction]:
     """The transactions in the metadata of the frame `own`. Raises InvalidData."""
-    return [
-        LoggedTransaction(_TIME(time), tuple([_operation(fields, own) for fields in operations]))
-        for time, operations in (unpack(meta) if meta else [])
-    ]
+    return [decode_transaction(fields, own) for fields in plain_transactions(meta)]
+
+
+def plain_transactions(meta: bytes) -> list[Any]:
+    """The transactions in a frame's metadata, as msgpack values. Raises InvalidData."""
+    return _LIST(unpack(meta)) if meta else []
+
+
+def decode_transaction(fields: Any, own: FrameRef) -> LoggedTransaction:
+    """One of them. Raises InvalidData."""
+    time, operations = fields
+    return LoggedTransaction(_TIME(time), tuple([_operation(each, own) for each in operations]))
 
 
 def _plain(operation: Operation, own: FrameRef) -> list[Any]:
@@ -468,7 +499,7 @@ def _reader_of(kind: Any) -> Callable[[list[Any], FrameRef], Operation]:
     return lambda fields, own: read(fields)
 
 
-_NAME, _TIME, _FLAG = reader(str), reader(int), reader(bool)
+_NAME, _TIME, _FLAG, _LIST = reader(str), reader(int), reader(bool), reader(list[Any])
 _OFFSET, _MAYBE_OFFSET = reader(Natural), reader(Natural | None)
 _UPDATES = reader(tuple[AttributeUpdate, ...])
 _LAYOUT = reader(TableLayout)
@@ -479,6 +510,138 @@ _SPECIAL: dict[type[Any], Callable[[list[Any], FrameRef], Operation]] = {
 }
 _READERS: dict[int, Callable[[list[Any], FrameRef], Operation]] = {
     code: _SPECIAL.get(kind) or _reader_of(kind) for code, kind in _TYPES.items()
+}
+
+
+_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = judge(str), judge(int), judge(bytes), judge(Natural)
+_GIVEN_UPDATES, _GIVEN_LAYOUT = judge(tuple[AttributeUpdate, ...]), judge(TableLayout)
+
+
+def _judge_append(given: Append) -> Append:
+    segment, content, offset, updates, created_at = given
+    return Append(
+        _named(_GIVEN_NAME, "segment", segment),
+        _judge_content("content", content),
+        None if offset is None else _named(_GIVEN_OFFSET, "offset", offset),
+        _named(_GIVEN_UPDATES, "updates", updates),
+        _named(_GIVEN_TIME, "created_at", created_at),
+    )
+
+
+def _is_exact(append: Append) -> bool:
+    """Whether an append is what a frame would give back, as nearly all are: events come with each of them, and to judge
+    it field by field takes three times as long."""
+    segment, content, offset, updates, created_at = append
+    if not (type(segment) is str and segment.isascii() and type(updates) is tuple and type(created_at) is int):
+        return False
+    if not (offset is None or (type(offset) is int and 0 <= offset <= _MOST)) or not _LEAST <= created_at <= _MOST:
+        return False
+    if type(content) is IndexRecords:
+        if not (type(content.segment) is str and content.segment.isascii()):
+            return False
+    elif type(content) is not Payload and not _are_exact_extents(content):
+        return False
+    for update in updates:
+        if type(update) is not AttributeUpdate:
+            return False
+        attribute, kind, value, comparison = update
+        if not (type(attribute) is bytes and len(attribute) == 16 and type(kind) is UpdateKind):
+            return False
+        if not (type(value) is int and type(comparison) is int and _LEAST <= value <= _MOST >= comparison >= _LEAST):
+            return False
+    return True
+
+
+def _are_exact_extents(content: Any) -> bool:
+    if type(content) is not tuple:
+        return False
+    for extent in content:
+        if type(extent) is not Extent:
+            return False
+        source, position, length, checksums = extent
+        if not (type(source) is str and source.isascii() and type(checksums) is bytes):
+            return False
+        if not (type(position) is int and type(length) is int and 0 <= position <= _MOST >= length >= 0):
+            return False
+    return True
+
+
+def _judge_merge(given: MergeSegment) -> MergeSegment:
+    return MergeSegment(
+        _named(_GIVEN_NAME, "target", given.target),
+        _named(_GIVEN_NAME, "source", given.source),
+        _judge_content("header", given.header),
+    )
+
+
+def _judge_tables(given: TablesFlushed) -> TablesFlushed:
+    if not isinstance(given.tables, list | tuple):
+        raise InvalidData(f"tables: {reprlib.repr(given.tables)} stands where a list is due")
+    return TablesFlushed(_GIVEN_TIME(given.cycle), tuple([_judge_table(table) for table in given.tables]))
+
+
+def _judge_table(given: Any) -> FlushedTable:
+    if not isinstance(given, FlushedTable):
+        raise InvalidData(f"{reprlib.repr(given)} stands where a FlushedTable is due")
+    return FlushedTable(
+        _GIVEN_NAME(given.table),
+        _GIVEN_TIME(given.upto),
+        tuple(_GIVEN_LAYOUT(given.layout)),
+        _judge_extents(given.entries),
+        _judge_extents(given.pages),
+        (_GIVEN_OFFSET(given.merged_entries[0]), _judge_extents(given.merged_entries[1])),
+        (_GIVEN_OFFSET(given.merged_pages[0]), _judge_extents(given.merged_pages[1])),
+        judge(bool)(given.keep),
+    )
+
+
+def _named(read: Reader, field: str, value: Any) -> Any:
+    try:
+        return read(value)
+    except InvalidData as problem:
+        raise InvalidData(f"{field}: {problem}") from None
+
+
+def _judge_content(field: str, content: Content) -> Content:
+    if type(content) is Payload:
+        return content
+    if type(content) is IndexRecords:
+        _named(_GIVEN_NAME, f"{field} of index records: segment", content.segment)
+        return content
+    return _named(_judge_extents, field, content)  # type: ignore[no-any-return]
+
+
+def _judge_extents(given: Any) -> tuple[Extent, ...]:
+    if not isinstance(given, list | tuple):
+        raise InvalidData(f"{reprlib.repr(given)} stands where a Payload, IndexRecords or extents are due")
+    return tuple([_judge_extent(each) for each in given])
+
+
+def _judge_extent(given: Any) -> Extent:
+    if not isinstance(given, Extent):
+        raise InvalidData(f"{reprlib.repr(given)} stands where an Extent is due")
+    source, position, length, checksums = given
+    if isinstance(source, FrameRef):
+        source = FrameRef(_GIVEN_OFFSET(source.address), _GIVEN_OFFSET(source.start))
+    elif isinstance(source, StoredRef):
+        source = StoredRef(_GIVEN_NAME(source.storage))
+    else:
+        source = _GIVEN_NAME(source)
+    return Extent(source, _GIVEN_OFFSET(position), _GIVEN_OFFSET(length), _GIVEN_BYTES(checksums))
+
+
+def _judge_of(kind: Any) -> Reader:
+    """What judges operations of which the annotations say everything."""
+    return judge(kind)
+
+
+_SPECIAL_JUDGES: dict[type[Any], Callable[[Any], Any]] = {
+    Append: _judge_append,
+    MergeSegment: _judge_merge,
+    TablesFlushed: _judge_tables,
+}
+_JUDGES: dict[Any, Callable[[Any], Any]] = {
+    kind: _SPECIAL_JUDGES.get(kind) or _judge_of(kind) for kind in _TYPES.values()
 }
 
 
@@ -521,5 +684,5 @@ def decode_extents(plain: Sequence[Sequence[Any]], own: FrameRef | None = None) 
     return tuple(extents)
 
 
-_MOST = (1 << 63) - 1
-"""The greatest offset, and the greatest length."""
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+"""The least and the greatest number; the greatest is also that of offsets and lengths."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import immutables
 import msgpack
 
-from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.decoding import Natural, check_format, judge, reader, unpack
 from chunkstore.metadata.serialization import FieldReader, FieldWriter, check_version, read_revisions, with_version
 from engine.errors import understanding
 from engine.state.operations import AttributeId
@@ -21,22 +21,23 @@ _FORMAT = 1
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """The entry of a segment whose content is in LTS as far as `storage_length`."""
+    """The entry of a segment whose content is in LTS as far as `storage_length`. Raises InvalidData for what could not
+    be read back (W14)."""
+    attributes = _JUDGED_ATTRIBUTES(segment.attributes)
     fields = FieldWriter()
     fields.long(segment.id)
-    fields.utf(segment.name)
+    fields.name(segment.name)
     fields.long(segment.length)
     fields.long(segment.start_offset)
     fields.boolean(segment.sealed)
-    core = sorted((key, value) for key, value in segment.attributes.items() if is_core(key))
+    core = sorted((key, value) for key, value in attributes.items() if is_core(key))
     fields.compact_int(len(core))
     for key, value in core:
         fields.raw(key)
         fields.long(value)
-    extended = {key: value for key, value in segment.attributes.items() if not is_core(key)}
-    ours = msgpack.packb(
-        [
-            _FORMAT,
+    extended = {key: value for key, value in attributes.items() if not is_core(key)}
+    ours = _JUDGED_OURS(
+        (
             segment.modified,
             segment.storage_length,
             segment.storage,
@@ -45,9 +46,9 @@ def encode_segment(segment: Segment) -> bytes:
             segment.spilled,
             extended,
             segment.parent,
-        ]
+        )
     )
-    return with_version(_VERSION, fields.getvalue(), ours)
+    return with_version(_VERSION, fields.getvalue(), msgpack.packb([_FORMAT, *ours]))
 
 
 def decode_segment(data: bytes, sequence: int, name: str) -> Segment:
@@ -58,7 +59,9 @@ def decode_segment(data: bytes, sequence: int, name: str) -> Segment:
         return _segment(revisions, sequence)
 
 
-_OURS = reader(tuple[int, Natural, str, Natural, bool, bool, dict[AttributeId, int], str])
+_Ours = tuple[int, Natural, str, Natural, bool, bool, dict[AttributeId, int], str]
+_OURS, _JUDGED_OURS = reader(_Ours), judge(_Ours)
+_JUDGED_ATTRIBUTES = judge(dict[AttributeId, int])
 
 
 def _segment(revisions: dict[int, FieldReader], sequence: int) -> Segment:

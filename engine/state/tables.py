@@ -7,6 +7,7 @@ under one root of the index, so that what was found there stays true as long as 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import immutables
@@ -105,10 +106,22 @@ ATTRIBUTE_KEY_LENGTH = 48
 ATTRIBUTE_VALUE = 8
 """Bytes of an entry of the table of attributes."""
 
+_ATTRIBUTE = re.compile(f"[0-9a-f]{{{ATTRIBUTE_KEY_LENGTH}}}")
+
 
 def attribute_key(segment_id: int, attribute: bytes) -> str:
     """The key of a segment's attribute in the table of attributes, which is sorted by segment."""
     return f"{segment_id:016x}{attribute.hex()}"
+
+
+def check_attribute(key: str, value: bytes | None) -> None:
+    """Raise ValueError for what the table of attributes cannot have, with its keys of one length."""
+    length = ATTRIBUTE_VALUE if value is None else len(value)
+    if not _ATTRIBUTE.fullmatch(key) or length != ATTRIBUTE_VALUE:
+        raise ValueError(
+            f"table {ATTRIBUTES!r}: key {key!r} with a value of {length} bytes: its keys have {ATTRIBUTE_KEY_LENGTH} "
+            f"hexadecimal digits, and its values {ATTRIBUTE_VALUE} bytes"
+        )
 
 
 def stored_attribute(key: str, value: bytes) -> tuple[bytes, int]:

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 DEFAULT_BYTES = 64 << 20
 
+BLOCK_COST = 640
+"""Bytes that a block takes beside its data, about: its key, with a path, and its place."""
+
 
 class BlockKey(NamedTuple):
     """A block: the object (a frame below the log's root, or a chunk), where in it, and the block's checksum."""
@@ -24,7 +27,8 @@ class BlockKey(NamedTuple):
 
 
 class Cache:
-    """At most `size` bytes of blocks. May be used by many threads."""
+    """At most `size` bytes of blocks, with what each costs beside its data: small ones are many. May be used by many
+    threads."""
 
     def __init__(self, size: int = DEFAULT_BYTES) -> None:
         self.size = size
@@ -47,8 +51,9 @@ class Cache:
         """Keep blocks, as far as there is room."""
         with self._lock:
             for key, data in blocks.items():
-                self.used += len(data) - len(self._blocks.pop(key, b""))
+                before = self._blocks.pop(key, None)
+                self.used += len(data) - len(before) if before is not None else len(data) + BLOCK_COST
                 self._blocks[key] = data
             while self.used > self.size:
                 _, data = self._blocks.popitem(last=False)
-                self.used -= len(data)
+                self.used -= len(data) + BLOCK_COST

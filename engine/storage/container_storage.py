@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 
 from chunkstore import StorageError
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.decoding import encoded
 from engine.errors import LogLost
 from engine.logs.pending import Pending
 from engine.state.horizon import creation_time
 from engine.state.operations import Append, CreateSegment, Operation, Payload, PutEntry
 from engine.state.segments import Extent, parent_in
 from engine.state.state import State
-from engine.state.tables import LookupResult
+from engine.state.tables import ATTRIBUTES, LookupResult, check_attribute
 from engine.storage.chunks import check_name, write_chunk
 from engine.storage.lookups import Lookups
 from engine.storage.reads import Stores
@@ -49,8 +48,9 @@ class ContainerStorage:
                     "segments, and only those, are called <parent>#transient.<32 digits>.<32 digits>"
                 )
         elif isinstance(operation, PutEntry):
-            encoded(operation.table, "table")
-            check_entry(encoded(operation.key, f"table {operation.table!r}: key"), operation.value)
+            check_entry(operation.key.encode(), operation.value)
+            if operation.table == ATTRIBUTES:
+                check_attribute(operation.key, operation.value)
 
     def look_up(self, state: State, table: str, keys: Sequence[str]) -> dict[tuple[str, str], LookupResult]:
         """Keys of a table as a state has them, each under the root of the table then. Raises ObjectNotFound."""

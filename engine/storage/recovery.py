@@ -1,6 +1,7 @@
 """Disaster recovery: a container whose write-ahead log is gone, from what its last flush cycle brought to LTS (F3).
 
-What is recovered is exactly what the container held when that cycle began. A new log begins with a checkpoint of it.
+What is recovered is exactly what the container held when that cycle began. A new log begins with a checkpoint of it, in
+a generation of its own (P4): positions and versions of the lost log do not fit it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from engine.state.state import State
 from engine.state.tables import METADATA
 from engine.storage import recovery_points
 from engine.storage.reads import Stores
+from engine.storage.recovery_points import RecoveryPoint, has_first_frame
 
 GAP = 1 << 20
-"""Addresses that are left out between a lost log and the new one, so that none is used twice, whoever is still
-alive."""
+"""Addresses that are left out between a lost log and the new one where both lie in one folder, so that none is used
+twice, whoever is still alive."""
+
+VERSION_GAP = 1 << 40
+"""Numbers of operations that are left out: versions of entries that the lost log knew are never given again."""
 
 
 class Recovery(NamedTuple):
@@ -56,15 +61,16 @@ class NothingToRecover(EngineError):
     """There is no recovery point of a flush cycle, or the log is there."""
 
 
-def recover(stores: Stores, container: int, *, force: bool = False) -> Recovery:
-    """Begin a new log for a container, from the recovery point of its last complete flush cycle.
+def recoverable(stores: Stores, container: int, *, force: bool = False) -> RecoveryPoint:
+    """The recovery point that `recover` would begin with. Changes nothing, and raises what `recover` would.
 
-    Stop all other processes first. Raises NothingToRecover if there is none, or if the log has a checkpoint and `force`
-    is not set: then the log knows more. Raises DataCorruption for a damaged recovery point, StorageError.
+    Raises NothingToRecover if there is none, or if the log is there and `force` is not set: the log knows more. Raises
+    DataCorruption for a damaged recovery point, StorageError.
     """
-    if not force and list_numbered(stores.log, checkpoints_folder(container), limit=1):
+    found = "" if force else _left_of_log(stores, container)
+    if found:
         raise NothingToRecover(
-            f"container {container}: its log has a checkpoint and knows more than any recovery point; open it as it "
+            f"container {container}: its log has {found} and knows more than any recovery point; open it as it "
             "is. If the log is damaged beyond repair, recover with force"
         )
     point = recovery_points.newest(stores.chunks, container)
@@ -72,12 +78,39 @@ def recover(stores: Stores, container: int, *, force: bool = False) -> Recovery:
         raise NothingToRecover(
             f"container {container}: no flush cycle was ever complete, so LTS holds no recovery point"
         )
-    address = _new_address(stores, container, point.head.address)
+    return point
+
+
+def _left_of_log(stores: Stores, container: int) -> str:
+    """What there is for the log to be opened from: a checkpoint or its first frame; "" if it cannot be opened."""
+    if list_numbered(stores.log, checkpoints_folder(container), limit=1):
+        return "a checkpoint"
+    return "its first frame" if has_first_frame(stores.log, container) else ""
+
+
+def recover(stores: Stores, container: int, successor: int | None = None, *, force: bool = False) -> Recovery:
+    """Begin a new log for a container, from the recovery point of its last complete flush cycle.
+
+    successor: the same container in the generation that begins; None for one that belongs to no root. It becomes the
+    container's when the root's description says so. Stop all other processes first. Raises as `recoverable`, which says
+    beforehand what this begins with.
+    """
+    point = recoverable(stores, container, force=force)
+    if successor is None:
+        successor = container
+    else:
+        recovery_points.copy(stores.chunks, point, successor)  # until its first flush, its log may be lost too
+    address = _new_address(stores, successor, point.head.address)
     head = Position(address, uuid.uuid4().bytes, point.head.epoch + 1)
     now = stores.chunks.clock()  # nobody knows of sweeps that came after the recovery point
-    state = point.state._replace(checkpoint=address, flushed=address, orphan_horizon=sweep_horizon(now, now))
-    checkpoints.write(stores.log, container, head, state)
-    found, _ = checkpoints.read_newest(stores.log, container)
+    state = point.state._replace(
+        sequence=point.state.sequence + VERSION_GAP,
+        checkpoint=address,
+        flushed=address,
+        orphan_horizon=sweep_horizon(now, now),
+    )
+    checkpoints.write(stores.log, successor, head, state)
+    found, _ = checkpoints.read_newest(stores.log, successor)
     if found.head != head:
         raise StorageRefused(f"container {container}: another process recovers it at the same time; open it as it is")
     return Recovery(container, point.number, state.cycle.time, state.cycle.sequence, _segments(state), address)

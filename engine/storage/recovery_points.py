@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import immutables
 
-from chunkstore import Range, Store
+from chunkstore import ObjectNotFound, Range, Store
 from chunkstore.numbered import list_numbered
-from chunkstore.paths import container_folder
+from chunkstore.paths import generation_folder
 from engine.errors import LogLost
 from engine.logs import checkpoints
 from engine.logs.frames import Position
@@ -35,7 +35,7 @@ class RecoveryPoint(NamedTuple):
 
 def folder(container: int) -> str:
     """Where the recovery points of a container are."""
-    return f"{container_folder(container)}/recovery-points/"
+    return generation_folder(container, "recovery-points")
 
 
 def write(store: Store, container: int, head: Position, state: State, begun: State) -> None:
@@ -50,6 +50,16 @@ def write(store: Store, container: int, head: Position, state: State, begun: Sta
     older = [info.path for info in list_numbered(store, folder(container)) if info.path < path]
     if older:
         store.delete(older)
+
+
+def copy(store: Store, point: RecoveryPoint, container: int) -> None:
+    """Make a recovery point that of another generation of its container (P4)."""
+    store.put(f"{folder(container)}{point.number:020d}", checkpoints.encode(container, point.head, point.state))
+
+
+def delete(store: Store, container: int) -> None:
+    """Delete the recovery points of one generation of a container, whose successor has its own."""
+    store.delete([info.path for info in list_numbered(store, folder(container))])
 
 
 def pruned(state: State, begun: State) -> State:
@@ -109,19 +119,34 @@ def _chunks(state: State) -> immutables.Map[str, int]:
 
 
 def newest(store: Store, container: int) -> RecoveryPoint | None:
-    """The newest recovery point, or None if no cycle was ever complete. Raises DataCorruption."""
-    listed = list_numbered(store, folder(container))
-    if not listed:
-        return None
-    path = listed[-1].path
-    data = store.read(path)
-    opening = checkpoints.decode(data, path, container, None)
-    return RecoveryPoint(address_of(path), opening.head, opening.state)
+    """The newest recovery point, or None if no cycle was ever complete. Raises DataCorruption.
+
+    One that is replaced between the listing and the read is looked for again; ObjectNotFound means that the newest one
+    is listed and cannot be read.
+    """
+    gone = ""
+    while listed := list_numbered(store, folder(container)):
+        path = listed[-1].path
+        try:
+            data = store.read(path)
+        except ObjectNotFound:
+            if path == gone:
+                raise
+            gone = path
+            continue
+        opening = checkpoints.decode(data, path, container, None)
+        return RecoveryPoint(address_of(path), opening.head, opening.state)
+    return None
+
+
+def has_first_frame(log: Store, container: int) -> bool:
+    """Whether a log has its first frame, which it is opened from if it has no checkpoint."""
+    return log.read_ranges([Range(frame_path(container, 0), 0, 1)])[0] is not None
 
 
 def lost_log(stores: Stores, container: int) -> LogLost | None:
     """The error to raise if a log without a checkpoint has no first frame either, and LTS holds what was in it."""
-    if stores.log.read_ranges([Range(frame_path(container, 0), 0, 1)])[0] is not None:
+    if has_first_frame(stores.log, container):
         return None
     point = newest(stores.chunks, container)
     return LogLost(container, stores.log.root, point.number) if point is not None else None

@@ -22,7 +22,7 @@ from engine.errors import (
     SegmentTransient,
 )
 from engine.state import operations as ops
-from engine.state.index_records import IndexRecords
+from engine.state.index_records import THIS_APPEND, IndexRecords
 from engine.state.operations import AttributeUpdate, Operation, Payload, UpdateKind
 from engine.state.segments import (
     CREATION_TIME,
@@ -180,7 +180,9 @@ class Model:
         segment = self._find(op.segment)
         if isinstance(op.content, IndexRecords):
             indexed = self._find(op.content.segment)
-            data = op.content.counted_from(len(indexed.data), indexed.attributes.get(EVENT_COUNT, 0))
+            unnumbered = THIS_APPEND.to_bytes(8, "big", signed=True)
+            assert unnumbered not in op.content.records, "it knows no numbers of appends"
+            data = op.content.counted_from(len(indexed.data), indexed.attributes.get(EVENT_COUNT, 0), 0)
         elif isinstance(op.content, Payload):
             data = bytes(op.content.data)
         else:

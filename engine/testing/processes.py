@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from chunkstore import TOKEN, ObjectNotFound, PutUnknown, StorageUnavailable, Store
+from chunkstore import TOKEN, ObjectNotFound, PutUnknown, StorageUnavailable, Store, stamps
 from chunkstore.paths import container_folder
 from chunkstore.testing import Request, SimulatedExecutor, SimulatedStore, WrappingStore
 from engine import errors
@@ -96,6 +96,7 @@ class World:
         seed: everything is drawn from it. writers, readers: numbers of processes. flights: frames in flight of each.
         stalls: the chance that a process is stopped at a step, and that it is at one of its own requests.
         grace: what the truncator takes for the grace period; None: no checkpoints and no truncation.
+        frozen: while a process is stopped, all of its host's clocks stand still, as if a hypervisor had stopped it.
         faults: rates of `SimulatedStore`.
     """
 
@@ -109,6 +110,7 @@ class World:
         stalls: float = 0.0,
         grace: float | None = None,
         process: type[Process] | None = None,
+        frozen: bool = False,
         **faults: float,
     ) -> None:
         self.random = random.Random(seed)
@@ -118,6 +120,7 @@ class World:
         self.truncated = 0
         self._faults = faults
         self._stalls = stalls
+        self._frozen = frozen
         self.truncates = grace is not None
         self._running: list[object] = []
         self._stopped: dict[Process, int] = {}  # for how many steps yet
@@ -175,11 +178,18 @@ class World:
     def interrupt(self) -> None:
         """Stop whoever runs now for a while."""
         if self._stalls and self.random.random() < self._stalls:
-            for _ in range(self.random.choice((3, 60))):
-                self.step()
+            with stamps.listening():  # others are told the storage's time, which it does not hear
+                for _ in range(self.random.choice((3, 60))):
+                    self.step()
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, for the storage and for all processes."""
+    def advance(self, seconds: float, by: Process | None = None) -> None:
+        """Let time pass, for the storage and for all processes, except for those whose host is stopped meanwhile.
+
+        by: the process that sleeps for so long, which is not stopped.
+        """
+        for process in self.processes if self._frozen else ():
+            if process is not by and (process in self._stopped or process in self._running):
+                process.lost += seconds
         self.now += seconds
         self.store.now += seconds
 
@@ -240,6 +250,7 @@ class Process:
         self.given_up: list[Item] = []
         self.unknown: list[Item] = []
         self.restarts = 0
+        self.lost = 0.0
         self.executor = SimulatedExecutor(world.random.randrange(1 << 30))
         self._store = Interrupted(world.store, world)
         self._again: deque[Item] = deque()
@@ -249,13 +260,14 @@ class Process:
     def start(self) -> None:
         """Open from the newest checkpoint (W6)."""
         while True:
-            proof = self.world.now
+            proof = self.clock()
             try:
-                listed = self._store.list(f"{container_folder(0)}/checkpoints/")
+                with stamps.listening() as noted:
+                    listed = self._store.list(f"{container_folder(0)}/checkpoints/")
                 head, applied = self._load(listed[-1].path) if listed else (START, [])
                 break
             except (ObjectNotFound, StorageUnavailable):
-                self.world.advance(0.01)
+                self.world.advance(0.01, self)
         self.applied = applied
         self.log = Log(
             self._store,
@@ -265,17 +277,23 @@ class Process:
             grace=GRACE,
             executor=self.executor,
             timeout=2.0,
-            clock=lambda: self.world.now,
+            clock=self.clock,
+            wall=self.clock,
+            stamp=noted.first,
             sleep=self._sleep,
             new_writer=lambda: self.world.random.randbytes(16),
         )
+
+    def clock(self) -> float:
+        """What this process's host shows, on all of its clocks."""
+        return self.world.now - self.lost
 
     def _load(self, path: str) -> tuple[Position, list[Item]]:
         head, applied = msgpack.unpackb(self._store.read(path)[TOKEN:])
         return Position(*head), [(number, index) for number, index in applied]
 
     def _sleep(self, seconds: float) -> None:
-        self.world.advance(seconds)
+        self.world.advance(seconds, self)
         self.world.step()
 
     def act(self) -> None:

@@ -41,22 +41,28 @@ class Simulation:
         through: Store | None = None,
         exclusive: bool = False,
         repair: int | None = None,
+        unread: bool = False,
         executor: Executor | None = None,
         **settings: Any,
     ) -> Container:
-        """Container 0 as another process would open it. `through`: a store that wraps this root's."""
+        """Container 0 as another process would open it. `through`: a store that wraps this root's. repair: the address
+        of a damaged frame that is given up first. unread: see Container."""
         store = through or self.store
-        return Container(
+        container = Container(
             Stores(store, store),
             0,
             Settings(threaded=False, **{**self.settings, **settings}),
             exclusive=exclusive,
-            repair=repair,
+            unread=unread or repair is not None,
             executor=executor,
             clock=self.clock,
             now=lambda: self.store.now,
             sleep=self.advance,
         )
+        if repair is not None:
+            container.repair(repair)
+            container.refresh()
+        return container
 
     @property
     def stores(self) -> Stores:

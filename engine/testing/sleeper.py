@@ -63,7 +63,7 @@ def main(root: str, grace: str, when: str, *mode: str) -> None:
     store = open_store(root)
     pausing = Pausing(store, when)
     with (
-        mock.patch.object(Log, "_trust") if mode else nullcontext(),
+        mock.patch.object(Log, "_trust", return_value=None) if mode else nullcontext(),
         Container(Stores(pausing, store), 0, Settings(grace=float(grace), upkeep=False)) as container,
     ):
         pausing.armed = True

@@ -92,7 +92,7 @@ def _operations(draw: DrawFn, model: Model, write: ChunkWriter, longest: int) ->
 
 def _truncate(draw: DrawFn, model: Model, name: str) -> Operation:
     length = len(model.segments[name].data) if name in model.segments else 0
-    return TruncateSegment(name, draw(st.integers(-1, length + 1)))
+    return TruncateSegment(name, draw(st.integers(0, length + 1)))
 
 
 def _put(draw: DrawFn, model: Model, name: str) -> Operation:
@@ -108,7 +108,7 @@ def _expire(draw: DrawFn, model: Model, name: str) -> ExpireSegments:
 _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "seal": lambda draw, model, name: SealSegment(name),
     "truncate": _truncate,
-    "start": lambda draw, model, name: StartSegment(name, draw(st.integers(-1, 9))),
+    "start": lambda draw, model, name: StartSegment(name, draw(st.integers(0, 9))),
     "delete": lambda draw, model, name: DeleteSegment(name),
     "expire": _expire,
     "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(HORIZONS))),

@@ -97,7 +97,8 @@ class FlushCycle:
         self.stop()
         trouble = f"{type(cause).__name__}: {cause}"[:TROUBLE] if cause is not None else ""
         try:
-            self._source.commit([GiveUpCycle(self._number, trouble)])
+            text = trouble.encode(errors="backslashreplace").decode()  # an error may name a file that is no valid text
+            self._source.commit([GiveUpCycle(self._number, text)])
         except (EngineError, StorageError) as error:
             logger.info("container %d: flush cycle %d ends unsaid: %s", self._source.number, self._number, str(error))
 
@@ -173,9 +174,7 @@ class FlushCycle:
         state, most = self._source.state, self._source.settings.active_segments
         if len(state.segments) > most:
             idle = sorted(
-                (segment.touched, name)
-                for name, segment in state.segments.items()
-                if name not in state.unsaved and segment.saved >= segment.touched
+                (segment.touched, name) for name, segment in state.segments.items() if name not in state.unsaved
             )
             surplus = len(state.segments) - most * 9 // 10
             self._source.commit([EvictSegments(tuple(name for _, name in idle[:surplus]))])

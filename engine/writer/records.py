@@ -82,6 +82,13 @@ class LogGarbage(GarbageQueue):
         if old:
             transaction.companions.append(queueing(old))
 
+    def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:
+        transaction.companions.append(queueing(tasks))
+
+    def waits(self, name: str) -> bool:
+        garbage = self._source.refresh().garbage.get(name)
+        return garbage is not None and garbage.kind == GarbageKind.NEW_CHUNK
+
     def _give_up(self, tasks: Sequence[GarbageTask]) -> None:
         """Queue chunks that may have been made for nothing. If that fails too, the sweep of orphans finds them."""
         with contextlib.suppress(StorageError, EngineError):

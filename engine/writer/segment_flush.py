@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 
+from chunkstore.errors import StorageFull
 from chunkstore.segments.errors import (
     ChunkInUse,
     ConcurrentModification,
@@ -84,10 +85,8 @@ class SegmentFlush:
 
     def _create(self, segment: Segment) -> str:
         storage = storage_name(segment.name, segment.id, segment.storage_length)
-        try:
+        with contextlib.suppress(StoredSegmentExists):  # made by a cycle that did not come any further
             self._segments.create(storage, flush_steps.MAX_CHUNK, segment.storage_length)
-        except StoredSegmentExists:  # made by a cycle that did not come any further
-            self._segments.open_write(storage)
         return storage
 
     def _flush_step(self, segment: Segment, storage: str, step: FlushStep) -> None:
@@ -107,7 +106,12 @@ class SegmentFlush:
         self._segments.write(handle, step.offset, data, companions=[flushed])
 
     def _doubtful(self, segment: Segment, error: SegmentError) -> Exception:
-        """LTS is not what the state says: because somebody changed it meanwhile, or it is damaged."""
+        """LTS is not what the state says: because somebody changed it meanwhile, or it is damaged.
+
+        That there is no room left says nothing about what is there.
+        """
+        if isinstance(error, StorageFull):
+            return error
         state = self._source.refresh()
         now = state.segments.get(segment.name)
         if not state.cycle.runs(self._number) or now is None or now.id != segment.id:

@@ -64,6 +64,11 @@ class StorageWriter:
                     break
         return moved
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the process ends, so that no cycle begins here any more."""
+        return self._stopping
+
     def stop(self) -> None:
         """The process ends before the cycle under way does: it begins no further step, and is given up when the steps
         under way are done, for whoever commits next (W12). So each process brings the container on, however slow the

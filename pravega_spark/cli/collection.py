@@ -41,6 +41,7 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     may use the root meanwhile.
     """
     root = session.root
+    root.check_writable()
     with session.output.progress() as progress:
         found = garbage_collection.find_garbage(root, Owners(root), age, progress)
     sweep = found.sweep
@@ -69,6 +70,8 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
         for line in _lines(sweep):
             session.output.line(line)
     session.output.properties({**row, "nested": ", ".join(row["nested"]) or None}, _LABELS)
+    if dry_run:
+        orphans.check_plausible(root, sweep, share)
     if not dry_run and sweep.orphans:
         delay = root.config.garbage_delay_seconds
         session.output.line(

@@ -1,22 +1,24 @@
-"""`container`: the state of a root's containers; flushing them, and recovering one whose log is lost."""
+"""`container`: the state of a root's containers; flushing them, and mending one whose log is damaged or lost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from engine.admin.inspection import ContainerDescription, ContainerStatus, container_status, list_containers
-from engine.storage import recovery_points
+from engine.root import Root
+from engine.storage.recovery import recoverable
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import change_options
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
-from pravega_spark.console.program import Refused
+from pravega_spark.quantities import counted
 
 
 @click.group()
 def container() -> None:
-    """Inspect, flush and recover containers."""
+    """Inspect, flush, repair and recover containers."""
 
 
 @container.command("list")
@@ -78,23 +80,12 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
     acknowledged after that cycle began is lost. If the log has a root of its own, give --new-log with the first
     container.
     """
-    if new_log:  # before the root is opened, which would start it
-        session.confirm(
-            yes,
-            f"This would start a new log for the root, and recover container {number} from its last recovery point.",
-            _LOST,
-            dry_run=dry_run,
-        )
-    session.new_log = new_log
+    session.new_log, session.dry_run = new_log, dry_run or not yes  # a new log begins when the root is opened
     root = session.root
-    if number >= root.config.containers:
-        raise ValueError(
-            f"container {number} does not exist: the root has containers 0 to {root.config.containers - 1}"
-        )
+    root.check_writable()
+    _check_number(root, number)
     if not yes or dry_run:
-        point = recovery_points.newest(root.stores.chunks, number)
-        if point is None:
-            raise Refused(f"container {number} has no recovery point, so it cannot be recovered")
+        point = recoverable(root.stores, root.container_id(number), force=force)
         cycle = point.state.cycle
         session.confirm(
             yes,
@@ -115,6 +106,52 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
     session.output.document({"recovered": row})
     for line in done.lines():
         session.output.line(line)
+
+
+@container.command()
+@click.argument("number", type=click.IntRange(min=0))
+@click.argument("address", type=click.IntRange(min=0))
+@change_options
+@pass_session
+def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool) -> None:
+    """Give up a frame that stops a container's log.
+
+    ADDRESS is that of the frame, as the error and `verify` name it. Stop all other processes first, and restore the
+    frame from a copy instead, if there is one. Of a frame that is whole, but holds what nobody understands, only the
+    transactions are given up that this is in. A frame that fails its checks is given up whole, with the frames behind
+    it, which hang on it.
+    """
+    root = session.root
+    _check_number(root, number)
+    found = root.repair(number, address, dry_run=True)
+    whole = found.given_up is None
+    what = "all of it, and what hangs on it" if found.given_up is None else _transactions(found.given_up)
+    session.confirm(
+        yes,
+        f"This would give up of frame {address} of container {number}: {what}.",
+        "Acknowledged data would be lost with it. Stop all other processes first.",
+        dry_run=dry_run,
+    )
+    root.repair(number, address)
+    given_up = None if found.given_up is None else list(found.given_up)
+    session.output.document(
+        {"repaired": {"number": number, "address": address, "whole": whole, "transactions": given_up}}
+    )
+    session.output.line(f"frame {address} of container {number} was repaired; given up: {what}")
+
+
+def _check_number(root: Root, number: int) -> None:
+    if number >= root.config.containers:
+        raise ValueError(
+            f"container {number} does not exist: the root has containers 0 to {root.config.containers - 1}"
+        )
+
+
+def _transactions(places: Sequence[int]) -> str:
+    """What is given up of a frame that is whole."""
+    if not places:
+        return "all of it, as nothing of it can be taken apart; what is behind it stands"
+    return f"{counted(len(places), 'transaction')} that nobody understands; all else stands"
 
 
 _LOST = "Everything acknowledged later would be lost. Stop all other processes first."

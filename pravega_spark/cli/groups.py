@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from chunkstore.errors import fact_of
+from engine.errors import DataCorruption, UnknownFormat
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.streams import cut_row
-from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.cuts import positions_text
+from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType, change_options
+from pravega_spark.console.output import moment
+from pravega_spark.errors import PositionLost
+from pravega_spark.quantities import moment_text
+from pravega_spark.streams.cuts import StreamCut, positions_text
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.lag import Lag
 
 
 @click.group()
 def group() -> None:
-    """List reader groups, and show where they stand."""
+    """List reader groups, show where they stand, and delete them."""
 
 
 @group.command("list")
@@ -28,6 +38,33 @@ def list_(session: Session, scope: str | None) -> None:
 
 @group.command()
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
+@change_options
+@pass_session
+def delete(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
+    """Delete a reader group.
+
+    Its readers go offline, and its streams' retention waits for it no more. One whose state cannot be understood is
+    deleted too.
+    """
+    manager = session.manager
+    try:
+        stands = "; ".join(f"{cut.scope}/{cut.stream} at {positions_text(cut)}" for cut in _cuts(session, name))
+    except UnknownFormat:
+        raise
+    except DataCorruption as error:
+        stands = fact_of(error)
+    session.confirm(yes, f"This would delete reader group {name}, which stands at: {stands}.", dry_run=dry_run)
+    manager.delete_reader_group(name.stream, name.scope)
+    session.output.document({"group": str(name), "deleted": True})
+    session.output.line(f"reader group {name} was deleted")
+
+
+def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
+    return session.manager.reader_group_cuts(name.stream, name.scope)
+
+
+@group.command()
+@click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
     """Show where a reader group stands, and its lag.
@@ -35,9 +72,21 @@ def describe(session: Session, name: StreamName) -> None:
     For each stream: the stream cut up to which it has read, and how far that is behind the tail. In the long-term
     storage of a Pravega, as far as its state was flushed.
     """
+    from pravega_spark.client.groups.positions import group_set_backs
+
     manager = session.manager
-    rows = []
-    for cut in manager.reader_group_cuts(name.stream, name.scope):
-        rows.append({"stream": f"{cut.scope}/{cut.stream}", "lag": manager.lag(cut)._asdict(), **cut_row(cut)})
-        session.output.copied(f"{rows[-1]['stream']}: {positions_text(cut)}, {manager.lag(cut)}", cut.as_text())
+    rows: list[dict[str, Any]] = []
+    cuts, set_back = _cuts(session, name), group_set_backs(session.root, name.scope, name.stream)
+    for cut in cuts:
+        key, told = f"{cut.scope}/{cut.stream}", set_back.get(f"{cut.scope}/{cut.stream}")
+        try:
+            lag: Lag | None = manager.lag(cut)
+            behind = str(lag)
+        except PositionLost as lost:
+            lag, behind = None, f"{lost.fact} When it is opened next, the group goes on there"
+        more = f"; set back on {moment_text(told.time)}, when a restore had lost what it had read" if told else ""
+        row = {"stream": key, "lag": lag._asdict() if lag is not None else None, **cut_row(cut)}
+        since, before = (moment(told.time), told.cut.as_text()) if told else (None, None)
+        rows.append({**row, "set_back_time": since, "set_back_from": before})
+        session.output.copied(f"{key}: {positions_text(cut)}, {behind}{more}", cut.as_text())
     session.output.document({"group": str(name), "streams": rows})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,12 +59,12 @@ def import_(
     """
     from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
 
-    root = _root(session, create=False)
+    root, place = _looked_for(session)
     try:
         found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
     except (ScopeNotFound, StreamNotFound) as error:
         raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
-    report = found.report(root)
+    report = found.report(root, place)
     if dry_run or not yes:
         show(session.output, report, "would be imported")
         if not dry_run:
@@ -73,7 +72,8 @@ def import_(
             raise NothingChanged()
     else:
         with session.output.progress() as progress:
-            report = found.run(_root(session, create=True), progress=progress)
+            session.dry_run = False
+            report = found.run(session.root, progress=progress)
         show(session.output, report, "imported")
     if report.failed:
         verb, first = "cannot be" if dry_run else "were not", report.failed[0]
@@ -83,13 +83,14 @@ def import_(
         )
 
 
-def _root(session: Session, create: bool) -> Any:
-    """The root, made if it is to be; None if there is none."""
-    session.new_root = create
-    with suppress(RootNotFound):
-        root: Root = session.root
-        return root
-    return None
+def _looked_for(session: Session) -> tuple[Root | None, str]:
+    """The root; or None, and the place where it would be made. Raises what making it would raise."""
+    session.new_root = session.dry_run = True
+    try:
+        session.root.check_writable()
+        return session.root, ""
+    except RootNotFound as missing:
+        return None, missing.root
 
 
 def _new(report: ImportReport) -> int:

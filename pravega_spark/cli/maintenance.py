@@ -51,6 +51,7 @@ def maintain(
     from pravega_spark.streams.retention import PERIOD
 
     check_selection(scope, stream)
+    session.root.check_writable()
     with session.output.progress() as progress:
         outcomes = list(
             job.maintain(

@@ -70,7 +70,8 @@ def describe(session: Session) -> None:
 
 
 def _tell(session: Session, place: str, config: RootConfig) -> None:
-    row = {"place": place, **{key: value for key, value in vars(config).items() if key != "wal"}, "log": config.wal}
+    settings = {key: getattr(config, key) for key in _LABELS if key not in ("place", "log")}
+    row = {"place": place, **settings, "log": config.wal}
     session.output.document({"root": row})
     session.output.properties({**row, "log": config.wal or "in the root"}, _LABELS)
 

@@ -45,6 +45,8 @@ def delete(session: Session, name: str, dry_run: bool, yes: bool) -> None:
     manager = session.manager
     if manager.list_stream(name):
         raise ScopeNotEmpty(name)
+    if groups := manager.list_reader_group(name):
+        raise ScopeNotEmpty(name, groups)
     session.confirm(yes, f"This would delete scope {name}, which has no streams.", dry_run=dry_run)
     deleted = manager.delete_scope(name)
     session.output.document({"scope": name, "deleted": deleted})

@@ -30,6 +30,7 @@ class Session:
     ) -> None:
         self.output = Output(as_json, wide)
         self.new_log = False  # whether an empty log takes the place of one that is lost
+        self.dry_run = False  # whether they are only looked for
         self.new_root = False  # whether the root is made if there is none
         self._url = url
         self._wal = wal
@@ -60,7 +61,13 @@ class Session:
         """The open root. Raises UsageError if none was given, RootNotFound, StorageRefused."""
         if self._root is None:
             self._root = opened_root(
-                self.url, self._options, salvage=self.salvage, wal=self._wal, create=self.new_root, new_log=self.new_log
+                self.url,
+                self._options,
+                salvage=self.salvage,
+                wal=self._wal,
+                create=self.new_root,
+                new_log=self.new_log,
+                dry_run=self.dry_run,
             )
         return self._root
 
@@ -112,7 +119,12 @@ class Session:
                 yield from ((each, found) for found in listed(each))
 
     def confirm(self, yes: bool, *lines: str, dry_run: bool = False) -> None:
-        """Go on if --yes was given; else print what would change, and end: in success if that was asked for."""
+        """Go on if --yes was given; else print what would change, and end: in success if that was asked for.
+
+        Raises RootReadOnly, as the change would, if nothing can be changed here.
+        """
+        if self._root is not None:
+            self._root.check_writable()
         if yes and not dry_run:
             return
         self.output.document({"dry_run": dry_run, "would": lines})

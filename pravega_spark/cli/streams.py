@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from engine.errors import did_you_mean
+from chunkstore.errors import fact_of
+from engine.errors import DataCorruption, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.advice import as_given, why_kept
 from pravega_spark.console.arguments import (
@@ -155,10 +157,16 @@ def _not_applied(
 def list_(session: Session, scope: str | None) -> None:
     """List the streams of SCOPE, or of all scopes."""
     manager = session.manager
-    infos = session.in_scopes(scope, manager.stream_infos)
+    problems: list[DataCorruption] = []
+    infos = session.in_scopes(scope, lambda each: manager.stream_infos(each, lambda _, error: problems.append(error)))
     rows = [_row(StreamName(info.scope, info.stream), info) for _, info in infos]
-    session.output.document({"streams": rows})
+    unreadable = {"unreadable": [fact_of(error) for error in problems]} if problems else {}
+    session.output.document({"streams": rows, **unreadable})
     session.output.table(_LISTED, rows)
+    for error in problems:
+        session.output.warning(fact_of(error))
+    if problems:
+        raise Refused(f"{counted(len(problems), 'stream')} cannot be listed")
 
 
 def _row(name: StreamName, info: StreamInfo) -> dict[str, Any]:
@@ -188,6 +196,7 @@ def describe(session: Session, name: StreamName) -> None:
         "tail": cut_row(info.tail),
         "transactions": [str(each.id) for each in _open_transactions(session, name)],
         "subscribers": {name: behind._asdict() for name, behind in info.subscribers.items()},
+        "unplaced": dict(info.unplaced),
         "current": [
             {**_segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
             for segment in info.segments
@@ -207,6 +216,8 @@ def describe(session: Session, name: StreamName) -> None:
         session.output.line(f"open transaction {transaction}")
     for reader, behind in info.subscribers.items():
         session.output.line(f"subscriber {reader}: {behind}")
+    for reader, problem in info.unplaced.items():
+        session.output.line(f"the position of {reader} does not fit, so retention keeps all events: {problem}")
     for text in record.unknown:
         session.output.line(f"not known: {text}")
     _print_cuts(session, [("head", info.head), ("tail", info.tail)])
@@ -283,9 +294,13 @@ def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bo
 
     SUBSCRIBER is a query or reader group that runs no more, as `stream describe` names it.
     """
-    there = session.manager.stream_info(*name).subscribers
-    behind = there.get(subscriber)
-    if behind is None:
+    from pravega_spark.streams.subscribers import subscriber_names
+
+    behind: object = "its released cut cannot be understood"
+    with suppress(DataCorruption):
+        behind = session.manager.stream_info(*name).subscribers.get(subscriber, "its released cut is of another stream")
+    there = subscriber_names(_the(session, name))
+    if subscriber not in there:
         similar = did_you_mean(difflib.get_close_matches(subscriber, there))
         raise Refused(
             f"{subscriber} is no subscriber of stream {name}, which has {', '.join(there) or 'none'}.{similar}"
@@ -298,6 +313,26 @@ def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bo
     session.manager.remove_subscriber(*name, subscriber)
     session.output.document({"stream": str(name), "subscriber": subscriber})
     session.output.line(f"{subscriber} was removed from stream {name}")
+
+
+@stream.command("rebuild-index")
+@stream_argument
+@pass_session
+def rebuild_index(session: Session, name: StreamName) -> None:
+    """Make wrong indexes of a stream again from its events.
+
+    For an index that `verify` names: counts of events, cuts by time and split reads are right again. Indexes that are
+    right are left as they are. Reads all of the stream. Other processes may use it meanwhile.
+    """
+    from pravega_spark.streams.rebuilt_index import rebuild_indexes
+
+    rebuilt = rebuild_indexes(_the(session, name))
+    session.output.document({"stream": str(name), "rebuilt": len(rebuilt)})
+    for segment, before, events in rebuilt:
+        what = f"{counted(before, 'event')} counted before, {counted(events, 'event')} now"
+        session.output.line(f"stream {name}: the index of segment {segment_label(segment)} was made again: {what}")
+    if not rebuilt:
+        session.output.line(f"stream {name}: all indexes are right")
 
 
 @stream.command()
@@ -328,6 +363,17 @@ def seal(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
 def delete(session: Session, name: StreamName, dry_run: bool, yes: bool, seal_first: bool) -> None:
     """Delete a sealed stream with all its data."""
     manager = session.manager
+    if (unreadable := _the(session, name).unreadable()) is not None:
+        session.confirm(
+            yes,
+            f"This would delete stream {name} with all its data, of which what is kept cannot be understood: "
+            f"{fact_of(unreadable.error)}",
+            dry_run=dry_run,
+        )
+        manager.delete_stream(*name)
+        session.output.document({"stream": str(name), "deleted": {}})
+        session.output.line(f"stream {name} was deleted: nobody knows what it held")
+        return
     info = manager.stream_info(*name)
     if not (info.sealed or seal_first):
         raise StreamNotSealed(str(name))
@@ -385,6 +431,7 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     recorded less than a period ago.
     """
     manager = session.manager
+    session.root.check_writable()
     policy = _the(session, name).snapshot().record.retention
     figures = [] if policy is None else _the(session, name).query(lambda it: list(_retention_figures(it, policy)))
     done = manager.retain(*name, period=period, dry_run=True)

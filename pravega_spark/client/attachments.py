@@ -8,7 +8,7 @@ nothing can name gives it up here (G1).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from chunkstore import StorageError
 from engine.errors import EngineError
 from engine.state.horizon import creation_time
 from engine.state.segments import Extent
-from pravega_spark.client.batches import Batch, Columns, now_ms
+from pravega_spark.client.batches import Batch, mix_of, now_ms
 from pravega_spark.streams.chunk_uploads import ChunkUploads
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.order import Mix
 from pravega_spark.streams.stream import SegmentAppend, Stream
 
 OWN_CHUNK_BYTES = 1 << 20
@@ -50,7 +51,7 @@ class Attachment:
     chunks: their names. missing: shares of segments that are not written yet. parts: what is to be appended.
     """
 
-    def __init__(self, batch: Batch | Columns, shares: int, created_at: int) -> None:
+    def __init__(self, batch: Batch, shares: int, created_at: int) -> None:
         self.batch = batch
         self.missing = shares
         self.created_at = created_at
@@ -65,6 +66,12 @@ class Attachment:
             number = segments[share.place].id
             self.parts.append(SegmentAppend(number, (extent,), records, len(share.lengths), self.created_at))
             self.missing -= 1
+
+
+def mix_of_all(attachments: Sequence[Attachment]) -> Mix | None:
+    """How the events of batches were mixed that come one behind the other; None if they have one segment."""
+    mixes = [mix for each in attachments if (mix := mix_of(each.batch)) is not None]
+    return Mix.together(mixes) if mixes else None
 
 
 class Attachments:
@@ -84,7 +91,7 @@ class Attachments:
         stores = stream.container.stores
         return stores.log is stores.chunks
 
-    def begin(self, batch: Batch | Columns) -> None:
+    def begin(self, batch: Batch) -> None:
         """Begin to write a batch, which must not change any more, to chunks."""
         container = self._stream.container
         if self._uploads is None:

@@ -1,7 +1,7 @@
 """Batches: the events of one append of an event writer, framed and routed, with what tells where else they belong.
 
 Keeps that after a scale the events of a key follow those of it that went to the segments of before: the keys are kept
-until the events are durable.
+until the events are durable. And, of W16, that what a call has written is one object, made before anybody sees it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pravega_spark.client.checked_events import check_key
 from pravega_spark.streams.framing import Framed
 from pravega_spark.streams.key_columns import hash_keys
+from pravega_spark.streams.order import Mix
 from pravega_spark.streams.routing import hash_key
 from pravega_spark.streams.stream import SegmentAppend, parts_of
 from pravega_spark.streams.stream_record import Routing
@@ -45,78 +46,93 @@ Place: TypeAlias = "str | float | np.ndarray | EventKeys | None"
 """Where events belong: one by its key, or by a place that was drawn, or (None) anywhere; or many of a column."""
 
 
-class Batch:
-    """Framed events of one append: each segment's bytes and the events' lengths with their headers.
+class Written(NamedTuple):
+    """What one call has written, or a part of it that goes into one append.
 
-    places: where the events belong, in the order in which they were written.
+    events, size: how many events and bytes the writer was given up to its end. content: an event with the index of its
+    segment, or a column. large: it is a column that is not copied.
     """
 
-    __slots__ = ("events", "places", "routes", "shares", "size")
-
-    def __init__(self, routes: Routes) -> None:
-        self.routes = routes
-        self.shares: dict[int, tuple[bytearray, array[int]]] = {}
-        self.places: list[Place] = []
-        self.size = 0
-        self.events = 0
-
-    def share(self, index: int) -> tuple[bytearray, array[int]]:
-        """What is there for a segment."""
-        found = self.shares.get(index)
-        if found is None:
-            found = self.shares[index] = bytearray(), array("q")
-        return found
-
-    def add_column(self, framed: Framed, places: Place) -> None:
-        """Add the events of a column, and where they belong."""
-        for index, data, sizes in framed.contents():
-            content, lengths = self.share(index)
-            content += data
-            lengths.frombytes(sizes.astype(np.int64, copy=False).tobytes())
-        self.places.append(places)
-        self.events += len(framed.lengths)
-        self.size += framed.data.size
-
-    def pieces(self) -> Iterator[tuple[int, list[memoryview], np.ndarray]]:
-        """For each segment, by its index, the framed events and their lengths."""
-        for index, (content, lengths) in sorted(self.shares.items()):
-            yield index, [memoryview(content)], np.frombuffer(lengths, np.int64)
+    events: int
+    size: int
+    routes: Routes
+    content: tuple[int, bytes] | Framed
+    place: Place
+    large: bool
 
 
-class Columns:
-    """Framed events of one append that came as columns."""
+class Batch:
+    """What goes into one append: of what was written, some in a row that have the same routes, and are large or not.
 
-    def __init__(self, routes: Routes) -> None:
-        self.routes = routes
-        self.places: list[Place] = []
-        self.size = 0
-        self.events = 0
-        self._framed: list[Framed] = []
+    before: what was written before it, in events and bytes. end: the same behind it. It does not change.
+    """
 
-    def add(self, framed: Framed, places: Place) -> None:
-        """Add a column, and where its events belong."""
-        self._framed.append(framed)
-        self.places.append(places)
-        self.size += framed.data.size
-        self.events += len(framed.lengths)
+    def __init__(self, written: Sequence[Written], before: tuple[int, int]) -> None:
+        self.routes = written[0].routes
+        self.written = written
+        self.before = before
+        self.end = written[-1].events, written[-1].size
+        self.events, self.size = self.end[0] - before[0], self.end[1] - before[1]
+
+    def places(self) -> Iterator[Place]:
+        """Where the events belong, in the order in which they were written."""
+        return (each.place for each in self.written)
+
+    def used(self) -> list[int]:
+        """The indexes of the segments that have events, in order."""
+        found: set[int] = set()
+        for each in self.written:
+            found |= {each.content[0]} if isinstance(each.content, tuple) else set(each.content.segments())
+        return sorted(found)
 
     def pieces(self) -> Iterator[tuple[int, list[memoryview], np.ndarray]]:
         """For each segment, by its index, the framed events, which lie in so many pieces, and their lengths."""
-        for index in sorted({index for framed in self._framed for index in framed.segments()}):
-            held = [framed for framed in self._framed if index in framed.segments()]
-            lengths = [framed.segment_lengths(index) for framed in held]
-            yield index, [memoryview(framed.segment_data(index)) for framed in held], np.concatenate(lengths)
+        copied: dict[int, bytearray] = {}
+        pieces: dict[int, list[memoryview]] = {}
+        lengths: dict[int, array[int]] = {}
+        for each in self.written:
+            content = each.content
+            if isinstance(content, tuple):
+                index, framed = content
+                if index not in copied:
+                    copied[index] = bytearray()
+                    lengths[index] = array("q")
+                copied[index] += framed
+                lengths[index].append(len(framed))
+                continue
+            for index, data, sizes in content.contents():
+                if each.large:
+                    pieces.setdefault(index, []).append(data)
+                else:
+                    copied.setdefault(index, bytearray()).extend(data)
+                counted = sizes.astype(np.int64, copy=False).tobytes()
+                lengths.setdefault(index, array("q")).frombytes(counted)
+        pieces |= {index: [memoryview(content)] for index, content in copied.items()}
+        for index, found in sorted(pieces.items()):
+            yield index, found, np.frombuffer(lengths[index], np.int64)
 
 
-def _contents(batch: Batch | Columns) -> Iterator[tuple[int, memoryview, np.ndarray]]:
+def _contents(batch: Batch) -> Iterator[tuple[int, memoryview, np.ndarray]]:
     """For each segment, by its index, the framed events in one piece and their lengths."""
     for index, pieces, lengths in batch.pieces():
         yield index, pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)), lengths
 
 
-def parts(batch: Batch | Columns) -> list[SegmentAppend]:
+def parts(batch: Batch) -> list[SegmentAppend]:
     """A batch as a stream takes it."""
     return parts_of(_contents(batch), batch.routes.routing.segments, now_ms())
+
+
+def mix_of(batch: Batch) -> Mix | None:
+    """How the events of a batch were mixed; None if the stream has one segment for them."""
+    segments, bounds = batch.routes.routing.segments, batch.routes.bounds
+    if len(bounds) == 1:
+        return None
+    used = batch.used()
+    if len(used) == 1:
+        return Mix((segments[used[0]].id,), np.zeros(batch.events, np.int64))
+    indexes = np.searchsorted(bounds, _fractions(batch.places()), side="left")
+    return Mix(tuple(segments[index].id for index in used), np.searchsorted(used, indexes))
 
 
 def now_ms() -> int:
@@ -124,12 +140,12 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def rerouted(batch: Batch | Columns, routes: Routes) -> Batch:
+def rerouted(batch: Batch, routes: Routes) -> Batch:
     """The same events as another epoch routes them, those of each segment in the order in which they were written.
 
     One by one, because it is seldom done.
     """
-    fractions = _fractions(batch.places)
+    fractions = _fractions(batch.places())
     before = np.searchsorted(batch.routes.bounds, fractions, side="left")
     after = np.searchsorted(routes.bounds, fractions, side="left")
     starts, ends, contents = np.empty(len(before), np.int64), np.empty(len(before), np.int64), {}
@@ -137,13 +153,13 @@ def rerouted(batch: Batch | Columns, routes: Routes) -> Batch:
         contents[index] = content
         ends[before == index] = np.cumsum(lengths)
         starts[before == index] = np.cumsum(lengths) - lengths
-    found = Batch(routes)
-    found.places, found.size, found.events = [fractions], batch.size, batch.events
-    for old, new, start, end in zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        framed, sizes = found.share(new)
-        framed += contents[old][start:end]
-        sizes.append(end - start)
-    return found
+    found: list[Written] = []
+    events, size = batch.before
+    rows = zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), fractions.tolist(), strict=True)
+    for old, new, start, end, place in rows:
+        events, size = events + 1, size + end - start
+        found.append(Written(events, size, routes, (new, bytes(contents[old][start:end])), place, False))
+    return Batch(found, batch.before)
 
 
 def routes_of(routing: Routing) -> Routes:
@@ -158,10 +174,11 @@ def routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | Non
     check_key(key)
     if len(bounds) == 1:
         return 0, key
-    return bisect_left(bounds, _place_of(key)), key
+    found = _place_of(key)
+    return bisect_left(bounds, found), found
 
 
-def _fractions(places: Sequence[Place]) -> np.ndarray:
+def _fractions(places: Iterable[Place]) -> np.ndarray:
     """The place of each event on the key space."""
     found: list[np.ndarray] = []
     single: list[float] = []

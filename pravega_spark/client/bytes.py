@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
+from chunkstore import StorageError
 from engine.errors import BadOffset, EngineError, SegmentNotFound, SegmentSealed, SegmentTruncated, Throttled
 from engine.logs.pending import Receipt
 from engine.ownership import Owner
@@ -92,33 +93,42 @@ class ByteStream(io.RawIOBase):
         if not data:
             return 0
         while len(self._waiting) >= MAX_WAITING:
-            self._settle(self._waiting.popleft())
-        self._waiting.append(self._submit(data))
-        self._end += len(data)
+            self._settle()
+        self._submit(data)
         return len(data)
 
-    def _submit(self, data: bytes) -> Future[Receipt]:
+    def _submit(self, data: bytes) -> None:
+        end = self._end + len(data)
         try:
-            return self._stream.container.submit([Append(self._name, Payload(data), self._end)])
+            self._waiting.append(self._stream.container.submit([Append(self._name, Payload(data), self._end)]))
+            self._end = end
         except Throttled as error:
             raise self._byte_stream_error(error) from error  # it may be tried again
         except EngineError as error:
             raise self._failed(error) from error
+        except BaseException as error:
+            if self._end != end:
+                self._failure = ByteStreamError(
+                    f"byte stream {self._stream.key}: a write was interrupted ({error!r}), and it is unknown whether "
+                    "its bytes are there. Create a new ByteStream, and compare current_tail_offset()"
+                )
+            raise
 
     def flush(self) -> None:
         """Wait until all that was written is durable."""
         self._check_open()
         self._owner.check()
         while self._waiting:
-            self._settle(self._waiting.popleft())
+            self._settle()
         self._check()
 
-    def _settle(self, future: Future[Receipt]) -> None:
+    def _settle(self) -> None:
         try:
-            future.result()
-        except Exception as error:
+            self._waiting[0].result()
+        except (EngineError, StorageError) as error:
             self._waiting.clear()  # those behind it, which are conditional on it, fail as it did
             raise self._failed(error) from error
+        self._waiting.popleft()  # when its outcome is known: an exception of a signal says nothing of it (W16)
 
     def _failed(self, error: Exception) -> Exception:
         """What is raised, now and by each later call that writes."""

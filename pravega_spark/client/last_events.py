@@ -1,22 +1,29 @@
 """The last events of a stream, for somebody who looks: notebooks show them as a table.
 
-Of each segment at the end of the stream no more is read than may be among them: its index tells where that begins.
+They come in the order of the log: index records tell the number of each append, and what is kept of its order how the
+events of one were mixed that went to several segments. Of each segment at the end of the stream no more is read than
+may be among them: its index tells where that begins.
 """
 
 from __future__ import annotations
 
 import codecs
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, overload
 
+from engine.errors import SegmentTruncated
 from pravega_spark.client.reader import Event, each_of
 from pravega_spark.quantities import moment_text, size_text
-from pravega_spark.segment_ids import segment_label
+from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.streams.damage import telling_the_rest
 from pravega_spark.streams.events import MAX_EVENT_SIZE
 from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.index import UNKNOWN_APPEND
 from pravega_spark.streams.made_index import UNKNOWN_TIME
+from pravega_spark.streams.order import KeptOrder, Mix
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
@@ -25,9 +32,10 @@ _SHOWN = 100  # characters of an event
 
 
 class _Written(NamedTuple):
-    """An event, and when it was written (ms since the epoch)."""
+    """An event, when it was written (ms since the epoch), and by the append of which number."""
 
     time: int
+    append: int
     event: Event
 
 
@@ -76,26 +84,70 @@ def _shown(event: Event) -> str:
 
 
 def last_events(stream: Stream, n: int) -> LastEvents:
-    """The last events of a stream, `n` at most. ValueError for an `n` below 1; StreamNotFound, TruncatedData."""
+    """The last events of a stream in the order in which they were appended, `n` at most.
+
+    Raises ValueError for an `n` below 1; StreamNotFound, TruncatedData.
+    """
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
+    while True:
+        # What is kept of the order may be truncated meanwhile, with its events.
+        with suppress(SegmentTruncated), telling_the_rest(stream.root, stream.scope, stream.name, []):
+            snapshot, slices = stream.query(lambda snapshot: (snapshot, _planned(snapshot, n)))
+            last = _in_order(_read(stream, slices), KeptOrder(snapshot), n)
+            return LastEvents(stream.key, [(_known(each.time), each.event) for each in last])
+
+
+def _known(time: int) -> int | None:
+    return time if time != UNKNOWN_TIME else None
+
+
+def _read(stream: Stream, slices: Sequence[ScanSlice]) -> list[_Written]:
     found: list[_Written] = []
-    with telling_the_rest(stream.root, stream.scope, stream.name, []):
-        slices = stream.query(lambda snapshot: _planned(snapshot, n))
-        for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
-            assert events.times is not None  # which makes them numbered
-            times = events.times.tolist()
-            found += [_Written(*each) for each in zip(times, each_of(stream, events), strict=True)]
-    found.sort(key=lambda each: each.time)  # stable: what was written at one time keeps the order of reading
-    last = found[-n:]
-    return LastEvents(stream.key, [(each.time if each.time != UNKNOWN_TIME else None, each.event) for each in last])
+    for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
+        assert events.times is not None and events.appends is not None  # which makes them numbered
+        columns = events.times.tolist(), events.appends.tolist(), each_of(stream, events)
+        found += [_Written(*each) for each in zip(*columns, strict=True)]
+    return found
+
+
+def _in_order(found: list[_Written], kept: KeptOrder, n: int) -> list[_Written]:
+    """The last `n` of what was read segment by segment, as they were appended."""
+    appends: dict[int, dict[int, list[_Written]]] = defaultdict(lambda: defaultdict(list))
+    for each in found:
+        appends[each.append][each.event.segment_id].append(each)
+    last: list[list[_Written]] = []
+    missing = n
+    for append in sorted(appends, reverse=True):
+        shares = appends[append]
+        mix = kept.of(append) if len(shares) > 1 and append != UNKNOWN_APPEND else None
+        last.append(_mixed(shares, mix) if mix is not None else [each for share in shares.values() for each in share])
+        missing -= len(last[-1])
+        if missing <= 0:
+            break
+    return [each for written in reversed(last) for each in written][-n:]
+
+
+def _mixed(shares: Mapping[int, list[_Written]], mix: Mix) -> list[_Written]:
+    """What was read of one append, the last ones of each segment, in the order in which they were written."""
+    left = {number: list(share) for number, share in shares.items()}
+    backward: list[_Written] = []
+    for place in reversed(mix.places.tolist()):
+        share = left.get(mix.segments[place])
+        if share:
+            backward.append(share.pop())
+    rest = [each for share in left.values() for each in share]  # none, unless something is damaged
+    return [*rest, *reversed(backward)]
 
 
 def _planned(snapshot: Snapshot, n: int) -> list[ScanSlice]:
-    """What the last events are among: of each segment `n`, epoch by epoch from the newest, until there are enough."""
+    """What the last events are among: of each segment `n`, epoch by epoch from the newest, until there are enough.
+
+    The segments that an epoch ended have nothing later than any event of those that it began.
+    """
     segments, there = snapshot.segments, snapshot.record.history.segments
     ranges: dict[int, tuple[int, int]] = {}
-    counted = 0
+    counted: dict[int, int] = {}
     for epoch in reversed(snapshot.record.epochs):
         numbers = [each.id for each in epoch.segments if each.id in there and each.id not in ranges]
         segments.load(numbers)
@@ -104,7 +156,7 @@ def _planned(snapshot: Snapshot, n: int) -> list[ScanSlice]:
             events = segments.events_in(number, head, end)
             start = head if events <= n else segments.offset_of_event(number, head, events - n)
             ranges[number] = start, end
-            counted += min(events, n)
-        if counted >= n:
+            counted[number] = min(events, n)
+        if sum(events for number, events in counted.items() if segment_epoch(number) >= epoch.epoch) >= n:
             break
     return plan_slices(snapshot, dict(sorted(ranges.items())), 64 << 20, numbered=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.admin import copies
 from engine.admin.copies import RootCopy
 from engine.admin.progress import Progress, no_progress
-from engine.errors import RootNotFound
+from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
@@ -28,7 +28,7 @@ from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import Event, EventRange, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
-from pravega_spark.errors import Closed, InvalidStreamCut, ScopeNotEmpty
+from pravega_spark.errors import Closed, InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
 from pravega_spark.roots import opened_root
@@ -42,7 +42,7 @@ from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.html_table import html_table
 from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.key_value_tables import entries, key_value_tables
-from pravega_spark.streams.lag import Lag, lag, subscriber_lags
+from pravega_spark.streams.lag import Lag, lag
 from pravega_spark.streams.names import validate_scope_name
 from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, cut_to_truncate, parse_cut, parse_place
 from pravega_spark.streams.pointers import EventPointer
@@ -50,7 +50,7 @@ from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.retention import Retained
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import KEPT, Kept
-from pravega_spark.streams.subscribers import unsubscribe
+from pravega_spark.streams.subscribers import positions, unsubscribe
 from pravega_spark.streams.timeline import Timeline, timeline
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class StreamInfo(NamedTuple):
     head, tail: the cuts before the first and after the last event. size: readable bytes, event headers included.
     events: number of readable events. segments: the open segments. epochs: the generations of segments since the head.
     subscribers: the reader groups that hold back its retention, by name, and how far what they released is behind.
+    unplaced: the reasons why the positions of some of them do not fit the stream, for example because it was deleted
+    and created again: they hold back all events, until they go on from a place in the stream or are removed.
     """
 
     scope: str
@@ -79,6 +81,7 @@ class StreamInfo(NamedTuple):
     epochs: tuple[EpochRecord, ...]
     sealed: bool
     subscribers: Mapping[str, Lag]
+    unplaced: Mapping[str, str]
 
     def _repr_html_(self) -> str:
         name, (first, last) = f"{self.scope}/{self.stream}", (self.epochs[0].epoch, self.epochs[-1].epoch)
@@ -90,6 +93,7 @@ class StreamInfo(NamedTuple):
             "head": positions_text(self.head, _CELL),
             "tail": positions_text(self.tail, _CELL),
             **{f"subscriber {name}": behind for name, behind in self.subscribers.items()},
+            **{f"position of {name} does not fit": problem for name, problem in self.unplaced.items()},
         }
         segments = [(segment_label(s.id), *s) for s in self.segments]
         taking = "newest segments, all sealed" if self.sealed else "open segments"
@@ -170,13 +174,14 @@ class StreamManager:
         self._writers: weakref.WeakSet[EventWriter | LargeEvent | ByteStream | StreamReaderGroup | EventFile]
         self._writers = weakref.WeakSet()
 
-    def _opened(self, *, create: bool, empty: bool = False) -> Root:
-        """The root, opened if it was not there before. Raises RootNotFound, StorageRefused, Closed."""
+    def _opened(self, **how: bool) -> Root:
+        """The root, opened if it was not there before. how: create, empty and dry_run, as `Root.open` takes them.
+        Raises RootNotFound, StorageRefused, Closed."""
         self._check_open()
         if self._open_root is None:
             with self._lock:
                 if self._open_root is None:
-                    self._open_root = self._opener(create=create, empty=empty)
+                    self._open_root = self._opener(**how)
         return self._open_root
 
     def _check_open(self) -> None:
@@ -290,7 +295,10 @@ class StreamManager:
         """
         found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
         if dry_run:
-            return found.report(self._root if not self._missing or self._open_root is not None else None)
+            try:
+                return found.report(self._opened(create=True, empty=True, dry_run=True))
+            except RootNotFound as missing:
+                return found.report(None, missing.root)
         report = found.run(self._opened(create=True, empty=True), progress=progress)
         if report.failed:
             raise ImportIncomplete(report)
@@ -306,10 +314,8 @@ class StreamManager:
     def delete_scope(self, scope_name: str) -> bool:
         """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
         Pravega does (PravegaTablesScope.deleteScope)."""
-        groups = StreamReaderGroup.names(self._root, scope_name)
-        if groups:
-            raise ScopeNotEmpty(scope_name, groups)
-        return self._catalog.delete_scope(scope_name)
+        root = self._root
+        return self._catalog.delete_scope(scope_name, lambda: StreamReaderGroup.names(root, scope_name))
 
     def list_scope(self) -> list[str]:
         """The names of all scopes, sorted."""
@@ -433,10 +439,16 @@ class StreamManager:
         """Describe a stream as it is now."""
         return self._catalog.stream(scope_name, stream_name).query(_described)
 
-    def stream_infos(self, scope_name: str) -> Iterator[StreamInfo]:
-        """Describe each stream of a scope, in the order of their names. Raises ScopeNotFound."""
+    def stream_infos(
+        self, scope_name: str, unreadable: Callable[[str, DataCorruption], None] | None = None
+    ) -> Iterator[StreamInfo]:
+        """Describe each stream of a scope, in the order of their names. Raises ScopeNotFound.
+
+        unreadable: called for each stream of which something cannot be understood, with its name and the error, which
+        says how to remove it. Without it, the first such error is raised once all other streams were described.
+        """
         self._catalog.check_scope(scope_name)
-        return self._catalog.query(scope_name, _described)
+        return self._catalog.query(scope_name, _described, unreadable)
 
     def stream_timeline(
         self, scope_name: str, stream_name: str, cuts: Mapping[str, PlaceLike] | None = None
@@ -623,9 +635,10 @@ class StreamManager:
         return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
 
     def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
-        """The last `n` events of a stream, oldest first, by the times at which they were written; notebooks show them.
+        """The last `n` events of a stream in the order in which they were appended, oldest first; notebooks show them.
 
-        Of each segment at most `n` events are read. Raises ValueError for an `n` below 1.
+        What one writer wrote comes in its order, whatever the segments. Of each segment at most `n` events are read.
+        Raises ValueError for an `n` below 1.
         """
         return last_events(self._catalog.stream(scope_name, stream_name), n)
 
@@ -662,6 +675,7 @@ class StreamManager:
 
 
 def _described(snapshot: Snapshot) -> StreamInfo:
+    subscribers = positions(snapshot, refresh=False)
     return StreamInfo(
         snapshot.stream.scope,
         snapshot.stream.name,
@@ -672,7 +686,8 @@ def _described(snapshot: Snapshot) -> StreamInfo:
         snapshot.record.current.segments,
         snapshot.record.epochs,
         snapshot.record.sealed,
-        subscriber_lags(snapshot),
+        {name: lag(snapshot, found.cut) for name, found in subscribers.items()},
+        {name: found.problem for name, found in subscribers.items() if found.problem},
     )
 
 

@@ -16,6 +16,8 @@ from random import random
 
 import numpy as np
 
+from chunkstore import StorageError
+from engine.errors import EngineError, Throttled
 from engine.logs.pending import Receipt
 from engine.ownership import Owner
 from pravega_spark.client.checked_events import (
@@ -29,7 +31,7 @@ from pravega_spark.client.checked_events import (
     encoded_text,
     framed_event,
 )
-from pravega_spark.errors import TransactionClosed, TransactionNotFound
+from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams import transactions
@@ -103,7 +105,7 @@ class StreamTransaction:
         if routing_key is not None:
             check_key(routing_key)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
-        self._submit(parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0))
+        self._submit([parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
 
     def write_events(
         self,
@@ -118,23 +120,40 @@ class StreamTransaction:
             return
         places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
         segments = segment_for(places, self._bounds, self._random)
+        appends = []
         for start, end in cut(column, BATCH_BYTES):
             framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
-            self._submit(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
+            appends.append(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
+        self._submit(appends)
 
-    def _submit(self, parts: Sequence[SegmentAppend]) -> None:
+    def _submit(self, appends: Sequence[Sequence[SegmentAppend]]) -> None:
+        """Submit all that a call writes; a transaction that has got some of it cannot be committed (W16)."""
         self._check()
-        while len(self._waiting) >= MAX_WAITING:
-            self._settle()
-        self._waiting.append(self._transaction.stream.container.submit(self._transaction.operations(parts)))
+        begun = 0
+        try:
+            for parts in appends:
+                while len(self._waiting) >= MAX_WAITING:
+                    self._settle()
+                operations = self._transaction.operations(parts)
+                begun += 1
+                self._waiting.append(self._transaction.stream.container.submit(operations))
+        except BaseException as error:
+            if begun > isinstance(error, Throttled) and self._failure is None:
+                self._failure = Interrupted(
+                    f"a write to transaction {self._transaction.key}",
+                    repr(error),
+                    "some of its events may be missing, so it cannot be committed. Abort it, and write all of it again",
+                )
+            raise
 
     def _settle(self) -> None:
         try:
-            self._transaction.answer(self._waiting.popleft().result)
-        except Exception as error:
+            self._transaction.answer(self._waiting[0].result)
+        except (StreamError, EngineError, StorageError) as error:
             self._failure = error
             self._waiting.clear()
             raise
+        self._waiting.popleft()  # when its outcome is known: an exception of a signal says nothing of it
 
     def _check(self) -> None:
         self._check_open()
@@ -219,6 +238,14 @@ class StreamTransactionWriter:
         self._check_open()
         transaction = Transaction(self._stream, _parse_id(txn_id))
         return StreamTransaction(transaction, transaction.record(), self._check_open)
+
+    def abort_txn(self, txn_id: int | uuid.UUID | str) -> None:
+        """Abort a transaction by its id. One whose record cannot be understood is forgotten altogether.
+
+        Aborting it again changes nothing. Raises TransactionClosed for one that was committed, TransactionNotFound.
+        """
+        self._check_open()
+        Transaction(self._stream, _parse_id(txn_id)).abort()
 
 
 def _parse_id(value: int | uuid.UUID | str) -> uuid.UUID:

@@ -4,6 +4,10 @@ While an append is on its way, what is written meanwhile is collected, and the n
 writer's events are durable after one append, and a fast writer pays for few. Only one append of a writer is on its way
 at a time: what the stream holds of a writer is always a prefix of what it wrote, whatever fails.
 
+Keeps W16: what a call writes is made aside and published in one step, when it joins what was written before
+(`_publish`). Who appends has the turn, and lets go of it however that ends; an append that was torn out ends the
+writer, which says so. Nobody holds a lock while waiting.
+
 When the stream was scaled, what is not durable yet is routed again, by the keys, which are kept with it until then: the
 events of a key follow those of it that went to the segments of before.
 """
@@ -17,7 +21,9 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,14 +32,16 @@ from engine.interrupts import uninterrupted
 from engine.logs.payload import MAX_PAYLOAD
 from engine.logs.processor import ALONE_BYTES
 from engine.ownership import Owner
-from pravega_spark.client.attachments import AHEAD, Attachment, Attachments
+from engine.waiting import Waiters
+from pravega_spark.client.attachments import AHEAD, Attachment, Attachments, mix_of_all
 from pravega_spark.client.batches import (
     Batch,
-    Columns,
     EventKeys,
     Place,
     Routes,
+    Written,
     drawn,
+    mix_of,
     parts,
     rerouted,
     routed,
@@ -64,11 +72,11 @@ logger = logging.getLogger(__name__)
 MAX_QUEUED = 64 << 20
 """Whoever writes waits while more bytes than this are not durable."""
 
-BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
-"""How much goes into one append: with its index records it fits one frame of the log."""
-
 COPIED_BYTES = 1 << 20
 """Less than this is copied to what else is collected; more of a column stays where it is."""
+
+BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
+"""How much goes into one append: with its index records it fits one frame of the log."""
 
 COLUMNS_BYTES = 16 << 20
 """How much of columns goes into one append: so much that segments get chunks of their own."""
@@ -78,6 +86,10 @@ LOOK = 0.005
 LOOKING = 0.1
 """While callers flush what they write, their writes do not wake the thread: it looks every LOOK seconds what is there,
 for LOOKING seconds after the last flush."""
+
+
+_Content: TypeAlias = "tuple[int, int, tuple[int, bytes] | Framed, Place]"
+"""What is written: how many events and bytes, themselves, and where they belong."""
 
 
 class WriteFailed(StreamError):
@@ -112,19 +124,20 @@ class EventWriter:
         self._routes = routes_of(record.routing)
         self._places = KeyPlaces()
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # for the thread: there is a batch, or the end
-        self._done = threading.Condition(self._lock)  # for callers: a batch is durable, or has failed
-        self._batches: deque[Batch | Columns] = deque()
+        self._work = Waiters()  # the thread: there is something to do, or the end
+        self._done = Waiters()  # callers: something is durable, or has failed, or the turn is free
+        self._written: list[Written] = []  # and taken by nobody yet
+        self._taken: deque[Written] = deque()  # by who has the turn, for its next batches
+        self._last = (0, 0)  # events and bytes up to the end of what was taken
+        self._batched = (0, 0)  # up to the end of the batch that was made last
+        self._durable = (0, 0)  # up to the end of the one that was confirmed last
         self._attachments = Attachments(stream)
         self._attach_bytes = stream.container.settings.attach_bytes if Attachments.possible(stream) else None
         self._own_thread = stream.container.stores.log.remote  # appends are its thread's alone
-        self._appending = False  # by a thread, which has the turn
+        self._turn: object | None = None  # who appends
         self._looking = False  # the thread looks every now and then, and need not be woken
         self._flushed = -LOOKING  # when somebody who flushed appended
         self._appended = False  # since the thread last looked at what the stream needs from time to time
-        self._queued = 0
-        self._written = 0
-        self._durable = 0
         self._cause: BaseException | None = None
         self._reported = False
         self._closed = False
@@ -136,7 +149,12 @@ class EventWriter:
     @property
     def durable_events(self) -> int:
         """Number of durable events, which are the first that were written."""
-        return self._durable
+        return self._durable[0]
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of events that were written and are not known to be durable."""
+        return (self._written[-1].events if self._written else self._last[0]) - self._durable[0]
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -156,7 +174,7 @@ class EventWriter:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event_bytes(content, routing_key)
         with self._lock:
-            self._awaited.append((self._written, done))
+            self._awaited.append((self._end()[0], done))
             self._tell_awaited()
         return done
 
@@ -168,19 +186,9 @@ class EventWriter:
         """
         self._owner.check()
         framed = framed_event(event)
-        size = len(framed)
         routes = self._routes
         index, place = routed(routing_key, routes.bounds)
-        with self._lock:
-            batch = self._batch_for(size, routes)
-            content, lengths = batch.share(index)
-            content += framed
-            lengths.append(size)
-            batch.places.append(place)
-            batch.events += 1
-            batch.size += size
-            self._written += 1
-            self._queued += size
+        self._put(routes, [(1, len(framed), (index, framed), place)])
 
     def write_events(
         self,
@@ -189,7 +197,9 @@ class EventWriter:
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object per event.
 
-        Everything is checked before anything is written. Raises ValueError for a null event, an event of more than 8
+        Everything is checked, and copied, before anything is written: all of it is, or nothing.
+
+        Raises ValueError for a null event, an event of more than 8
         MiB, or if there are not as many keys as events; TypeError for another column type; the errors of
         `write_event_bytes`.
         """
@@ -202,13 +212,15 @@ class EventWriter:
         if len(routes.bounds) > 1:
             fractions = drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
             segments = segment_for(fractions, routes.bounds)
+        contents: list[_Content] = []
         for start, end in cut(column, COLUMNS_BYTES):
             part = segments[start:end] if segments is not None else None
             framed = frame_column(column.slice(start, end - start), part, len(routes.bounds))
-            if fractions is not None:
-                self._put(framed, routes, fractions[start:end])
-            else:
-                self._put(framed, routes, EventKeys(keys[start:end] if keys is not None else None, end - start))
+            place = EventKeys(keys[start:end] if keys is not None else None, end - start)
+            contents.append(
+                (end - start, framed.data.size, framed, place if fractions is None else fractions[start:end])
+            )
+        self._put(routes, contents)
 
     def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
         """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
@@ -218,37 +230,32 @@ class EventWriter:
         self._owner.check()
         return LargeEvent(uploads.begin(self._stream, routing_key, name), self.flush)
 
-    def _put(self, framed: Framed, routes: Routes, places: Place) -> None:
-        size = framed.data.size
+    def _put(self, routes: Routes, contents: Sequence[_Content]) -> None:
+        """Join what was written before: all that a call writes, or nothing. Waits while too much is queued."""
+        while True:
+            with self._lock:
+                if self._cause is not None or self._closed:
+                    self._check_open()
+                events, size = self._end()
+                if size - self._durable[1] <= MAX_QUEUED:
+                    written = []
+                    for count, length, content, place in contents:
+                        events, size = events + count, size + length
+                        large = length >= COPIED_BYTES and type(content) is Framed
+                        written.append(Written(events, size, routes, content, place, large))
+                    if self._work.waiting and not self._looking:
+                        self._work.wake()  # before it is there: behind that nothing may fail
+                    self._written += written
+                    return
+            self._done.wait(self._may_write)
+
+    def _end(self) -> tuple[int, int]:
+        """How many events, and bytes, were written so far. With the lock held."""
+        return self._written[-1][:2] if self._written else self._last
+
+    def _may_write(self) -> bool:
         with self._lock:
-            if size >= COPIED_BYTES:
-                self._wait_for_room()
-                last = self._batches[-1] if self._batches else None
-                if not isinstance(last, Columns) or last.size + size > COLUMNS_BYTES or last.routes is not routes:
-                    last = Columns(routes)
-                    self._batches.append(last)
-                    self._work.notify()
-                last.add(framed, places)
-            else:
-                self._batch_for(size, routes).add_column(framed, places)
-            self._written += len(framed.lengths)
-            self._queued += size
-
-    def _batch_for(self, size: int, routes: Routes) -> Batch:
-        """The batch that the next `size` bytes go into. Waits while too much is queued."""
-        self._wait_for_room()
-        last = self._batches[-1] if self._batches else None
-        if not isinstance(last, Batch) or last.size + size > BATCH_BYTES or last.routes is not routes:
-            last = Batch(routes)
-            self._batches.append(last)
-            if not self._looking:
-                self._work.notify()
-        return last
-
-    def _wait_for_room(self) -> None:
-        while self._queued > MAX_QUEUED and self._cause is None:
-            self._done.wait()
-        self._check_open()
+            return self._end()[1] - self._durable[1] <= MAX_QUEUED or self._cause is not None
 
     def _check_open(self) -> None:
         self._check()
@@ -262,21 +269,24 @@ class EventWriter:
         self._owner.check()
         with self._lock:
             self._check_open()
-            target = self._written
+            target, _ = self._end()
         while not self._is_durable(target):
             if not uninterrupted(self._append_here):
                 self._wait_for(target)
 
     def _is_durable(self, events: int) -> bool:
-        with self._lock:
-            self._check()
-            return self._durable >= events
+        self._check()
+        return self._durable[0] >= events
 
     def _wait_for(self, events: int) -> None:
         """Wait until so many events are durable, or it failed, or the next batch may be appended here."""
-        with self._lock:
-            if self._durable < events and self._cause is None and not self._free():
-                self._done.wait()
+
+        def may_go_on() -> bool:
+            with self._lock:
+                return self._durable[0] >= events or self._cause is not None or self._free()
+
+        self._work.wake()
+        self._done.wait(may_go_on)
 
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.
@@ -287,7 +297,7 @@ class EventWriter:
             return
         with self._lock:
             self._closed = True
-            self._work.notify()
+        self._work.wake()
         self._thread.join()
         _unclosed.discard(self)
         with self._lock:
@@ -309,11 +319,12 @@ class EventWriter:
 
     def _tell_awaited(self) -> None:
         """Let those know who await events that are durable by now, or never will be."""
-        while self._awaited and (self._cause is not None or self._awaited[0][0] <= self._durable):
-            _, done = self._awaited.popleft()
+        while self._awaited and (self._cause is not None or self._awaited[0][0] <= self._durable[0]):
+            _, done = self._awaited[0]
             with suppress(RuntimeError):  # the loop has ended, and nobody awaits anything
-                done.get_loop().call_soon_threadsafe(_end, done, self._failure())
+                done.get_loop().call_soon_threadsafe(_end_of, done, self._failure())
                 self._reported = self._cause is not None
+            self._awaited.popleft()
 
     def _check(self) -> None:
         """Raise the failure, if there is one."""
@@ -329,7 +340,7 @@ class EventWriter:
         if isinstance(self._cause, StreamSealed | StreamNotFound):
             failure = type(self._cause)(self._stream.key)
         else:
-            failure = WriteFailed(self._stream.key, self._written - self._durable, str(self._cause))
+            failure = WriteFailed(self._stream.key, self.unconfirmed, str(self._cause) or repr(self._cause))
         failure.__cause__ = self._cause
         return failure
 
@@ -343,7 +354,8 @@ class EventWriter:
                 while (batch := self._next()) is not None:
                     self._append(batch, doubtful)
                 self._attach(0, doubtful)
-                self._end_turn()
+                self._turn = None
+                self._done.wake()
                 after_commit(self._stream)
         except BaseException as error:  # whatever ends this thread, the next caller hears of it
             self._fail(error)
@@ -352,52 +364,86 @@ class EventWriter:
 
     def _take_turn(self) -> bool:
         """Take the turn as soon as there is something to append, or to look after. False at the end."""
-        with self._lock:
-            while self._appending or not (self._batches or self._appended):
-                if self._cause is not None or (self._closed and not self._appending):
+        while True:
+            with self._lock:
+                if self._cause is not None:
+                    self._tell_awaited()  # of an append that was torn out
                     return False
+                if self._turn is None:
+                    if self._waits() or self._appended:
+                        self._turn, self._looking, self._appended = self, False, False
+                        return True
+                    if self._closed:
+                        return False
                 self._looking = time.monotonic() - self._flushed < LOOKING
-                self._work.wait(LOOK if self._looking else None)
-            self._looking = False
-            self._appending, self._appended = self._cause is None, False
-            return self._appending
+            self._work.wait(self._has_work, LOOK if self._looking else None)
 
-    def _end_turn(self) -> None:
+    def _has_work(self) -> bool:
+        """Whether the thread has anything to do, its end included."""
         with self._lock:
-            self._appending = False
-            self._done.notify_all()
-            if self._batches or self._closed:
-                self._work.notify()
+            free = self._turn is None and (self._waits() or self._appended or self._closed)
+            return free or self._cause is not None
 
-    def _next(self) -> Batch | Columns | None:
+    def _waits(self) -> bool:
+        return bool(self._written or self._taken)
+
+    def _next(self) -> Batch | None:
         """The next batch for who has the turn, if there is one."""
-        with self._lock:
-            return self._batches.popleft() if self._batches else None
+        if not self._taken:
+            with self._lock:
+                if not self._written:
+                    return None
+                self._taken, self._last, self._written = deque(self._written), self._written[-1][:2], []
+        taken, before = self._taken, self._batched
+        _, _, routes, _, _, large = taken[0]
+        most = before[1] + (COLUMNS_BYTES if large else BATCH_BYTES)
+        written = [taken.popleft()]
+        while taken:
+            _, size, others, _, _, is_large = taken[0]
+            if size > most or others is not routes or is_large is not large:
+                break
+            written.append(taken.popleft())
+        batch = Batch(written, before)
+        self._batched = batch.end
+        return batch
 
     def _append_here(self) -> bool:
-        """Append the next batch in the caller's thread: nobody has to be woken for it. False if others are at it."""
-        with self._lock:
-            if not self._free():
-                return False
-            self._appending, self._appended = True, True
-            self._flushed = time.monotonic()
-            batch = self._batches.popleft()
+        """Append the next batch in the caller's thread: nobody has to be woken for it. False if others are at it.
+
+        An exception ends the writer: nobody can tell what of the batch is there.
+        """
+        mine = object()
         try:
-            self._write(batch)
+            with self._lock:
+                if self._free():
+                    self._turn, self._appended = mine, True
+            if self._turn is not mine:
+                return False
+            self._flushed = time.monotonic()
+            batch = self._next()
+            if batch is not None:
+                self._write(batch)
         except BaseException as error:
-            self._fail(error)
+            if self._turn is not mine:
+                raise
+            self._cause = error
             if not isinstance(error, Exception):
                 raise
+            self._fail(error)
         finally:
-            self._end_turn()
+            if self._turn is mine:
+                self._turn = None
+        self._done.wake()
+        if self._waits() or self._closed or self._cause is not None:
+            self._work.wake()
         return True
 
     def _free(self) -> bool:
         """Whether who flushes may append the next batch: the thread may be at other work than appending."""
-        waits = bool(self._batches) and self._batches[0].size <= ALONE_BYTES
-        return waits and not self._appending and not self._own_thread
+        waits = self._end()[1] - self._durable[1]
+        return self._waits() and waits <= ALONE_BYTES and self._turn is None and not self._own_thread
 
-    def _append(self, batch: Batch | Columns, doubtful: list[Attachment]) -> None:
+    def _append(self, batch: Batch, doubtful: list[Attachment]) -> None:
         """Append a batch; of a large one this begins, and a later call ends it."""
         if batch.routes is not self._routes:
             batch = rerouted(batch, self._routes)
@@ -414,7 +460,7 @@ class EventWriter:
         if not doubtful:
             return
         try:
-            self._stream.write([part for each in doubtful for part in each.parts])
+            self._stream.write([part for each in doubtful for part in each.parts], mix=mix_of_all(doubtful))
         except (SegmentSealed, SegmentNotFound, ChunksGivenUp):  # then they take the way through the log
             refused, doubtful[:] = list(doubtful), []
             self._attachments.drop(refused)
@@ -425,45 +471,45 @@ class EventWriter:
         for each in attached:
             self._confirm(each.batch)
 
-    def _write(self, batch: Batch | Columns) -> None:
+    def _write(self, batch: Batch) -> None:
         """Append a batch, as soon as its events are routed to segments that are open."""
         while True:
             if batch.routes is not self._routes:
                 batch = rerouted(batch, self._routes)
             try:
-                self._stream.write(parts(batch))
+                self._stream.write(parts(batch), mix=mix_of(batch))
                 break
             except (SegmentSealed, SegmentNotFound):
                 self._routes = self._routes_now()
         self._confirm(batch)
 
-    def _confirm(self, batch: Batch | Columns) -> None:
+    def _confirm(self, batch: Batch) -> None:
         """A batch is durable."""
-        with self._lock:
-            self._queued -= batch.size
-            self._durable += batch.events
-            self._tell_awaited()
-            self._done.notify_all()
+        self._durable = batch.end
+        if self._awaited:
+            with self._lock:
+                self._tell_awaited()
+        self._done.wake()
 
     def _fail(self, error: BaseException) -> None:
+        """Nothing more is appended; who waits hears why."""
+        self._cause = error
         with self._lock:
-            self._cause = error
-            self._batches.clear()
             self._tell_awaited()
-            self._done.notify_all()
-            self._work.notify()
+        self._done.wake()
+        self._work.wake()
 
     def _routes_now(self) -> Routes:
-        """The routes since the stream was scaled. Raises StreamSealed, StreamNotFound."""
-        record = self._stream.snapshot().record
-        if record.created != self._routes.routing.created:
-            raise StreamNotFound(self._stream.key)  # another stream has its name now
+        """The routes since the stream was scaled. Raises StreamSealed, StreamNotFound, StreamRecreated."""
+        snapshot = self._stream.snapshot()
+        snapshot.require(self._routes.routing.id)
+        record = snapshot.record
         if record.sealed:
             raise StreamSealed(self._stream.key)
         return routes_of(record.routing)
 
 
-def _end(done: asyncio.Future[None], failure: Exception | None) -> None:
+def _end_of(done: asyncio.Future[None], failure: Exception | None) -> None:
     """End a future, unless who awaited it has cancelled it."""
     if done.done():
         return
@@ -479,6 +525,6 @@ _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()
 @atexit.register
 def _warn_of_loss() -> None:
     for writer in list(_unclosed):
-        lost = writer._written - writer._durable
+        lost = writer.unconfirmed
         if lost and not writer._reported and writer._owner.here:
             logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)

@@ -11,7 +11,7 @@ import click
 
 from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
-from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed
+from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed, StreamRecreated
 
 if TYPE_CHECKING:
     from pravega_spark.streams.retention import Retained
@@ -58,6 +58,8 @@ def told(error: Exception) -> str:
                 f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
                 f"{scope}` makes it."
             )
+        case StreamRecreated():
+            return f"{error.fact} {error.remedy}"
         case StreamNotFound():
             return (
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "

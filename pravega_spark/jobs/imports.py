@@ -8,7 +8,6 @@ other one was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,12 @@ import click
 
 from chunkstore import StorageError, open_store
 from engine.errors import RootNotFound
-from engine.root import Root
 from pravega_spark.console.arguments import storage_option
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.roots import open_root
+from pravega_spark.roots import open_root, opened_root
 from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.imports import (
     Bring,
@@ -56,17 +54,19 @@ def run(
     store = open_checked(source, source_options)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
     found = Import(store, [] if name is None else [name], copied=copied)
-    root = _root(target, create=not dry_run)
-    if dry_run or root is None:
-        return _outcomes(found.report(root))
+    if dry_run:
+        return _outcomes(_report(found, target))
+    root = open_root(target.root, target.storage, target.wal, create=True)
     brought = _on(spark, target, source, source_options or {}) if spark is not None else None
     return _outcomes(found.run(root, brought))
 
 
-def _root(target: Target, create: bool) -> Root | None:
-    with suppress(RootNotFound):
-        return open_root(target.root, target.storage, target.wal, create=create)
-    return None
+def _report(found: Import, target: Target) -> ImportReport:
+    try:
+        with opened_root(target.root, target.storage, wal=target.wal, create=True, empty=True, dry_run=True) as root:
+            return found.report(root)
+    except RootNotFound as missing:
+        return found.report(None, missing.root)
 
 
 def _on(spark: SparkSession, target: Target, source: str, options: Mapping[str, Any]) -> Bring:

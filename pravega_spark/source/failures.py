@@ -81,18 +81,33 @@ def _why(error: Exception) -> BaseException | None:
 def told(error: Exception) -> str:
     """The message of an error for a user of Spark."""
     from engine.errors import RootNotFound
-    from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
+    from pravega_spark.errors import (
+        PositionLost,
+        ScopeNotFound,
+        StreamDeleted,
+        StreamNotFound,
+        StreamRecreated,
+        TruncatedData,
+    )
 
     match error:
         case ScopeNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_scope' to true."
         case StreamDeleted():
             return f"{error.fact} Set option 'fail_on_data_loss' to false to go on without it."
+        case StreamRecreated():
+            return f"{error.fact} Start the query again: it reads or writes that one, with a new checkpoint."
         case StreamNotFound(without_scope=True):
             options = "options 'allow_create_scope' and 'allow_create_stream'"
             return f"{error.fact} Create it first, or set {options} to true."
         case StreamNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_stream' to true."
+        case PositionLost():
+            there = f"that cut, {error.restored}" if error.restored is not None else "another place, such as earliest"
+            return (
+                f"{error.fact} Go on there by a query with a new checkpoint and option 'start_stream_cut' set to "
+                f"{there}; or let this query go on there, with option 'fail_on_data_loss' set to false."
+            )
         case TruncatedData():
             return (
                 f"{error.fact} Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start "

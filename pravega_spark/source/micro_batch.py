@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,10 +24,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pravega_spark.errors import StreamDeleted, StreamNotFound
+from pravega_spark.errors import CutOfDeletedStream, PositionLost, StreamDeleted, StreamNotFound, StreamRecreated
 from pravega_spark.source.ahead import Ahead, amount, fair_shares, look_ahead
 from pravega_spark.source.failures import for_users
-from pravega_spark.source.offset import cut_of, cuts_of, progress_of
+from pravega_spark.source.offset import cut_of, cuts_of, id_of, progress_of, text_of
 from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
@@ -62,6 +62,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: dict[str, StreamCut] | None = None
         self._pinned: dict[str, StreamCut] | None = None
         self._newest: dict[str, Any] | None = None
+        self._ids: dict[str, bytes] = {}  # of the streams that the offsets are positions in
         self._told: set[str] = set()
         self._turn = 0
         self._waiting_since: float | None = None
@@ -81,16 +82,30 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _of_each(self, streams: Mapping[str, Stream], question: Callable[[str, Snapshot], T]) -> dict[str, T]:
         """What `question` finds in each stream as it was when it was looked at, without those that were deleted."""
+
+        def asked(name: str, snapshot: Snapshot) -> T:
+            self._identify(name, snapshot)
+            return question(name, snapshot)
+
         found: dict[str, T] = {}
         for name, stream in streams.items():
             try:
-                found[name] = stream.query(lambda snapshot, name=name: question(name, snapshot), refresh=False)  # type: ignore[misc]
+                found[name] = stream.query(lambda snapshot, name=name: asked(name, snapshot), refresh=False)  # type: ignore[misc]
+            except (StreamRecreated, CutOfDeletedStream):
+                if not self._options.several or self._options.fail_on_data_loss:
+                    raise
+                self._deleted(name)  # the one of now joins at its head
             except StreamNotFound:
                 self._deleted(name)
         return found
 
+    def _identify(self, name: str, snapshot: Snapshot) -> None:
+        """Raise StreamRecreated if the query's position is in another stream of the same name, or of another root."""
+        snapshot.require(self._ids.setdefault(name, snapshot.record.id))
+
     def _deleted(self, name: str) -> None:
         """A stream that the query read is not there any more."""
+        self._ids.pop(name, None)
         key = f"{self._options.scope}/{name}"
         if self._options.fail_on_data_loss:
             raise StreamDeleted(key)
@@ -151,6 +166,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._deleted(name)
         heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())
         restarted = not self._resumed and self._first is None
+        due = self._due(begin)
+        found = self._of_each(due, lambda name, snapshot: self._found(snapshot, begin[name]))
+        gone = due.keys() - found.keys()
+        begin = {name: cut for name, cut in (begin | found).items() if name not in gone}
         if self._subscription is not None:
             self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False, restarted=restarted)
             self._subscription.committed(begin)
@@ -158,15 +177,30 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name in begin:
                 tell_other_queries(self._selection.stream(name), None)
         self._resumed = True
-        following = {name: self._selection.stream(name) for name in begin if self._is_due(name)}
-        ahead = self._of_each(following, lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
+        ahead = self._of_each(self._due(begin), lambda name, snapshot: self._look_ahead(name, snapshot, begin[name]))
         new = {name: each for name, each in ahead.items() if each.is_new}
         reached = {} if self._waits(new, limit) else self._limited(new, limit)
         if self._subscription is not None and self._pinned is not None and not new:
             self._subscription.release()  # the query ends here
         self._newest = self._progress(ahead, reached)
         moved = {name: cut for name, cut in reached.items() if cut.positions != begin[name].positions}
-        return self._offset(start, moved | heads, begin.keys() - ahead.keys())
+        return self._offset(start, moved | heads, gone | (begin.keys() - ahead.keys()))
+
+    def _due(self, names: Iterable[str]) -> dict[str, Stream]:
+        return {name: self._selection.stream(name) for name in names if self._is_due(name)}
+
+    def _found(self, snapshot: Snapshot, cut: StreamCut) -> StreamCut:
+        """A cut of the query's checkpoint; where it was lost in a restore, and the query goes on all the same, where
+        what was restored ends (P4). Raises PositionLost."""
+        try:
+            snapshot.check(cut)
+            return cut
+        except PositionLost as lost:
+            if self._options.fail_on_data_loss:
+                raise
+            found = snapshot.restored(cut.positions) or snapshot.head_cut()
+            self._tell(f"{lost.fact} The query goes on at {found}, as option 'fail_on_data_loss' is false.")
+            return found
 
     def _is_due(self, name: str) -> bool:
         """Whether a stream is to be read now, and not left out for good or until the query is started again."""
@@ -248,8 +282,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The cuts of an offset, without those of streams that the query is not to read any more."""
         if not self._options.several:
             mine = offset.get(self._options.stream) if isinstance(offset, Mapping) else offset
-            return {self._options.stream: cut_of(mine)}
-        cuts = cuts_of(offset)
+            return self._remembered({self._options.stream: cut_of(mine)}, {self._options.stream: mine})
+        cuts = self._remembered(cuts_of(offset), offset)
         for name in cuts:
             if not self._selection.chooses(name):
                 self._tell(
@@ -258,18 +292,30 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return {name: cut for name, cut in cuts.items() if self._selection.chooses(name)}
 
+    def _remembered(self, cuts: dict[str, StreamCut], offset: Any) -> dict[str, StreamCut]:
+        """The cuts of an offset, after the ids of their streams were taken from it. Raises StreamRecreated if another
+        stream had the name in the offset before."""
+        for name, text in offset.items() if isinstance(offset, Mapping) else ((each, offset) for each in cuts):
+            known = id_of(text)
+            if known is not None and self._ids.setdefault(name, known) != known:
+                raise StreamRecreated(f"{self._options.scope}/{name}")
+        return cuts
+
     def _offset(self, before: Any, moved: Mapping[str, StreamCut], gone: Set[str] = frozenset()) -> Any:
         """The offset after another one, which it is itself where nothing has moved.
 
         gone: streams that were deleted. They are forgotten, so that one that is made again joins at its head.
         """
         if not self._options.several:
-            return next((cut.as_text() for cut in moved.values()), before)
+            return next((self._text(name, cut) for name, cut in moved.items()), before)
         texts = dict(before) if isinstance(before, Mapping) else {cut_of(before).stream: before}
         if not moved and not gone:
             return before
         kept = {name: text for name, text in texts.items() if self._selection.chooses(name) and name not in gone}
-        return dict(sorted({**kept, **{name: cut.as_text() for name, cut in moved.items()}}.items()))
+        return dict(sorted({**kept, **{name: self._text(name, cut) for name, cut in moved.items()}}.items()))
+
+    def _text(self, name: str, cut: StreamCut) -> str:
+        return text_of(cut, self._ids[name])
 
     @for_users
     def prepareForTriggerAvailableNow(self) -> None:
@@ -287,15 +333,21 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in moved:
             try:
                 snapshot = self._snapshot_with(self._selection.stream(name), finish[name])
+                self._identify(name, snapshot)
+            except StreamRecreated:
+                raise
             except StreamNotFound:
                 self._deleted(name)
                 continue
-            ranges.append(StreamRange(self._selection.options_of(name), snapshot, begin[name], finish[name]))
+            start, end = self._found(snapshot, begin[name]), self._found(snapshot, finish[name])
+            if end != finish[name]:
+                start = snapshot.earlier(start, end)
+            ranges.append(StreamRange(self._selection.options_of(name), snapshot, start, end))
         return list(plan_streams(ranges, self._columns))
 
     def _positions(self, offset: Any) -> dict[str, StreamCut]:
         """The cuts of an offset of a batch, whatever the options choose by now."""
-        return cuts_of(offset) if self._options.several else self._cuts(offset)
+        return self._remembered(cuts_of(offset), offset) if self._options.several else self._cuts(offset)
 
     @staticmethod
     def _snapshot_with(stream: Stream, end: StreamCut) -> Snapshot:

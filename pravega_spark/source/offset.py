@@ -1,15 +1,42 @@
 """The offset of a streaming query: a stream cut's text, as the original connector keeps it in checkpoints, or where
-several streams are read a JSON object with one for each; and what a query's progress shows beside it for people."""
+several streams are read a JSON object with one for each; and what a query's progress shows beside it for people.
+
+A cut names a stream by its name only. So the text carries the id of the stream too, in the comment of its gzip header,
+which other readers of such texts skip: a position in a stream of another root, or of a deleted stream, is recognised
+by it (P4).
+"""
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.cuts import BEGINNING, StreamCut
 from pravega_spark.streams.lag import Lag
+
+_HEADER = 10  # bytes of a gzip header without a comment
+_COMMENT = 0x10  # its flag for one
+_ID = re.compile(rb"stream=([0-9a-f]{32})\0")
+
+
+def text_of(cut: StreamCut, stream_id: bytes) -> str:
+    """The text of a cut, with the id of its stream."""
+    data = base64.b64decode(cut.as_text())
+    header = data[:3] + bytes([_COMMENT]) + data[4:_HEADER]
+    return base64.b64encode(header + b"stream=" + stream_id.hex().encode() + b"\0" + data[_HEADER:]).decode()
+
+
+def id_of(text: str) -> bytes | None:
+    """The id of the stream in which the text of a cut is a place; None if the text has none."""
+    if not text.startswith(BEGINNING):
+        return None  # UNBOUNDED
+    data = base64.b64decode(text)
+    found = _ID.match(data, _HEADER) if data[3] == _COMMENT else None
+    return bytes.fromhex(found[1].decode()) if found is not None else None
 
 
 def cut_of(offset: Any) -> StreamCut:

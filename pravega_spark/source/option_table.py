@@ -253,8 +253,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "fail_on_data_loss",
         "boolean",
-        "Fail if events that should be read have been truncated, or a stream of a streaming query was deleted. If "
-        "false, log the lost range and continue at the head of the stream, or without the deleted one.",
+        "Fail if events that should be read have been truncated, if a restore lost events that a streaming query has "
+        "read, or a stream of it was deleted. If false, log what is lost and continue at the head of the stream, where "
+        "what was restored ends, or without the deleted stream.",
         RANGES,
         default="true",
     ),
@@ -339,6 +340,14 @@ OPTIONS: tuple[Option, ...] = (
         WRITES,
         default=ON_CHANGED_REPLAY[0],
         choices=ON_CHANGED_REPLAY,
+    ),
+    Option(
+        "accept_lost_batches",
+        "boolean",
+        "Write a batch although batches before it were lost: the root was restored, or a container recovered, since "
+        "they were written. By default such a batch fails with WritesLost, so that they can be written again.",
+        WRITES,
+        default="false",
     ),
     Option(
         "metadata",

@@ -52,7 +52,8 @@ class SourceOptions:
     names with commas between them, or there is a `stream_pattern`; then a cut may be a JSON object with a place for
     each stream. `of_stream` gives the options of a read of one of them.
     `asked_to_create_…`: the option was given as true; a batch read creates nothing otherwise.
-    `on_changed_replay` is about a batch whose number is there already, with other data (X3).
+    `on_changed_replay` is about a batch whose number is there already, with other data (X3); `accept_lost_batches`
+    about one before which batches were lost in a restore (P4).
     Times are milliseconds since the epoch, sizes bytes.
     """
 
@@ -84,6 +85,7 @@ class SourceOptions:
     txn_app_id: str | None
     txn_version: int | None
     on_changed_replay: OnChangedReplay
+    accept_lost_batches: bool
     metadata: str | None
     include_metadata: bool
     salvage: bool
@@ -155,6 +157,7 @@ class SourceOptions:
             txn_app_id=txn_app_id,
             txn_version=txn_version,
             on_changed_replay=cast("OnChangedReplay", given.choice("on_changed_replay")),
+            accept_lost_batches=given.flag("accept_lost_batches"),
             metadata=_metadata(given),
             include_metadata=given.flag("include_metadata"),
             salvage=given.flag("salvage"),

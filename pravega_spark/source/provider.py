@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _SEEN: set[int] = set()
 """Hashes of the options whose faults were told: of streaming writes, and of reads that `schema` was not asked of."""
 
+_MOST_SEEN = 10_000
+
 _NAMING = frozenset({"controller", "path", "scope", "stream", "streampattern", "metadata"})
 """Options, in plain spelling, one of which is there whenever a user has named what to read or write."""
 
@@ -71,6 +73,8 @@ class PravegaDataSource(DataSource):
     def _is_new(self, use: Use | None = None) -> bool:
         """Whether this process sees these options for the first time, in a use: Spark makes a writer for each
         micro-batch, and several readers."""
+        if len(_SEEN) >= _MOST_SEEN:  # some have a number that grows with each batch, and are new ones each time
+            _SEEN.clear()
         before = len(_SEEN)
         _SEEN.add(hash((use, frozenset(self.options.items()))))
         return len(_SEEN) > before

@@ -119,7 +119,9 @@ class _Writer:
             digest = None
             if writer is not None:
                 digest = Digest.total(task.digests[name] for task in tasks if task.digests and name in task.digests)
-            writes.append(stream.to_write(parts, writer, digest=digest, on_changed_replay=policy))
+            lost = self._options.accept_lost_batches
+            write = stream.to_write(parts, writer, digest=digest, on_changed_replay=policy, accept_lost=lost)
+            writes.append(write)
         writes.sort(key=_container)
         for number, together in groupby(writes, _container):
             some = list(together)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from chunkstore import StorageError
 from engine.errors import EngineError
-from pravega_spark.errors import InvalidStreamCut, StreamNotFound
+from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamNotFound
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.subscribers import NotSubscribed, query_subscriber, release, subscribe, subscribers
@@ -56,7 +56,7 @@ class Subscription:
         for name, cut in list(self._kept.items()):
             try:
                 release(self._stream(name), self._name, cut)
-            except StreamNotFound:
+            except (StreamNotFound, PositionLost):
                 pass  # which the read will tell
             except (NotSubscribed, InvalidStreamCut) as error:
                 self._tell(

@@ -101,7 +101,7 @@ def _part(outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAp
 
     records, offset, count = [], 0, 0
     for output in outputs:
-        moved = output.records + np.array([offset, count, 0])
+        moved = output.records + np.array([offset, count, 0, 0])
         moved[:, 2] = now
         records.append(moved)
         offset, count = int(moved[-1, 0]), int(moved[-1, 1])

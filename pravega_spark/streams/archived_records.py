@@ -7,6 +7,7 @@ nothing is ever read before what it may succeed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Literal
@@ -26,7 +27,7 @@ from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction
 from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, replaced
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.routing import even_ranges
-from pravega_spark.streams.stream_record import Routing, StreamRecord
+from pravega_spark.streams.stream_record import ID_SIZE, Routing, StreamRecord, first_number_of
 from pravega_spark.streams.transactions import TransactionRecord
 
 _CLOSE = 1e-4
@@ -50,6 +51,7 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
     configuration = known.configuration
     scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
     return StreamRecord(
+        archived_id(stream),
         known.created or epochs[0].created,
         tuple(epoch for epoch in epochs if epoch.epoch >= first),
         scaling,
@@ -59,6 +61,7 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
         dict(head),
         passed=known.truncation.size if known.truncation is not None else 0,
         unknown=tuple(unknown),
+        first_number=first_number_of(epochs),
     )
 
 
@@ -66,9 +69,16 @@ def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, s
     """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
     epoch = transaction.id.int >> 96
     there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
-    routing = Routing(stream.created, there.reference, there.segments)
+    routing = Routing(stream.id, there.reference, there.segments)
     lease = max(until - since, 0)
     return TransactionRecord(routing, since, lease, since, max(lease, 0)).encode()
+
+
+def archived_id(stream: ArchivedStream) -> bytes:
+    """The id of a stream of a Pravega, in its storage and where it is imported: made of what its controller knew."""
+    records = stream.records
+    known = f"{stream.scope}/{stream.name}/{records.id}/{records.created}"
+    return hashlib.sha256(known.encode()).digest()[:ID_SIZE]
 
 
 def is_open(transaction: ArchivedTransaction) -> bool:

@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import immutables
-import msgpack
 
 from chunkstore import ObjectInfo, StorageError, Store, open_store
 from chunkstore.clocks import boot_time
@@ -34,6 +33,7 @@ from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
 from engine.logs.frames import START, Position
 from engine.root import Root, RootConfig
 from engine.settings import Settings
+from engine.state.index_records import RECORD_SIZE
 from engine.state.operations import Operation
 from engine.state.segment_map import SegmentMap
 from engine.state.segments import Extent, Extents, Segment
@@ -47,10 +47,12 @@ from pravega_spark.streams.archived import ArchivedStream, ArchivedStreams
 from pravega_spark.streams.archived_records import is_open, stream_record, transaction_record
 from pravega_spark.streams.changes import SCOPES, STREAMS, TRANSACTIONS
 from pravega_spark.streams.events import HEADER_SIZE
+from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.made_index import CountedSegment, IndexCache, IndexedEvents, MadeIndex, index_events, key_of
 from pravega_spark.streams.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
 from pravega_spark.streams.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
-from pravega_spark.streams.stream_record import FORMAT, StreamRecord
+from pravega_spark.streams.scopes import encode_scope
+from pravega_spark.streams.stream_record import StreamRecord
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class ArchivedRoot(Root):
     def recover(self, container: int, *, force: bool = False) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)
 
-    def repair(self, container: int, address: int) -> NoReturn:
+    def repair(self, container: int, address: int, *, dry_run: bool = False) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)
 
     def close(self) -> None:
@@ -231,7 +233,7 @@ class ArchivedContainer(Container):
 
     def _value(self, table: str, key: str) -> bytes:
         if table == SCOPES:
-            return bytes(msgpack.packb([FORMAT]))
+            return encode_scope(False)
         if table == STREAMS:
             return self._record(key).encode()
         stream, _, number = key.rpartition("/")
@@ -427,7 +429,8 @@ class ArchivedContainer(Container):
         """How many events a segment has; none if it does not begin with one, so that its bytes are a byte stream's."""
         index = self.info(index_segment_name(name))
         assert isinstance(index, MadeIndex)
-        return int.from_bytes(index.content(0, index.length)[-16:-8], "big")
+        last = decode_records(index.content(max(index.length - RECORD_SIZE, 0), index.length))
+        return int(last[-1, 1]) if len(last) else 0
 
     # --- reading -----------------------------------------------------------------------------------------------
 

@@ -6,25 +6,19 @@ A scope is an entry in the table of the container that its name belongs to; a st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-import msgpack
-
-from engine.errors import BadKeyVersion, did_you_mean
+from engine.errors import DataCorruption, did_you_mean
 from engine.root import Root
-from engine.state.operations import PutEntry
-from engine.state.state import NOT_EXISTS
-from engine.state.tables import Entry
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.changes import SCOPES, STREAMS
-from pravega_spark.streams.names import container_of, validate_scope_name, validate_stream_name
+from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.scopes import Scope
 from pravega_spark.streams.similar import similar_keys, slip_of
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import FORMAT
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
@@ -44,42 +38,36 @@ class Catalog:
         self.root = root
         self._suggesting = suggesting
 
-    def _container(self, scope: str) -> Container:
-        return self.root.container(container_of(validate_scope_name(scope), self.root.config.containers))
-
     def scope_exists(self, scope: str) -> bool:
         """Whether the scope exists now."""
-        return self._entry(scope) is not None
+        return Scope(self.root, scope).exists()
 
     def check_scope(self, scope: str) -> None:
         """Raise ScopeNotFound unless the scope exists now."""
         if not self.scope_exists(scope):
             raise self.scope_not_found(scope)
 
-    def _entry(self, scope: str) -> Entry | None:
-        container = self._container(scope)
-        return container.entries(SCOPES, [scope], container.refresh())[scope]
+    def keep_scope(self, scope: str) -> None:
+        """Raise ScopeNotFound unless the scope exists now, and stays for what is going to be made in it."""
+        if not Scope(self.root, scope).keep():
+            raise self.scope_not_found(scope)
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope. False when it exists already."""
-        try:
-            self._container(scope).commit([PutEntry(SCOPES, scope, msgpack.packb([FORMAT]), NOT_EXISTS)])
-        except BadKeyVersion:
-            return False
-        return True
+        return Scope(self.root, scope).create()
 
-    def delete_scope(self, scope: str) -> bool:
-        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty."""
-        if next(self.streams(scope), None) is not None:
-            raise ScopeNotEmpty(scope)
-        entry = self._entry(scope)
-        if entry is None:
-            return False
-        try:
-            self._container(scope).commit([PutEntry(SCOPES, scope, None, entry.version)])
-        except BadKeyVersion:
-            return False  # somebody else was faster
-        return True
+    def delete_scope(self, scope: str, groups: Callable[[], Sequence[str]] = tuple) -> bool:
+        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty.
+
+        groups: the names of the reader groups in it, as it is now.
+        """
+
+        def check_empty() -> None:
+            found = groups()
+            if found or next(self.streams(scope), None) is not None:
+                raise ScopeNotEmpty(scope, found)
+
+        return Scope(self.root, scope).delete(check_empty)
 
     def scopes(self) -> list[str]:
         """The names of all scopes, sorted."""
@@ -95,14 +83,31 @@ class Catalog:
             for key in sorted(_keys(container, STREAMS, prefix, refresh=refresh)):
                 yield key.removeprefix(prefix)
 
-    def query(self, scope: str, question: Callable[[Snapshot], T]) -> Iterator[T]:
+    def query(
+        self,
+        scope: str,
+        question: Callable[[Snapshot], T],
+        unreadable: Callable[[str, DataCorruption], None] | None = None,
+    ) -> Iterator[T]:
         """What `question` finds in each stream of a scope, in the order of their names. Raises StorageError.
 
-        However many there are, each container is looked at once, at the beginning.
+        However many there are, each container is looked at once, at the beginning. unreadable: told of a stream of
+        which something cannot be understood, by its name; without it, that is raised once all others were asked.
         """
+        problems: list[DataCorruption] = []
         for name in sorted(self.streams(scope)):
-            with suppress(StreamNotFound):  # deleted meanwhile
-                yield self.stream(scope, name).query(question, refresh=False)
+            try:
+                found = self.stream(scope, name).query(question, refresh=False)
+            except StreamNotFound:
+                continue  # deleted meanwhile
+            except DataCorruption as error:
+                problems.append(error)
+                if unreadable is not None:
+                    unreadable(name, error)
+                continue
+            yield found
+        if problems and unreadable is None:
+            raise problems[0]
 
     def _containers(self) -> Iterator[Container]:
         return (self.root.container(number) for number in range(self.root.config.containers))
@@ -124,9 +129,7 @@ class Catalog:
         tags: tuple[str, ...] = (),
     ) -> bool:
         """Make a stream. False when it exists already. Raises ScopeNotFound."""
-        stream = self.stream(scope, name)
-        self.check_scope(scope)
-        return stream.create(scaling, retention, tags)
+        return self.stream(scope, name).create(scaling, retention, tags, lambda: self.keep_scope(scope))
 
     def ensure_stream(
         self,
@@ -150,7 +153,7 @@ class Catalog:
             self.ensure_scope(scope, create=create_scope, level=level)
         if not create_stream:
             stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
-        elif stream.create(scaling, retention):
+        elif stream.create(scaling, retention, (), lambda: self.keep_scope(scope)):
             self._tell_made("stream", stream.key, STREAMS, level)
         return stream
 

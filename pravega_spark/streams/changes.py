@@ -6,29 +6,48 @@ what the checks of a truncation have to read of the index.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.state.index_records import RECORD_SIZE
 from engine.state.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
 from engine.state.segments import parent_in
 from engine.state.tables import METADATA
 from engine.tables.content import MAX_VALUE
-from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
-from pravega_spark.segment_ids import segment_id, segment_label, segment_number
+from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotSealed, StreamSealed
+from pravega_spark.segment_ids import MAX_NUMBER, segment_id, segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, EpochRecord, StreamSegmentRecord, duplicate, overlapping, replaced
 from pravega_spark.streams.names import index_segment_name
+from pravega_spark.streams.order import KeptOrder
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import Kept, Routing, StreamRecord, check_segments, encode_number, next_number
+from pravega_spark.streams.stream_record import (
+    Ended,
+    Generation,
+    Kept,
+    Routing,
+    StreamRecord,
+    check_segments,
+    encode_number,
+    next_number,
+    whole_ends,
+)
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+    from pravega_spark.streams.location import StreamLocation
 
 SCOPES = "_system/scopes"
 STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"
 """Tables: the records of streams, and the segment numbers at which deleted streams go on when they are made again."""
+
+DELETIONS = "_system/deletions"
+"""Table: that a scope is being deleted, for who makes something in one (see `scopes`)."""
 
 TRANSACTIONS = "_system/transactions"
 SUBSCRIBERS = "_system/subscribers"
@@ -74,18 +93,36 @@ def delete(snapshot: Snapshot) -> list[Operation]:
     stream, record = snapshot.stream, snapshot.record
     if not record.sealed:
         raise StreamNotSealed(stream.key)
-    number = encode_number(next_number(record.current))
-    operations: list[Operation] = [
-        PutEntry(STREAMS, stream.key, None, record.version),
-        PutEntry(NUMBERS, stream.key, number),
-    ]
+    return _deletion(
+        stream, snapshot.state, record.version, next_number(record.current), _names(stream, snapshot.state)
+    )
+
+
+def delete_unreadable(stream: StreamLocation, state: State, version: int) -> list[Operation]:
+    """The same for a stream whose record, of that version, cannot be understood; whether it is sealed nobody knows.
+
+    One that is made again under its name goes on behind the numbers of its segments, of which the last ones are there.
+    """
+    names = _names(stream, state)
+    numbers = (name.removeprefix(f"{stream.key}/").partition(".")[0] for name in names)
+    last = max((int(number) for number in numbers if number.isdecimal()), default=-1)
+    return _deletion(stream, state, version, last + 1, names)
+
+
+def _names(stream: StreamLocation, state: State) -> set[str]:
+    """The segments of a stream, of whatever kind, but that of its writers."""
+    below = f"{stream.key}/"
+    names = {name for name in state.segments if name.startswith(below)}
+    return names | {name for name, _ in stream.container.scan_entries(METADATA, below)}
+
+
+def _deletion(stream: StreamLocation, state: State, version: int, number: int, names: Iterable[str]) -> list[Operation]:
     container, below = stream.container, f"{stream.key}/"
-    names = {name for name in snapshot.state.segments if name.startswith(below)}
-    names |= {name for name, _ in container.scan_entries(METADATA, below)}
-    found = container.activated([stream.writers, *sorted(names)], snapshot.state)
+    found = container.activated([stream.writers, *sorted(names)], state)
     entries = [(table, key) for table in OF_STREAMS for key, _ in container.scan_entries(table, below)]
     return [
-        *operations,
+        PutEntry(STREAMS, stream.key, None, version),
+        PutEntry(NUMBERS, stream.key, encode_number(number)),
         *(PutEntry(table, key, None) for table, key in entries),
         *(  # transient segments go with their parents
             DeleteSegment(name) for name, segment in found.items() if segment is not None and parent_in(name) is None
@@ -125,22 +162,64 @@ def scale(
     """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale,
     TooManySegments."""
     _require_open(snapshot)
-    record, now = snapshot.record, int(time.time() * 1000)
+    record = snapshot.record
     problem = _scale_problem(record, segments_to_seal, new_key_ranges, expected_epoch)
     if problem is not None:
         raise InvalidScale(snapshot.stream.key, problem)
-    epoch, first = record.current.epoch + 1, next_number(record.current)
-    new = [
-        StreamSegmentRecord(segment_id(first + place, epoch), float(low), float(high))
-        for place, (low, high) in enumerate(new_key_ranges)
-    ]
     sealed = [segment for segment in record.current.segments if segment.id in segments_to_seal]
-    created = max(now, record.current.created + 1)
-    following = EpochRecord(epoch, created, replaced(record.current.segments, new), epoch)
+    return _next_epoch(snapshot, sealed, [(float(low), float(high)) for low, high in new_key_ranges])
+
+
+def _next_epoch(
+    snapshot: Snapshot, sealed: Sequence[StreamSegmentRecord], ranges: Sequence[tuple[float, float]]
+) -> StreamChange:
+    """Seal segments and make new ones with these key ranges, as an epoch.
+
+    The first epoch of a generation replaces all other segments too, by segments with the same key ranges.
+    """
+    record, segments = snapshot.record, snapshot.record.current.segments
+    epoch, first = record.current.epoch + 1, next_number(record.current)
+    generations = record.generations
+    if generation_is_over(snapshot):
+        ranges = [*ranges, *((segment.low, segment.high) for segment in segments if segment not in sealed)]
+        sealed, first = segments, after_gap(snapshot.stream.key, first, len(ranges))
+        generations = (*generations, Generation(snapshot.stream.container.generation, epoch))
+    new = [StreamSegmentRecord(segment_id(first + place, epoch), low, high) for place, (low, high) in enumerate(ranges)]
+    created = max(int(time.time() * 1000), record.current.created + 1)
+    following = EpochRecord(epoch, created, replaced(segments, new), epoch)
     return StreamChange(
-        _with_epochs(snapshot, following),
+        _with_epochs(snapshot, following).with_changes(generations=generations),
         [*creations(snapshot.segments.name_of(segment.id) for segment in new), *_seals(snapshot, sealed)],
     )
+
+
+# --- generations -------------------------------------------------------------------------------------------------
+
+LEAST_GAP, MOST_GAP = 1 << 17, 1 << 20
+"""By how much segment numbers jump at least, which is more than the segments of any epoch, and at most."""
+
+
+def generation_is_over(snapshot: Snapshot) -> bool:
+    """Whether the container's log was begun anew (restored, recovered) since the current segments were opened."""
+    return not snapshot.record.sealed and snapshot.record.generation.name != snapshot.stream.container.generation
+
+
+def begin_generation(snapshot: Snapshot) -> StreamChange:
+    """Seal all current segments and open segments with the same key ranges, before events of a new generation (P4).
+
+    Events that were lost had positions behind the ends of these segments, or in segments that followed them. The ends
+    stay where they are for ever, and the new segments' numbers begin behind a random gap: no position of a lost event
+    is ever one of an event that is written after a restore.
+    """
+    return _next_epoch(snapshot, (), ()) if generation_is_over(snapshot) else NO_CHANGE
+
+
+def after_gap(stream: str, number: int, count: int) -> int:
+    """The first of `count` segment numbers behind a random gap after `number`. Raises InvalidScale if none are left."""
+    first = number + LEAST_GAP + int.from_bytes(os.urandom(4), "big") % (MOST_GAP - LEAST_GAP)
+    if first + count > MAX_NUMBER:
+        raise InvalidScale(stream, f"its segment numbers, up to {MAX_NUMBER}, are used up. Write to another stream")
+    return first
 
 
 def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
@@ -229,14 +308,22 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
         operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
     for number, offset in cut.positions.items():
         operations += _truncation(snapshot, number, offset)
+    operations += _forgotten_order(snapshot, cut)
     first = history.first_epoch(cut.positions) - record.epochs[0].epoch
     changed = record.with_changes(
         head=dict(cut.positions),
         epochs=record.epochs[first:],
         ended=_ended(snapshot, cut, passed),
         passed=snapshot.bytes_before(cut.positions),
+        generations=_generations(record, record.epochs[first].epoch),
     )
     return StreamChange(changed, operations)
+
+
+def _generations(record: StreamRecord, epoch: int) -> tuple[Generation, ...]:
+    """Those that have an epoch from this one on."""
+    behind = [following.epoch for following in record.generations[1:]]
+    return tuple(each for each, end in zip_longest(record.generations, behind) if end is None or end > epoch)
 
 
 def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]:
@@ -247,18 +334,30 @@ def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]
     return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
 
 
-def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, int]:
-    """The lengths of those passed segments behind which nothing is lost: all that follows them is there.
+def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
+    """What forgets how the events of those appends were mixed of which none is left behind the cut."""
+    order = KeptOrder(snapshot)
+    if not order.there:
+        return []
+    segments, history = snapshot.segments, snapshot.record.history
+    first: list[int] = []
+    positions = dict(cut.positions)
+    while positions:
+        number, offset = positions.popitem()
+        record = segments.index(number).locate_offset(offset + 1)
+        if record is not None:
+            first.append(record.append)
+        elif offset == segments.length(number):  # what follows it has later ones
+            positions |= {each.id: 0 for each in history.successors(number)}
+    return order.forget(min(first, default=None))
 
-    Those of the last truncation are kept as long as that is still true of them.
-    """
+
+def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, Ended]:
+    """The segments that are deleted then and behind which nothing is lost, be it that they were deleted before."""
     record, history = snapshot.record, snapshot.record.history
-    whole = {number for number, offset in cut.positions.items() if offset == 0}
     snapshot.segments.load(passed)
-    ended = {n: snapshot.segments.length(n) for n in passed if whole.issuperset(s.id for s in history.successors(n))}
-    if whole.issuperset(number for number, offset in record.head.items() if offset == 0):
-        ended |= record.ended
-    return ended
+    deleted = {n: Ended(snapshot.segments.length(n), tuple(s.id for s in history.successors(n))) for n in passed}
+    return whole_ends(record.ended | deleted, cut.positions)
 
 
 # --- what was routed by an epoch that is over --------------------------------------------------------------------
@@ -283,15 +382,14 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
     append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
     routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
     What comes behind such an epoch in the order of the pairs gets one of its own too, so that keys keep their order.
-    Raises StreamSealed, and StreamNotFound if another stream has the name now.
+    Raises StreamSealed, and StreamRecreated if another stream has the name now.
     """
     record = snapshot.record
     targets: list[dict[int, int]] = []
     rolled: list[int] = []
     routings: list[Routing] = []
     for routing, used in planned:
-        if record.created != routing.created:
-            raise StreamNotFound(snapshot.stream.key)
+        snapshot.require(routing.id)
         segments = {segment.id: segment for segment in routing.segments}
         places = {number: overlapping(record.current.segments, segments[number]) for number in used}
         if rolled or any(len(place) != 1 for place in places.values()):  # what follows comes behind it
@@ -304,6 +402,23 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
     return _rolled(snapshot, routings, targets, rolled)
 
 
+def _repeated(snapshot: Snapshot, epoch: EpochRecord, before: Sequence[EpochRecord], created: int) -> EpochRecord:
+    """The epoch after those `before`, with the key ranges of another one.
+
+    It has that one's segment numbers too, unless that one, or one of those before, is of an earlier generation: there
+    positions that are lost may have them (P4).
+    """
+    number, begun = before[-1].epoch + 1, snapshot.record.generation.epoch
+    if epoch.epoch >= begun and all(each.reference != each.epoch for each in before[1:]):
+        return duplicate(epoch, number, created)
+    first = max(map(next_number, before))
+    segments = (
+        StreamSegmentRecord(segment_id(first + place, number), segment.low, segment.high)
+        for place, segment in enumerate(epoch.segments)
+    )
+    return EpochRecord(number, created, tuple(segments), number)
+
+
 def _rolled(
     snapshot: Snapshot, routings: Sequence[Routing], targets: list[dict[int, int]], rolled: Sequence[int]
 ) -> Rerouted:
@@ -313,10 +428,10 @@ def _rolled(
     again: list[EpochRecord] = []
     for place, routing in zip(rolled, routings, strict=True):
         past = EpochRecord(routing.reference, 0, routing.segments, routing.reference)
-        again.append(duplicate(past, current.epoch + len(again) + 1, created + len(again)))
-        numbers = {segment_number(segment.id): segment.id for segment in again[-1].segments}
-        targets[place] = {segment.id: numbers[segment_number(segment.id)] for segment in routing.segments}
-    following = duplicate(current, current.epoch + len(again) + 1, created + len(again))
+        again.append(_repeated(snapshot, past, [current, *again], created + len(again)))
+        ids = [segment.id for segment in again[-1].segments]
+        targets[place] = dict(zip((segment.id for segment in routing.segments), ids, strict=True))
+    following = _repeated(snapshot, current, [current, *again], created + len(again))
     passing = [segment for epoch in again for segment in epoch.segments]
     change = StreamChange(
         _with_epochs(snapshot, *again, following),

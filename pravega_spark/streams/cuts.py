@@ -17,7 +17,7 @@ from types import MappingProxyType
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import FieldWriter, open_version, with_version
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.parameters import checks_parameters
+from pravega_spark.parameters import checks_parameters, whole_number
 from pravega_spark.quantities import count_text
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 from pravega_spark.streams.html_table import html_table
@@ -49,7 +49,7 @@ class StreamCut:
     """A position in each segment of a stream. The tail cut of a sealed stream has no positions.
 
     `positions` maps segment ids to offsets in bytes. An offset may be NOT_REACHED.
-    InvalidStreamCut for names that no stream has and for numbers out of range.
+    InvalidStreamCut for names that no stream has and for numbers out of range; TypeError for what is no whole number.
     """
 
     scope: str
@@ -66,7 +66,8 @@ class StreamCut:
             raise TypeError(
                 f"positions must map segment ids to offsets, as {{0: 1024}}, not {reprlib.repr(self.positions)}"
             )
-        for segment, offset in self.positions.items():
+        positions = dict(sorted(map(self._position, self.positions.items())))
+        for segment, offset in positions.items():
             if not 0 <= segment < 1 << 62 or segment_number(segment) >= 1 << 31:
                 raise InvalidStreamCut(f"a stream cut of {self.scope}/{self.stream} cannot have segment id {segment}")
             if not NOT_REACHED <= offset < 1 << 61:
@@ -74,7 +75,16 @@ class StreamCut:
                     f"a stream cut of {self.scope}/{self.stream} cannot have offset {offset} in segment "
                     f"{segment_label(segment)}"
                 )
-        object.__setattr__(self, "positions", MappingProxyType(dict(sorted(self.positions.items()))))
+        object.__setattr__(self, "positions", MappingProxyType(positions))
+
+    def _position(self, given: tuple[int, int]) -> tuple[int, int]:
+        """A segment id and its offset, as whole numbers. Raises TypeError."""
+        segment, offset = given
+        if type(segment) is int and type(offset) is int:
+            return given
+        where = f"positions of a stream cut of {self.scope}/{self.stream}"
+        number = whole_number(f"{where}: a segment id", segment)
+        return number, whole_number(f"{where}: the offset in segment {number}", offset)
 
     def __hash__(self) -> int:
         return hash((self.scope, self.stream, tuple(self.positions.items())))

@@ -178,10 +178,13 @@ class Epochs:
         """Those segments of a cut that lie before the head, as far as can be told."""
         return [number for number in positions if number not in self.segments]
 
+    def unknown(self, positions: Iterable[int]) -> list[int]:
+        """Those segments that the stream has never had, as far as can be told."""
+        return [n for n in positions if n not in self._named and segment_epoch(n) >= self._first]
+
     def problem(self, positions: Positions) -> str | None:
         """Why these are not the positions of a cut; None if they are. What lies before the head can be judged less."""
-        gone = self.gone(positions)
-        unknown = [number for number in gone if number not in self._named and segment_epoch(number) >= self._first]
+        gone, unknown = self.gone(positions), self.unknown(positions)
         if unknown:
             return f"the stream has no segment {segment_label(unknown[0])}"
         front = self.front(positions)

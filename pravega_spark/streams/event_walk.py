@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.index import sparse_records
+from pravega_spark.streams.index import UNKNOWN_APPEND, sparse_records
 
 _EVENT = struct.Struct(">ii")
 
@@ -73,6 +73,7 @@ class EventWalk:
         found = sparse_records(lengths, time_ms)
         found[:, 0] += self._ended
         found[:, 1] += self.events
+        found[:, 3] = UNKNOWN_APPEND
         self._ended += int(lengths.sum())
         self.events += len(lengths)
         self._lengths = array("q")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chunkstore.errors import Damaged
+from engine.errors import DataCorruption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ _HEADER = struct.Struct(">ii")
 _FEW_LANES = 48  # below this many lanes a plain loop is faster than numpy
 
 
-class InvalidEvent(Damaged, ValueError):
+class InvalidEvent(DataCorruption, ValueError):
     """Bytes that are not a sequence of whole events. `offset` is where the offending event starts."""
 
     remedy = f"A byte stream cannot be read as events. If it is none: {Damaged.remedy}"

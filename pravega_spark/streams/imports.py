@@ -178,8 +178,13 @@ class Import:
         except (ImportRefused, ArchiveDamaged) as error:
             self._refused[key] = ImportedStream(scope, name, "refused", problem=fact_of(error))
 
-    def report(self, root: Root | None) -> ImportReport:
-        """What would be done with a root, or with a new one. Raises StorageError."""
+    def report(self, root: Root | None, place: str = "") -> ImportReport:
+        """What would be done with a root, or with a new one in `place`. Raises StorageRefused where `run` does,
+        StorageError."""
+        if root is not None:
+            check_apart(root, self.source)
+        elif place:
+            check_place(place, self.source)
         found = dict(self._refused)
         for key, plan in self._plans.items():
             found[key] = self._found(root, plan)
@@ -283,17 +288,22 @@ def check_apart(root: Root, source: Store) -> None:
     """Raise StorageRefused if the root or its log lies in the source, or the other way around: neither sweeps nor
     listings of one are to meet the other."""
     for store in {root.stores.chunks, root.stores.log}:
-        one, other = f"{_place(store)}/", f"{_place(source)}/"
-        if one.startswith(other) or other.startswith(one):
-            raise StorageRefused(
-                f"{source.root} cannot be imported into {store.root}: one lies in the other. Give a root beside it"
-            )
+        check_place(store.root, source)
 
 
-def _place(store: Store) -> str:
+def check_place(place: str, source: Store) -> None:
+    """Raise StorageRefused if a root's place lies in the source, or the other way around. place: as `Store.root`."""
+    one, other = f"{_end_of_links(place)}/", f"{_end_of_links(source.root)}/"
+    if one.startswith(other) or other.startswith(one):
+        raise StorageRefused(
+            f"{source.root} cannot be imported into {place}: one lies in the other. Give a root beside it"
+        )
+
+
+def _end_of_links(place: str) -> str:
     """Where a store is; of a folder, where its links end."""
-    folder = store.root.removeprefix("file://")
-    return os.path.realpath(folder) if folder != store.root else store.root
+    folder = place.removeprefix("file://")
+    return os.path.realpath(folder) if folder != place else place
 
 
 def _opened(store: Store) -> ArchivedStreams:

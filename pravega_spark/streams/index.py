@@ -1,8 +1,10 @@
-"""The sparse index of a segment: records of (offset, event count, time), written with the data and searched by each.
+"""The sparse index of a segment: records of (offset, event count, time, append), searched by each of them.
 
-A record says: where the segment had `offset` bytes, an event ended, `count` events lay before, and it was `time_ms`.
-The index segment is nothing but such records of 24 bytes, so record n lies at bytes [24 n, 24 n + 24). Record numbers
-count from the index segment's beginning; truncating it renumbers nothing.
+A record is written with the data. It says: where the segment had `offset` bytes, an event ended, `count` events lay
+before, it was `time_ms`, and the events before it came by the append of that number: among the appends of a stream, to
+whatever segments, a later one has a greater number. The index segment is nothing but such records of 32 bytes, so
+record n lies at bytes [32 n, 32 n + 32). Record numbers count from the index segment's beginning; truncating it
+renumbers nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from chunkstore.errors import Damaged
-from engine.state.index_records import RECORD_SIZE
+from engine.errors import DataCorruption
+from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
 
 SPACING = 16 * 1024  # bytes of events between two records of one append
@@ -24,27 +27,35 @@ WIDEST_GAP = MAX_EVENT_SIZE + HEADER_SIZE + SPACING
 """Bytes: how far two neighbouring index records can be apart where no large event lies between them."""
 
 _STORED = np.dtype(">i8")
-_FIELDS = 3
-_OFFSET, _COUNT, _TIME = range(_FIELDS)
+_FIELDS = 4
+_OFFSET, _COUNT, _TIME, _APPEND = range(_FIELDS)
+
+UNKNOWN_APPEND = 0
+"""The number of an append that nobody numbered: what was taken over from a Pravega, and recorded cuts."""
+
 _BLOCK_RECORDS = 64 * 1024 // RECORD_SIZE
 _CACHED_BLOCKS = 16
 
 
-class InvalidIndex(Damaged, ValueError):
-    """Bytes that are not whole index records."""
+class InvalidIndex(DataCorruption, ValueError):
+    """Bytes that are not whole index records, or records that contradict the segment that they are of."""
+
+    remedy = f"`pravega-spark stream rebuild-index` makes an index from the events that are there. {Damaged.remedy}"
 
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """offset: the segment's length in bytes after an event. count: events up to there. time_ms: since the epoch."""
+    """offset: the segment's length in bytes after an event. count: events up to there. time_ms: since the epoch.
+    append: the number of the append that it came with."""
 
     offset: int
     count: int
     time_ms: int
+    append: int
 
 
 def sparse_records(framed_lengths: np.ndarray, time_ms: int, spacing: int = SPACING) -> np.ndarray:
-    """The index records of one append, relative to its start: shape (k, 3), int64 columns offset, count, time.
+    """The index records of one append, relative to its start: shape (k, 4), int64 columns offset, count, time, append.
 
     `framed_lengths` are the events' lengths in bytes with their headers. There is a record at the first event end at or
     after every multiple of `spacing` bytes, and one at the append's end.
@@ -55,20 +66,23 @@ def sparse_records(framed_lengths: np.ndarray, time_ms: int, spacing: int = SPAC
     if not len(ends):
         return np.empty((0, _FIELDS), np.int64)
     if ends[-1] < spacing:  # of few events, as most appends are: they need no search
-        return np.array([[ends[-1], len(ends), time_ms]], np.int64)
+        return np.array([[ends[-1], len(ends), time_ms, THIS_APPEND]], np.int64)
     events = np.searchsorted(ends, np.arange(spacing, ends[-1] + 1, spacing))
     events = np.append(events[np.diff(events, prepend=-1) > 0], len(ends) - 1)
     events = events[: len(events) - (len(events) > 1 and events[-2] == events[-1])]
-    return np.column_stack((ends[events], events + 1, np.full(len(events), time_ms, np.int64)))
+    times, appends = np.full(len(events), time_ms, np.int64), np.full(len(events), THIS_APPEND, np.int64)
+    return np.column_stack((ends[events], events + 1, times, appends))
 
 
 def encode_records(records: np.ndarray) -> bytes:
-    """Records as they are stored."""
-    return records.astype(_STORED).tobytes()
+    """Records as they are stored. ValueError for rows that are none."""
+    if records.shape[1:] != (_FIELDS,):
+        raise ValueError(f"index records have {_FIELDS} columns, not the shape {records.shape}")
+    return records.astype(_STORED, casting="same_kind").tobytes()
 
 
 def decode_records(data: bytes | memoryview) -> np.ndarray:
-    """Stored records as an int64 array of shape (k, 3). InvalidIndex if the last one is not whole."""
+    """Stored records as an int64 array of shape (k, 4). InvalidIndex if the last one is not whole."""
     if len(data) % RECORD_SIZE:
         raise InvalidIndex(f"{len(data)} bytes are not whole index records of {RECORD_SIZE} bytes")
     return np.frombuffer(data, _STORED).reshape(-1, _FIELDS).astype(np.int64)
@@ -90,12 +104,22 @@ class IndexReader:
     """Searches the index records in bytes [start, end) of an index segment. For one thread.
 
     `read(from, to)` returns those bytes of the index segment. Records are read in blocks of 64 KiB, and the blocks used
-    last are kept. Offsets and counts never descend from one record to the next, so searching them is exact.
+    last are kept. Offsets, counts and appends never descend from one record to the next, so searching them is exact.
     """
 
-    def __init__(self, read: Callable[[int, int], bytes | memoryview], start: int, end: int) -> None:
+    def __init__(
+        self,
+        read: Callable[[int, int], bytes | memoryview],
+        start: int,
+        end: int,
+        what: str = "an index",
+        most: tuple[int, int] | None = None,
+    ) -> None:
+        """what: whose index it is, for people. most: the bytes and events of the segment, which no record exceeds."""
         if not 0 <= start <= end or start % RECORD_SIZE or end % RECORD_SIZE:
-            raise InvalidIndex(f"bytes {start} to {end} are not whole index records of {RECORD_SIZE} bytes")
+            raise InvalidIndex(f"{what}: bytes {start} to {end} are not whole index records of {RECORD_SIZE} bytes")
+        self._what = what
+        self._most = most
         self._read = read
         self._first = start // RECORD_SIZE
         self._end = end // RECORD_SIZE
@@ -126,8 +150,12 @@ class IndexReader:
         """The number of the first record with at least `count` events up to it."""
         return self._search(_COUNT, count)
 
+    def position_of_append(self, append: int) -> int:
+        """The number of the first record of the append of that number, or of a later one."""
+        return self._search(_APPEND, append)
+
     def records(self, from_number: int, to_number: int) -> np.ndarray:
-        """The records [from_number, to_number) as an int64 array of shape (k, 3). IndexError outside of the index."""
+        """The records [from_number, to_number) as an int64 array of shape (k, 4). IndexError outside of the index."""
         if not self._first <= from_number <= to_number <= self._end:
             raise IndexError(
                 f"records {from_number} to {to_number} are not all in the index, which has {self._first} to {self._end}"
@@ -197,5 +225,20 @@ class IndexReader:
     def _loaded(self, first: int, end: int) -> np.ndarray:
         data = self._read(first * RECORD_SIZE, end * RECORD_SIZE)
         if len(data) != (end - first) * RECORD_SIZE:
-            raise InvalidIndex(f"{len(data)} bytes were read of the index records {first} to {end}")
-        return decode_records(data)
+            raise InvalidIndex(f"{self._what}: {len(data)} bytes were read of the index records {first} to {end}")
+        return self._checked(first, decode_records(data))
+
+    def _checked(self, first: int, records: np.ndarray) -> np.ndarray:
+        """Records that can be searched: offsets, counts and appends do not descend, and are those of places in the
+        segment."""
+        places, ordered = records[:, :_TIME], np.delete(records, _TIME, axis=1)
+        wrong = (ordered < 0).any(axis=1) | (np.diff(ordered, axis=0, prepend=ordered[:1]) < 0).any(axis=1)
+        if self._most is not None:
+            wrong |= (places > self._most).any(axis=1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            offset, count, *_ = records[row].tolist()
+            within = "" if self._most is None else ", of a segment of {} bytes and {} events".format(*self._most)
+            says = f"{count} events up to offset {offset}{within}"
+            raise InvalidIndex(f"{self._what}: record {first + row} cannot be right: it says {says}")
+        return records

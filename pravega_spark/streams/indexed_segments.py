@@ -13,8 +13,16 @@ from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, Segment
 from engine.storage.reads import ObjectRange
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.streams.events import HEADER_SIZE, decode, event_header
-from pravega_spark.streams.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.events import (
+    HEADER_SIZE,
+    MAX_INT32,
+    MAX_LARGE_EVENT_SIZE,
+    InvalidEvent,
+    decode,
+    event_header,
+)
+from pravega_spark.streams.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord, InvalidIndex
 from pravega_spark.streams.made_index import MadeIndex
 from pravega_spark.streams.names import index_segment_name, segment_name
 
@@ -29,21 +37,22 @@ _REMEMBERED = 256
 class KnownPositions:
     """How many index records lie up to offsets of segments, so that a reader that starts there need not search it.
 
-    That never changes; the offsets that were told last are kept.
+    That never changes, unless an index is made again, which is another one then; the offsets that were told last are
+    kept.
     """
 
     def __init__(self) -> None:
-        self._positions: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._positions: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
-    def remember(self, segment: str, offset: int, records: int) -> None:
-        """Keep the number of index records up to an offset."""
-        self._positions[segment, offset] = records
+    def remember(self, index: Segment, offset: int, records: int) -> None:
+        """Keep the number of an index's records up to an offset."""
+        self._positions[index.name, index.id, offset] = records
         while len(self._positions) > _REMEMBERED:
             self._positions.popitem(last=False)
 
-    def remembered(self, segment: str, offset: int) -> int | None:
+    def remembered(self, index: Segment, offset: int) -> int | None:
         """What `remember` was told."""
-        return self._positions.get((segment, offset))
+        return self._positions.get((index.name, index.id, offset))
 
 
 class IndexedSegments:
@@ -94,7 +103,8 @@ class IndexedSegments:
         """Where a segment ends, kept as a position from which reading will go on."""
         segment = self.segment(segment_id)
         if self.is_indexed(segment_id):
-            self._known.remember(segment.name, segment.length, self.index_segment(segment_id).length // RECORD_SIZE)
+            index = self.index_segment(segment_id)
+            self._known.remember(index, segment.length, index.length // RECORD_SIZE)
         return segment.length
 
     def is_indexed(self, segment_id: int) -> bool:
@@ -112,6 +122,8 @@ class IndexedSegments:
         index = self.index_segment(segment_id)
         if isinstance(index, MadeIndex):
             return index.content(first, last)
+        if last > index.length:
+            raise InvalidIndex(f"{self._what(segment_id)}: its {index.length} bytes are not whole records")
         return tuple(self.stream.container.plan_of(index, first, last))
 
     def events_in(self, segment_id: int, low: int, high: int) -> int:
@@ -175,6 +187,11 @@ class IndexedSegments:
         if not surplus:
             return record.offset
         low, starts = self._events_of(segment_id, record)
+        if surplus > len(starts):
+            raise InvalidIndex(
+                f"{self._what(segment_id)}: from offset {low} to {record.offset} there are {len(starts)} events, and "
+                f"by its counts more than {surplus}"
+            )
         return low + int(starts[len(starts) - surplus])
 
     def growth_since(self, segment_id: int, timestamp: int) -> tuple[int, int]:
@@ -190,12 +207,25 @@ class IndexedSegments:
     def _events_of(self, segment_id: int, record: IndexRecord) -> tuple[int, np.ndarray]:
         """Where the events that an index record is about begin, and each one's place from there."""
         low, name = self.record_start(segment_id, record), self.name_of(segment_id)
-        if record.offset - low > WIDEST_GAP:
+        gap = record.offset - low
+        if not 0 < gap <= MAX_LARGE_EVENT_SIZE + HEADER_SIZE + WIDEST_GAP:
+            raise InvalidIndex(
+                f"{self._what(segment_id)}: a record is of offset {record.offset}, the one before of {low}"
+            )
+        if gap > WIDEST_GAP:
             header = self.stream.container.read(name, low, low + HEADER_SIZE)
-            if header == event_header(record.offset - low - HEADER_SIZE):
+            if header == event_header(min(gap - HEADER_SIZE, MAX_INT32)):
                 return low, np.zeros(1, np.int64)  # a large event, which need not be read
         data = self.stream.container.read(name, low, record.offset)
-        return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
+        try:
+            return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
+        except InvalidEvent as error:
+            where = f"stream {self.stream.key}, segment {segment_label(segment_id)}"
+            raise InvalidEvent(f"{where}: {error.problem}", error.offset) from error
+
+    def _what(self, segment_id: int) -> str:
+        """Whose index it is, for people."""
+        return f"stream {self.stream.key}, segment {segment_label(segment_id)}, its index"
 
     def record_start(self, segment_id: int, record: IndexRecord) -> int:
         """Where the events that an index record is about begin: at the record before it, or the segment's start."""
@@ -211,8 +241,13 @@ class IndexedSegments:
         segment, container = self.index_segment(segment_id), self.stream.container
         if isinstance(segment, MadeIndex):
             return IndexReader(segment.content, 0, segment.length)
+        indexed = self.segment(segment_id)
         return IndexReader(
-            lambda start, end: container.read(segment.name, start, end), segment.start_offset, segment.length
+            lambda start, end: container.read(segment.name, start, end),
+            segment.start_offset,
+            segment.length,
+            self._what(segment_id),
+            (indexed.length, indexed.attributes.get(EVENT_COUNT, 0)),
         )
 
     def index_position(self, segment_id: int, offset: int) -> int:
@@ -223,8 +258,8 @@ class IndexedSegments:
             return index.length // RECORD_SIZE
         if offset <= segment.start_offset:
             return index.start_offset // RECORD_SIZE
-        known = self._known.remembered(segment.name, offset)
+        known = self._known.remembered(index, offset)
         if known is None:
             known = self.index(segment_id).position_of(offset + 1)
-            self._known.remember(segment.name, offset, known)
+            self._known.remember(index, offset, known)
         return known

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import NamedTuple
 
-from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import counted, duration_text, size_text
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.made_index import UNKNOWN_TIME
 from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.subscribers import subscribers
 
 
 class Lag(NamedTuple):
@@ -61,15 +58,3 @@ def lag(snapshot: Snapshot, cut: StreamCut, tail: StreamCut | None = None, now: 
         max(moment - min(times) / 1000, 0.0) if times else 0.0,
         bool(losses),
     )
-
-
-def subscriber_lags(snapshot: Snapshot) -> dict[str, Lag]:
-    """The lag of what each subscriber has released, by its name; nothing is looked up anew.
-
-    Without those whose cut is none of this snapshot: of a stream that was deleted and made again.
-    """
-    found = {}
-    for name, cut in subscribers(snapshot.stream, refresh=False).items():
-        with suppress(InvalidStreamCut):
-            found[name] = lag(snapshot, cut)
-    return found

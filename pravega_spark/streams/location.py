@@ -30,6 +30,13 @@ class StreamLocation:
         return self.root.container(self.number)
 
     @property
+    def continues_a_copy(self) -> bool:
+        """Whether the root was restored, or this container recovered: then there may be positions of events, and names
+        of streams, that were lost (P4)."""
+        config = self.root.config
+        return config.origin is not None or self.number in dict(config.recovered)
+
+    @property
     def writers(self) -> str:
         """The segment without content whose attributes remember the named writers."""
         return f"{self.key}#writers"

@@ -21,8 +21,8 @@ import numpy as np
 from chunkstore import ObjectNotFound, StorageError, Store, open_store
 from chunkstore.checksums import crc32c
 from engine.state.segments import EVENT_COUNT, Extents, Segment
-from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode_whole
-from pravega_spark.streams.index import SPACING, InvalidIndex, decode_records, encode_records
+from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, InvalidEvent, decode_whole
+from pravega_spark.streams.index import SPACING, UNKNOWN_APPEND, InvalidIndex, decode_records, encode_records
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +95,14 @@ class CountedSegment(Segment):
 
 
 class IndexMaker:
-    """Takes the events of a segment in their order, and makes the records of its index.
+    """Takes the events of a segment in their order, and makes the records of its index: one before a large event, too.
 
-    end: where the last event ended. last: where it began.
+    end: where the last event ended. last: where it began. events: how many there were.
     """
 
     def __init__(self, start: int) -> None:
         self.end = self.last = start
-        self._count = 0
+        self.events = 0
         self._next = start - start % SPACING + SPACING
         self._parts: list[np.ndarray] = []
 
@@ -111,21 +111,24 @@ class IndexMaker:
         if not len(ends):
             return
         marks = np.arange(self._next, int(ends[-1]) + 1, SPACING)
-        chosen = np.unique(np.searchsorted(ends, marks))
+        large = np.flatnonzero(np.diff(ends, prepend=self.end) > HEADER_SIZE + MAX_EVENT_SIZE)
+        chosen = np.unique(np.concatenate((np.searchsorted(ends, marks), large, large[large > 0] - 1)))
+        if len(large) and not large[0] and self.events:
+            self._parts.append(np.array([[self.end, self.events, UNKNOWN_TIME, UNKNOWN_APPEND]], np.int64))
         if len(chosen):
             last = int(ends[chosen[-1]])
             self._next = last - last % SPACING + SPACING
-            times = np.full(len(chosen), UNKNOWN_TIME, np.int64)
-            self._parts.append(np.column_stack((ends[chosen], chosen + 1 + self._count, times)))
-        self._count += len(ends)
+            unknown = np.tile([UNKNOWN_TIME, UNKNOWN_APPEND], (len(chosen), 1))
+            self._parts.append(np.column_stack((ends[chosen], chosen + 1 + self.events, unknown)))
+        self.events += len(ends)
         self.last = int(ends[-2]) if len(ends) > 1 else self.end
         self.end = int(ends[-1])
 
     def records(self) -> bytes:
         """The records of what was added, as they are stored; the last one is at its end."""
-        found = np.concatenate([np.empty((0, 3), np.int64), *self._parts])
-        if self._count and (not len(found) or found[-1, 0] < self.end):
-            found = np.concatenate([found, [[self.end, self._count, UNKNOWN_TIME]]])
+        found = np.unique(np.concatenate([np.empty((0, 4), np.int64), *self._parts]), axis=0)
+        if self.events and (not len(found) or found[-1, 0] < self.end):
+            found = np.concatenate([found, [[self.end, self.events, UNKNOWN_TIME, UNKNOWN_APPEND]]])
         return encode_records(found)
 
 
@@ -139,12 +142,15 @@ class IndexedEvents(NamedTuple):
     problem: InvalidEvent | StorageError | None
 
 
-def index_events(read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW) -> IndexedEvents:
+def index_events(
+    read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW, maker: IndexMaker | None = None
+) -> IndexedEvents:
     """The index records of a segment's events in [start, end), up to where they are sound, and what is not.
 
-    `read` gives bytes of the segment. Of an event that is larger than a window the payload is not read.
+    `read` gives bytes of the segment. maker: makes the records of the events that it is given. Of an
+    event that is larger than a window the payload is not read.
     """
-    maker = IndexMaker(start)
+    maker = maker or IndexMaker(start)
     place, rest = start, b""
     try:
         while place < end:

@@ -3,6 +3,10 @@
 The number of a writer's last write and its digest are three attributes of the stream's segment `#writers`. They are
 changed in the same append as the data, without a look at what they were before; the ids of a writer's attributes are
 neighbours, so that looking one of them up in LTS finds all.
+
+A fourth attribute is the epoch with which the stream's generation began in which the last write came (P4). A stream
+that was made in its generation needs none. In another one a writer's first write is refused, by this attribute, before
+its number is believed: a restore may have lost writes of it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from chunkstore.decoding import encoded
 from engine.errors import BadAttributeUpdate, SegmentNotFound
 from engine.state.operations import AttributeUpdate, Operation, UpdateAttributes, UpdateKind
-from pravega_spark.errors import ReplayChanged
+from engine.state.segments import NULL_VALUE
+from pravega_spark.errors import ReplayChanged, WritesLost
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.policies import OnChangedReplay
 
@@ -23,18 +28,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NUMBER, _SIZE, _REST = range(3)
+_NUMBER, _SIZE, _REST, _GENERATION = range(4)
 
 
 class Remembered(NamedTuple):
-    """The number of a writer's last write, and its digest."""
+    """The number of a writer's last write, its digest, and in which generation it came (NULL_VALUE: the first one)."""
 
     number: int
     digest: Digest
+    generation: int = NULL_VALUE
 
 
 def writer_attribute(name: str, which: int = _NUMBER) -> bytes:
-    """The attribute that remembers a named writer's last number, or one of the two of its digest.
+    """The attribute that remembers a named writer's last number, one of the two of its digest, or its generation.
 
     Unlike core attributes it begins with a zero bit.
     """
@@ -55,32 +61,53 @@ def remembers_any(container: Container, segment: str) -> bool:
 class NamedWrite:
     """A write that a stream remembers: who writes it, its number, and its digest.
 
-    segment: the segment without content whose attributes remember it.
+    segment: the segment without content whose attributes remember it. generation: the epoch with which the stream's
+    generation began.
     """
 
-    def __init__(self, segment: str, name: str, number: int, digest: Digest) -> None:
+    def __init__(self, segment: str, name: str, number: int, digest: Digest, generation: int = 0) -> None:
         self.name = name
         self.number = number
         self.digest = digest.kept()
         self._segment = segment
-        self._attributes = [writer_attribute(name, which) for which in (_NUMBER, _SIZE, _REST)]
+        self._generation = generation or NULL_VALUE
+        self._attributes = [writer_attribute(name, which) for which in (_NUMBER, _SIZE, _REST, _GENERATION)]
 
     def __str__(self) -> str:
         return f"write {self.number} of {self.name!r}"
 
     def remembering(self) -> list[Operation]:
-        """What keeps it, and refuses it unless its number is greater than that of the writer's last write."""
-        return self._update(UpdateKind.REPLACE_IF_GREATER, None)
+        """What keeps it, and refuses it unless its number is greater than that of the writer's last write, which was in
+        the same generation."""
+        return self._update(UpdateKind.REPLACE_IF_GREATER, None, self._generation)
+
+    def continuing(self, stream: str, found: Remembered | None, accept_lost: bool) -> list[Operation]:
+        """The same for the first write in a generation, behind what was found of the writer.
+
+        Raises WritesLost if numbers are left out between them, which were lost then, and that is not accepted.
+        """
+        last = found.number if found is not None else -1
+        before = found.generation if found is not None else NULL_VALUE
+        if before != self._generation and self.number > last + 1:
+            lost = WritesLost(stream, self.name, self.number, last if found is not None else None)
+            if not accept_lost:
+                raise lost
+            logger.warning("%s They are left out, because option 'accept_lost_batches' is true.", lost.fact)
+        return self._update(UpdateKind.REPLACE_IF_GREATER, None, before)
 
     def replacing(self, found: Remembered) -> list[Operation]:
         """What keeps it instead of what was found, if that is still there."""
-        return self._update(UpdateKind.REPLACE_IF_EQUALS, found)
+        return self._update(UpdateKind.REPLACE_IF_EQUALS, found, found.generation)
 
-    def _update(self, kind: UpdateKind, found: Remembered | None) -> list[Operation]:
+    def _update(self, kind: UpdateKind, found: Remembered | None, generation: int) -> list[Operation]:
+        """generation: that of the writer's last write."""
         values = [self.number, *self.digest.encode()]
         kinds = [kind, *([UpdateKind.REPLACE, UpdateKind.REPLACE] if found is None else [kind, kind])]
         before = [0, 0, 0] if found is None else [found.number, *found.digest.encode()]
-        updates = map(AttributeUpdate, self._attributes, kinds, values, before)
+        updates = [*map(AttributeUpdate, self._attributes, kinds, values, before)]
+        if not self._generation == generation == NULL_VALUE:
+            mark = self._attributes[_GENERATION]
+            updates.append(AttributeUpdate(mark, UpdateKind.REPLACE_IF_EQUALS, self._generation, generation))
         return [UpdateAttributes(self._segment, tuple(updates))]
 
     def is_refused(self, error: BadAttributeUpdate) -> bool:
@@ -95,15 +122,15 @@ class NamedWrite:
             return None
         if self._attributes[_NUMBER] not in known:
             return None
-        number, size, rest = (known.get(attribute, 0) for attribute in self._attributes)
-        return Remembered(number, Digest.decode(size, rest))
+        number, size, rest, generation = (known.get(attribute, 0) for attribute in self._attributes)
+        return Remembered(number, Digest.decode(size, rest), generation or NULL_VALUE)
 
     def judge(self, stream: str, found: Remembered, policy: OnChangedReplay) -> bool:
         """Tell what was found where this was to be written. True if it is to be written all the same.
 
         Raises ReplayChanged if these are other data, or nobody knows, and that is to be an error.
         """
-        if found == (self.number, self.digest):
+        if found[:2] == (self.number, self.digest):
             logger.info(
                 "stream %s: %s was committed before, with %s; nothing is written", stream, str(self), str(self.digest)
             )

@@ -6,9 +6,9 @@ Plain values. They are made of options also where no stream is opened, so nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pravega_spark.parameters import checks_parameters
+from pravega_spark.parameters import as_number, checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
 
 _MAX_INT32 = 2**31 - 1
@@ -37,6 +37,8 @@ class ScalingPolicy:
     def __post_init__(self) -> None:
         if self.kind not in ("fixed", "bytes", "events"):
             raise ValueError(f"the kind of a scaling policy must be 'fixed', 'bytes' or 'events', not {self.kind!r}")
+        for name in ("kind", "min_segments", "target_rate", "scale_factor"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
         _check_number("min_segments of a scaling policy", self.min_segments, 1, _MAX_INT32)
         least, most = (1, _MAX_INT32) if self.kind != "fixed" else (0, 0)
         for name in ("target_rate", "scale_factor"):
@@ -87,6 +89,8 @@ class RetentionPolicy:
     def __post_init__(self) -> None:
         if self.kind not in ("time", "size"):
             raise ValueError(f"the kind of a retention policy must be 'time' or 'size', not {self.kind!r}")
+        for name in ("kind", "limit", "maximum"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
         _check_number("the minimum of a retention policy", self.limit, 0, _MAX_INT64)
         if self.maximum is not None:
             what = f"the maximum of a retention policy with a minimum of {self.limit}"
@@ -118,8 +122,14 @@ class RetentionPolicy:
         return cls(kind, least, maximum)
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy's, or a text of a type of its own, as Python's own: so a policy is kept."""
+    return str.__str__(value) if isinstance(value, str) else as_number(value)
+
+
 def _check_number(what: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    number = as_number(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         wanted = f"{least}" if least == most else f"a whole number from {least} to {most}"
         raise ValueError(f"{what} must be {wanted}, not {value!r}")
 

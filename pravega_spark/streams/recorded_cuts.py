@@ -1,7 +1,7 @@
 """The stream cuts that were recorded for retention, in the order of their times (Pravega: RetentionSet).
 
-A segment holds the cuts one behind the other, and another one a record of 24 bytes for each: how many bytes the stream
-had before it, where the cut lies, and when it was recorded. None of the three ever descends, so the records are
+A segment holds the cuts one behind the other, and another one an index record for each: how many bytes the stream had
+before it, where the cut lies, and when it was recorded. None of the three ever descends, so the records are
 searched as the index of events is: what a search costs hardly depends on how many there are.
 """
 
@@ -29,7 +29,8 @@ from engine.state.operations import (
 )
 from engine.state.segments import Segment
 from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.index import IndexReader, IndexRecord, encode_records
+from pravega_spark.streams.index import UNKNOWN_APPEND, IndexReader, IndexRecord, encode_records
+from pravega_spark.streams.readback import readable
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import FORMAT, REMEDY
 
@@ -88,14 +89,19 @@ def contents(cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> tuple[bytes,
     of each, in the order of times and sizes."""
     rows, content = [], b""
     for time_ms, size, positions in cuts:
-        rows.append((size, len(content), time_ms))
+        rows.append((size, len(content), time_ms, UNKNOWN_APPEND))
         content += encode_recorded(positions)
     return content, encode_records(np.array(rows))
 
 
 def encode_recorded(positions: Mapping[int, int]) -> bytes:
-    """A recorded cut as it is kept."""
-    return bytes(msgpack.packb([FORMAT, dict(positions)]))
+    """A recorded cut as it is kept. Raises UnreadableRecord."""
+    return readable(
+        "a recorded stream cut",
+        positions,
+        lambda found: bytes(msgpack.packb([FORMAT, dict(found)])),
+        lambda data: decode_recorded(data, "s", "s", "it").positions,
+    )
 
 
 def decode_recorded(data: bytes, scope: str, stream: str, where: str) -> StreamCut:
@@ -202,8 +208,8 @@ class RecordedCuts:
             following = first + len(rows)
             end = self._known(self._cuts).length if following == last else self._row(following)[1]
             content = stream.container.read(self._names[0], rows[0][1], end)
-            places = [place - rows[0][1] for _, place, _ in rows] + [len(content)]
-            for number, (size, _, time_ms) in enumerate(rows):
+            places = [place - rows[0][1] for _, place, _, _ in rows] + [len(content)]
+            for number, (size, _, time_ms, _) in enumerate(rows):
                 data = content[places[number] : places[number + 1]]
                 yield Recorded(first + number, time_ms, size), self._decoded(data, rows[number][1])
 
@@ -217,10 +223,10 @@ class RecordedCuts:
         operations: list[Operation] = [] if cuts is not None else [CreateSegment(name) for name in self._names]
         place, index = (cuts.length if cuts is not None else 0), (records.length if records is not None else 0)
         moment = self._moment(time_ms)
-        row = np.array([[size, place, moment]])
+        row = np.array([[size, place, moment, UNKNOWN_APPEND]])
         return [
             *operations,
-            Append(self._names[0], Payload(encode_recorded(positions)), place),
+            Append(self._names[0], Payload(encode_recorded(positions))),  # the record tells whether it is the next one
             Append(self._names[1], Payload(encode_records(row)), index, _latest(moment, size)),
         ]
 
@@ -230,7 +236,7 @@ class RecordedCuts:
         rows, contents, place = [], [], 0
         known = [(found.size, min(found.time, time_ms), cut.positions) for found, cut in self.all()]
         for before, moment, where in [*known, (size, time_ms, positions)]:
-            rows.append([before, place, moment])
+            rows.append([before, place, moment, UNKNOWN_APPEND])
             contents.append(encode_recorded(where))
             place += len(contents[-1])
         unchanged = Append(self._names[1], Payload(b""), self._known(self._records).length)
@@ -306,5 +312,5 @@ class RecordedCuts:
     def _row_at(self, number: int) -> Recorded:
         if self._following is not None and number == self._following.number:
             return self._following
-        size, _, time_ms = self._row(number)
+        size, _, time_ms, _ = self._row(number)
         return Recorded(number, time_ms, size)

@@ -8,13 +8,13 @@ to one period. Subscribers hold back what they have not read, up to the policy's
 from __future__ import annotations
 
 import math
+import shlex
 from contextlib import suppress
 from typing import NamedTuple
 
 from engine.clocks import age
 from engine.errors import BadKeyVersion, BadOffset, SegmentExists
 from engine.state.operations import CheckEntry, Operation
-from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import duration_text, plural, size_text
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS
@@ -24,7 +24,7 @@ from pravega_spark.streams.policies import RetentionPolicy
 from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import subscribers
+from pravega_spark.streams.subscribers import positions
 from pravega_spark.streams.truncation import Truncation, truncation
 
 PERIOD = 1800.0
@@ -144,6 +144,7 @@ class _Plan:
         added = (following, snapshot.bytes_before(following.positions), moment) if following is not None else None
         self.recorded = RecordedCuts(snapshot, added)
         self._snapshot = snapshot
+        self._subscribers = positions(snapshot)
         self._policy = policy
         self._by_size = policy.kind == "size"
         self._end = moment
@@ -177,12 +178,17 @@ class _Plan:
         if wanted is not None and not self.removes(wanted):
             return f"nothing lies before the last recorded stream cut that {self._keeps()}"
         until = wanted if wanted is not None else self._snapshot.tail_cut()
-        slow = [
-            name for name, cut in self._released().items() if self._order(cut, until) is not Comparison.EQUAL_OR_AFTER
-        ]
+        slow = {
+            name: found
+            for name, found in self._subscribers.items()
+            if self._order(found.cut, until) is not Comparison.EQUAL_OR_AFTER
+        }
         enough = self._by_size and self._end - self._snapshot.record.passed >= self._policy.limit
         if slow and (enough or wanted is not None):
-            return f"it waits for {plural('subscriber', len(slow))} {', '.join(slow)}"
+            waits = f"it waits for {plural('subscriber', len(slow))} {', '.join(slow)}"
+            return ". ".join(
+                [waits, *(self._unplaced(name, found.problem) for name, found in slow.items() if found.problem)]
+            )
         return f"no recorded stream cut {self._keeps()}"
 
     def _keeps(self) -> str:
@@ -193,23 +199,20 @@ class _Plan:
             else f"is at least {duration_text(limit / 1000)} old"
         )
 
-    def _released(self) -> dict[str, StreamCut]:
-        """What each subscriber has released, if it is a cut of the stream."""
-        return {name: cut for name, cut in subscribers(self._snapshot.stream).items() if self._is_valid(cut)}
+    def _unplaced(self, name: str, problem: str) -> str:
+        """What is to be known of a subscriber whose position does not fit the stream."""
+        key = self._snapshot.stream.key
+        return (
+            f"The position of {name} does not fit, so all events are kept: {problem}. If it does not read this stream "
+            f"any more, remove it: `pravega-spark stream unsubscribe {key} {shlex.quote(name)} --yes`"
+        )
 
     def _slowest(self) -> StreamCut | None:
         """The cut before all that some subscriber has not read yet; None without subscribers."""
-        cuts = self._released().values()
         slowest = None
-        for cut in cuts:
+        for cut, _ in self._subscribers.values():
             slowest = cut if slowest is None else self._snapshot.earlier(slowest, cut)
         return slowest if slowest is None else self._snapshot.past_head(slowest, self._snapshot.tail_cut())
-
-    def _is_valid(self, cut: StreamCut) -> bool:
-        with suppress(InvalidStreamCut):
-            self._snapshot.check(cut)
-            return True
-        return False
 
     def _by_bytes(self, least: Recorded | None, slowest: StreamCut) -> StreamCut | None:
         """Where no recorded cut keeps enough, what was released may: its size is known without one."""

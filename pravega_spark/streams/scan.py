@@ -27,7 +27,7 @@ from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.damage import telling_the_rest
 from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, decode, decode_whole, event_header
-from pravega_spark.streams.index import WIDEST_GAP, decode_records
+from pravega_spark.streams.index import WIDEST_GAP, InvalidIndex, decode_records
 from pravega_spark.streams.large_events import gaps
 from pravega_spark.streams.made_index import IndexCache, IndexMaker
 from pravega_spark.streams.object_ranges import between, fetch_whole
@@ -158,8 +158,8 @@ class Events(NamedTuple):
     Valid until the reader is asked for the next ones, which come to lie in the same memory.
     `offset`: the segment's offset of the first byte of `data`. `starts` count from there.
     `large`: this is one large event in memory of its own or, where `data` is empty, one whose payload was not read.
-    `first`, `times`: the number of the first event in the segment, and when each was appended (ms since the epoch), if
-    the slices were planned to be numbered.
+    `first`, `times`, `appends`: the number of the first event in the segment, when each was appended (ms since the
+    epoch), and by the append of which number (see `index`), if the slices were planned to be numbered.
     """
 
     segment_id: int
@@ -170,6 +170,7 @@ class Events(NamedTuple):
     large: bool = False
     first: int = -1
     times: np.ndarray | None = None
+    appends: np.ndarray | None = None
 
 
 def plan_slices(
@@ -335,6 +336,7 @@ class SliceReader:
                 yield from self._windows(part, slices[number + 1 :])
                 continue
             records = self._records(part)
+            self._check_numbered(part, records)
             boundaries = records[:, 0]
             seams = _seams(part)
             for start, end, large in gaps(boundaries, part.start, part.end, WIDEST_GAP):
@@ -376,13 +378,22 @@ class SliceReader:
     def _records(self, part: ScanSlice) -> np.ndarray:
         """The index records that are known of the slice, one for each offset."""
         if not part.records:
-            return np.empty((0, 3), np.int64)
+            return np.empty((0, 4), np.int64)
         stored = part.records
         if not isinstance(stored, bytes):
             stored = _joined(fetch(self._root.stores, stored))  # type: ignore[assignment]
         records = decode_records(stored)  # type: ignore[arg-type]
-        offsets = records[:, 0]  # in order; an append without events repeats one
-        return records[np.diff(offsets, prepend=-1) > 0]
+        steps = np.diff(records[:, 0], prepend=-1)
+        if (steps < 0).any():
+            what = f"stream {self._scope}/{self._name}, segment {segment_label(part.segment_id)}, its index"
+            raise InvalidIndex(f"{what}: its records are not in order from offset {part.start} to {part.end}")
+        return records[steps > 0]  # an append without events repeats an offset
+
+    def _check_numbered(self, part: ScanSlice, records: np.ndarray) -> None:
+        """Events get their numbers and times by the records up to the slice's end."""
+        if part.first >= 0 and (not len(records) or records[-1, 0] < part.end):
+            what = f"stream {self._scope}/{self._name}, segment {segment_label(part.segment_id)}, its index"
+            raise InvalidIndex(f"{what}: no record is of offset {part.end} or behind it, where events are")
 
     def _planned_again(self, part: ScanSlice, error: Exception) -> list[ScanSlice]:
         """A slice whose objects have gone: moved, or truncated away."""
@@ -407,8 +418,8 @@ def _marked(events: Events, step: _Step) -> Events:
     if step.records is None:
         return events
     ends = events.starts + (events.lengths + HEADER_SIZE + events.offset)
-    times = step.records[np.searchsorted(step.records[:, 0], ends), 2]
-    return events._replace(first=step.first, times=times)
+    found = step.records[np.searchsorted(step.records[:, 0], ends)]
+    return events._replace(first=step.first, times=found[:, 2], appends=found[:, 3])
 
 
 def _steps(boundaries: np.ndarray, seams: np.ndarray, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -94,7 +94,7 @@ class SegmentImport:
         self._begins = segment.start if copied or not segment.chunks else segment.chunks[0].offset
         self._walk = EventWalk(WalkState(segment.start, segment.start))
         self._extents: list[Extent] = []
-        self._records: list[np.ndarray] = [np.empty((0, 3), np.int64)]
+        self._records: list[np.ndarray] = [np.empty((0, 4), np.int64)]
         self._written: deque[Future[None]] = deque()
 
     def run(self) -> SegmentContent:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from engine.state.segments import EVENT_COUNT
-from pravega_spark.errors import InvalidStreamCut, TruncatedData
+from pravega_spark.errors import CutOfDeletedStream, InvalidStreamCut, PositionLost, StreamRecreated, TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Comparison, Positions
+from pravega_spark.streams.generations import restored
 from pravega_spark.streams.indexed_segments import IndexedSegments, KnownPositions
 from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.stream_record import StreamRecord
+from pravega_spark.streams.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.walk import Walk
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class Snapshot:
                 where = f"segment {segment_label(number)} begins at offset {offset}"
                 raise InvalidStreamCut(f"stream cut {cut}: no event of {where}")
 
+    def require(self, stream_id: bytes) -> None:
+        """Raise StreamRecreated unless the stream is the one with this id, and not another one of its name."""
+        if self.record.id != stream_id:
+            raise StreamRecreated(self.stream.key)
+
     def has(self, cut: StreamCut) -> bool:
         """Whether the stream reaches up to a cut of it."""
         segments = self.record.history.segments
@@ -94,18 +100,42 @@ class Snapshot:
                 f"stream cut {cut} belongs to another stream than {self.stream.key}: give a cut of that one; if it "
                 "comes from the checkpoint of a query, give the query a checkpoint of its own"
             )
+        if former_segments(self.record, cut.positions):
+            raise CutOfDeletedStream(str(cut), self.stream.key, self.record.first_number)
         problem = self.record.history.problem(cut.positions)
         if problem is not None:
+            if self.record.history.unknown(cut.positions):
+                self._check_not_lost(cut, problem)
             raise InvalidStreamCut(f"stream cut {cut} does not fit the segments of stream {self.stream.key}: {problem}")
+        for number, offset in cut.positions.items():
+            ended = self.record.ended.get(number)
+            if ended is not None and offset > ended.length:
+                self._check_not_lost(cut, f"segment {segment_label(number)}, now truncated, ended at {ended.length}")
         known = [number for number in cut.positions if number in self.record.history.segments]
         self.segments.load(known)
         for number in known:
             offset, length = cut.positions[number], self.segments.length(number)
             if not 0 <= offset <= length:
+                if offset > length:
+                    self._check_not_lost(cut, f"segment {segment_label(number)} ends at offset {length}")
                 raise InvalidStreamCut(
                     f"stream cut {cut}: segment {segment_label(number)} of {self.stream.key} has offsets 0 to "
                     f"{length}, not {offset}"
                 )
+
+    def _check_not_lost(self, cut: StreamCut, problem: str) -> None:
+        """Raise PositionLost if a cut that is none of this stream may have been lost in a restore."""
+        if self.stream.continues_a_copy:
+            found = self.restored(cut.positions)
+            text = found.as_text() if found is not None else None
+            raise PositionLost(self.stream.key, f"stream cut {cut}", problem, text)
+
+    def restored(self, positions: Positions) -> StreamCut | None:
+        """Where those events end that came before positions which were lost in a restore, and are there; None where
+        that cannot be told."""
+        self.segments.load(number for number in positions if number in self.record.history.segments)
+        found = restored(self.record, self.stream.container.generation, positions, self.segments.length)
+        return self._cut(dict(found)) if found else None
 
     # --- between two cuts ---------------------------------------------------------------------------------------
 
@@ -129,7 +159,7 @@ class Snapshot:
         self.check(end)
         begin, finish, history = start.positions, end.positions, self.record.history
         self._check_order(begin, finish)
-        ended = self.record.ended
+        ended = {number: each.length for number, each in self.record.ended.items()}
         ranges = {n: (begin[n], finish.get(n, ended.get(n, UNKNOWN))) for n in sorted(history.gone(begin))}
         ranges |= {n: (0, finish[n]) for n in sorted(history.gone(finish)) if n not in begin}
         self.segments.load(history.between(begin, finish))

@@ -10,19 +10,23 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from engine.errors import (
     BadKeyVersion,
+    DataCorruption,
+    OutcomeUnknown,
     Rejected,
     SegmentNotFound,
     SegmentTruncated,
+    UnknownFormat,
 )
 from engine.logs.pending import Receipt
 from engine.root import Root
 from engine.state.operations import (
+    CheckEntry,
     CreateSegment,
     Discard,
     Operation,
@@ -35,28 +39,47 @@ from pravega_spark.streams import changes
 from pravega_spark.streams.changes import NUMBERS, SCOPES, STREAMS, StreamChange
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.digests import Digest
+from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.epochs import StreamSegmentRecord
 from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.indexed_segments import KnownPositions
 from pravega_spark.streams.location import StreamLocation
 from pravega_spark.streams.named import NamedWrite, remembers_any
 from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.order import Mix
 from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.scopes import unless_deleted
 from pravega_spark.streams.similar import has_key, similar_keys
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream_record import (
     KEPT,
+    Generation,
     Kept,
     Routing,
     StreamRecord,
     check_segments,
     checked_tags,
     decode_number,
+    encode_number,
     first_epoch,
+    new_id,
 )
 from pravega_spark.streams.writes import Parts, SegmentAppend, StreamWrite, stream_operations, write_together
 
 T = TypeVar("T")
+
+_SAFE = "Repeating the call is safe"
+
+
+FAR = 1 << 24
+"""A segment number that no stream comes to: where one goes on of whose last life nobody knows the numbers."""
+
+
+class Unreadable(NamedTuple):
+    """What cannot be understood of a stream, and the operations that remove it."""
+
+    error: DataCorruption
+    removal: list[Operation]
 
 
 class Stream(StreamLocation):
@@ -71,6 +94,7 @@ class Stream(StreamLocation):
         self._suggesting = suggesting
         self._known = KnownPositions()
         self._decoded: StreamRecord | None = None
+        self._begun: str | None = None  # the generation of the container that it has begun
 
     # --- its life ----------------------------------------------------------------------------------------------
 
@@ -123,8 +147,12 @@ class Stream(StreamLocation):
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Sequence[str] = (),
+        keep_scope: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Make the stream, in one append. False when it exists already, whatever its policies are."""
+        """Make the stream, in one append. False when it exists already, whatever its policies are.
+
+        keep_scope: raises ScopeNotFound unless the scope exists, and stays (see `scopes`).
+        """
         scaling, now = scaling or ONE_SEGMENT, int(time.time() * 1000)
         check_segments(self.key, scaling.min_segments, self.root.config.max_segments)
         tags = checked_tags(tags)
@@ -132,11 +160,17 @@ class Stream(StreamLocation):
             state = self.container.refresh()
             if self._record(state) is not None:
                 return False
+            condition = unless_deleted(self.container, state)
+            keep_scope()
             entry = self.container.entries(NUMBERS, [self.key], state)[self.key]
             numbers, version = (entry.value, entry.version) if entry is not None else (None, NOT_EXISTS)
-            epoch = first_epoch(scaling, now, decode_number(numbers, self.key) if numbers else 0)
-            record = StreamRecord(now, (epoch,), scaling, retention, tags)
+            first = self._first_number(numbers, scaling.min_segments)
+            epoch, generations = first_epoch(scaling, now, first), (Generation(self.container.generation, 0),)
+            record = StreamRecord(
+                new_id(), now, (epoch,), scaling, retention, tags, first_number=first, generations=generations
+            )
             operations: list[Operation] = [
+                condition,
                 PutEntry(STREAMS, self.key, record.checked(self.key), NOT_EXISTS),
                 PutEntry(NUMBERS, self.key, numbers, version),  # unchanged: no number is used twice
                 CreateSegment(self.writers),
@@ -145,6 +179,34 @@ class Stream(StreamLocation):
             with suppress(BadKeyVersion):  # made, or made and deleted, by somebody else meanwhile
                 self.container.commit(operations)
                 return True
+
+    def _first_number(self, numbers: bytes | None, count: int) -> int:
+        """Where the segment numbers of a new stream begin; numbers: the entry of a deleted stream of its name.
+
+        Where a copy was restored it is behind a gap: a lost stream may have had this name (P4).
+        """
+        first = decode_number(numbers, self.key) if numbers else 0
+        return changes.after_gap(self.key, first, count) if self.continues_a_copy else first
+
+    def begin_generation(self) -> None:
+        """Let the stream have a new epoch, if its container's log was begun anew since its segments were opened (P4).
+
+        Called before events are written to it; it costs an append once in a generation. What the stream lacks, as it is
+        sealed or does not exist, is left for the write itself to find.
+        """
+        generation = self.container.generation
+        if self._begun == generation:
+            return
+        doubt = Doubt(self.container, f"stream {self.key}: it is unknown whether its new epoch began", _SAFE)
+        while True:
+            try:
+                self._commit_change(lambda found: changes.begin_generation(found).committed(self.key), refresh=False)
+                self._begun = generation
+                return
+            except StreamNotFound:
+                return
+            except OutcomeUnknown as error:
+                doubt.again(error)
 
     def seal(self) -> None:
         """Let the stream take no more events. Sealing it again changes nothing."""
@@ -185,17 +247,47 @@ class Stream(StreamLocation):
         self._change(lambda snapshot: changes.truncate(snapshot, cut))
 
     def delete(self) -> None:
-        """Delete the stream and its data. Raises StreamNotSealed."""
+        """Delete the stream and its data. Raises StreamNotSealed. What is kept of it and cannot be understood keeps
+        nobody from that, unless a newer version wrote it (UnknownFormat)."""
+        while (unreadable := self.unreadable()) is not None:
+            with suppress(BadKeyVersion):
+                self.container.commit(unreadable.removal)
+                return
         self._commit_change(changes.delete)
+
+    def unreadable(self) -> Unreadable | None:
+        """What is kept of the stream and cannot be understood, if so. Raises UnknownFormat for what a newer version
+        wrote."""
+        container = self.container
+        state = container.refresh()
+        try:
+            record = self._record(state)
+        except UnknownFormat:
+            raise
+        except DataCorruption as error:
+            entry = container.entries(STREAMS, [self.key], state)[self.key]
+            assert entry is not None
+            return Unreadable(error, changes.delete_unreadable(self, state, entry.version))
+        numbers = container.entries(NUMBERS, [self.key], state)[self.key] if record is None else None
+        if numbers is None or numbers.value is None:
+            return None
+        try:
+            decode_number(numbers.value, self.key)
+            return None
+        except UnknownFormat:
+            raise
+        except DataCorruption as error:
+            far = PutEntry(NUMBERS, self.key, encode_number(FAR), numbers.version)
+            return Unreadable(error, [CheckEntry(STREAMS, self.key, NOT_EXISTS), far])
 
     def _change(self, change: Callable[[Snapshot], StreamChange]) -> None:
         self._commit_change(lambda snapshot: change(snapshot).committed(self.key))
 
-    def _commit_change(self, change: Callable[[Snapshot], list[Operation]]) -> None:
+    def _commit_change(self, change: Callable[[Snapshot], list[Operation]], refresh: bool = True) -> None:
         """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
         while True:
             with suppress(BadKeyVersion):
-                operations = self.query(change)
+                operations = self.query(change, refresh)
                 if operations:
                     self.container.commit(operations)
                 return
@@ -210,19 +302,30 @@ class Stream(StreamLocation):
         *,
         digest: Digest | None = None,
         on_changed_replay: OnChangedReplay = "skip",
+        accept_lost: bool = False,
+        mix: Mix | None = None,
     ) -> bool:
         """Append to all segments, all or nothing, durable on return. See `submit`.
 
         writer: the name of a writer and a number that grows with each of its writes (X3). digest: of what is written,
         if there is a writer; without one its events and bytes only are remembered. on_changed_replay: what to do where
-        the number is there already, and not known to be with the same data.
+        the number is there already, and not known to be with the same data. accept_lost: whether the writer goes on
+        though a restore or a recovery lost writes of it.
         planned: by what the events were routed. If the stream was scaled since, they go where these segments' keys go
         now, after what was written before. Without it, SegmentSealed or SegmentNotFound is raised then.
+        mix: how the events of the segments were mixed, where that is known; not with `planned`.
         Returns False when the named writer's number was there already, and nothing was done. Raises StreamSealed,
-        StreamNotFound, ReplayChanged, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name only after
-        trying again for some minutes.
+        StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name
+        only after trying again for some minutes.
         """
-        write = self.to_write([(planned, parts)], writer, digest=digest, on_changed_replay=on_changed_replay)
+        write = self.to_write(
+            [(planned, parts)],
+            writer,
+            digest=digest,
+            on_changed_replay=on_changed_replay,
+            accept_lost=accept_lost,
+            mix=mix,
+        )
         write_together([write])
         return write.new
 
@@ -233,9 +336,15 @@ class Stream(StreamLocation):
         *,
         digest: Digest | None = None,
         on_changed_replay: OnChangedReplay = "skip",
+        accept_lost: bool = False,
+        mix: Mix | None = None,
     ) -> StreamWrite:
-        """What `write` appends, as one of those that `write_together` appends; parts: by what they were routed."""
-        return StreamWrite(self, self.snapshot, parts, writer, digest, on_changed_replay)
+        """What `write` appends, as one of those that `write_together` appends; parts: by what they were routed.
+
+        Begins a generation of the stream if need be.
+        """
+        self.begin_generation()
+        return StreamWrite(self, self.snapshot, parts, writer, digest, on_changed_replay, accept_lost, mix)
 
     def recall(self, writer: tuple[str, int], digest: Digest, on_changed_replay: OnChangedReplay) -> None:
         """Tell of a write that is not to be made whether it was made before, as far as this process knows.
@@ -264,6 +373,7 @@ class Stream(StreamLocation):
 
     def submit(self, parts: Sequence[SegmentAppend]) -> Future[Receipt]:
         """Append to all segments, all or nothing; the future is done when it is durable."""
+        self.begin_generation()
         return self.container.submit(self.operations(parts))
 
     def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:

@@ -35,11 +35,11 @@ from engine.state.operations import (
 )
 from engine.state.segments import EVENT_COUNT
 from engine.state.state import NOT_EXISTS
-from pravega_spark.errors import StreamError
+from pravega_spark.errors import ScopeNotFound, StreamError
 from pravega_spark.segment_ids import segment_label, segment_number
 from pravega_spark.streams import changes
 from pravega_spark.streams.archived import ArchivedStream, ArchivedTransaction, RecordedCut
-from pravega_spark.streams.archived_records import retention_policy, scaling_policy
+from pravega_spark.streams.archived_records import archived_id, retention_policy, scaling_policy
 from pravega_spark.streams.changes import NUMBERS, STREAMS
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.epochs import EpochRecord, Epochs
@@ -51,13 +51,18 @@ from pravega_spark.streams.names import (
     validate_stream_name,
 )
 from pravega_spark.streams.recorded_cuts import recording
+from pravega_spark.streams.scopes import Scope, unless_deleted
 from pravega_spark.streams.segment_import import SegmentContent, SegmentSource
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import (
+    Ended,
+    Generation,
     StreamRecord,
     check_segments,
     checked_tags,
     decode_number,
+    first_number_of,
+    whole_ends,
 )
 from pravega_spark.streams.unfinished_imports import Begun, begin, finish
 
@@ -129,6 +134,7 @@ def _record(found: ArchivedStream) -> StreamRecord:
     is_whole = head == {segment.id: 0 for segment in kept[0].segments}
     truncation = found.records.truncation
     record = StreamRecord(
+        archived_id(found),
         found.records.created if found.records.created is not None else kept[0].created,
         kept,
         scaling_policy(configuration.scaling if configuration is not None else None, len(kept[-1].segments)),
@@ -138,6 +144,7 @@ def _record(found: ArchivedStream) -> StreamRecord:
         {} if is_whole else head,
         _ended(found, epochs, history, head),
         truncation.size if truncation is not None and truncation.cut else 0,
+        first_number=first_number_of(epochs),
     )
     if StreamRecord.decode(record.encode(), record.version, f"{found.scope}/{found.name}") != record:
         raise InvalidData("its epochs are not those of a stream that was scaled")
@@ -151,17 +158,15 @@ def _is_sealed(found: ArchivedStream, current: EpochRecord) -> bool:
 
 def _ended(
     found: ArchivedStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
-) -> dict[int, int]:
-    """The lengths of segments before the head behind which nothing is lost, as a truncation of ours keeps them."""
+) -> dict[int, Ended]:
+    """The segments before the head behind which nothing is lost, as a truncation of ours keeps them."""
     everything = Epochs(epochs, {segment.id: 0 for segment in epochs[0].segments})
-    whole = {number for number, offset in head.items() if offset == 0}
-    return {
-        number: size
+    deleted = {
+        number: Ended(size, tuple(segment.id for segment in everything.successors(number)))
         for number, size in found.records.sealed_sizes.items()
-        if number in everything.segments
-        and number not in history.segments
-        and whole.issuperset(segment.id for segment in everything.successors(number))
+        if number in everything.segments and number not in history.segments
     }
+    return whole_ends(deleted, head)
 
 
 def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
@@ -223,15 +228,19 @@ class StreamImport:
         return begin(self._store, self.plan.key, source)
 
     def commit(self, begun: Begun, contents: Sequence[SegmentContent]) -> None:
-        """Let the stream appear. Raises ImportRefused, StorageError, EngineError."""
+        """Let the stream appear. Raises ImportRefused, ScopeNotFound, StorageError, EngineError."""
         container = self._stream.container
         doubt = Doubt(container, f"stream {self.plan.key}: it is unknown whether it was imported", _SAFE)
         while not self.is_done():
+            scope = Scope(self._stream.root, self._stream.scope)
+            condition = unless_deleted(container, container.state)
+            if not scope.keep():
+                raise ScopeNotFound(scope.name)
             numbers = self._numbers()
             # No sweep gives up chunks of a stream that there never was, however long ago they were made.
             created = begun.created if numbers.value else creation_time(self._store.clock())
             try:
-                container.commit([numbers, *self._operations(contents, created)])
+                container.commit([condition, numbers, *self._operations(contents, created)])
                 return
             except OutcomeUnknown as error:
                 doubt.again(error)
@@ -246,8 +255,11 @@ class StreamImport:
         finish(self._store, self.plan.key)
 
     def _operations(self, contents: Sequence[SegmentContent], created: int) -> Iterator[Operation]:
-        plan = self.plan
-        yield PutEntry(STREAMS, plan.key, plan.record.checked(plan.key), NOT_EXISTS)
+        plan, stream = self.plan, self._stream
+        # Where a restore may have lost this stream with the same segments, the first write begins a generation (P4).
+        generation = "" if stream.continues_a_copy else stream.container.generation
+        record = plan.record.with_changes(generations=(Generation(generation, 0),))
+        yield PutEntry(STREAMS, plan.key, record.checked(plan.key), NOT_EXISTS)
         yield CreateSegment(self._stream.writers, (AttributeUpdate(self._mark, UpdateKind.NONE, 1),))
         for segment, content in zip(plan.segments, contents, strict=True):
             yield from _attached(segment, content, created)

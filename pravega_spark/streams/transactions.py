@@ -8,9 +8,10 @@ same append adds duplicate epochs that take them.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -18,8 +19,19 @@ import msgpack
 import numpy as np
 
 from chunkstore.decoding import Natural, check_format, reader, unpack
-from engine.errors import BadKeyVersion, BadOffset, OutcomeUnknown, SegmentNotFound, SegmentSealed, understanding
+from engine.errors import (
+    BadKeyVersion,
+    BadOffset,
+    DataCorruption,
+    OutcomeUnknown,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentSealed,
+    UnknownFormat,
+    understanding,
+)
 from engine.logs.pending import Receipt
+from engine.state.index_records import THIS_APPEND
 from engine.state.operations import (
     Append,
     CheckEntry,
@@ -32,18 +44,23 @@ from engine.state.operations import (
 )
 from engine.state.segments import Segment
 from engine.state.state import NOT_EXISTS
+from engine.state.tables import METADATA, Entry
 from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, segment_name, transaction_segment_name
+from pravega_spark.streams.order import Mix, keeping
+from pravega_spark.streams.readback import readable
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.stream_record import FORMAT, REMEDY, Routing
 from pravega_spark.streams.writes import SegmentAppend, append_operations, index_content
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
+
+logger = logging.getLogger(__name__)
 
 LEASE = 600.0
 """Seconds after which a transaction that nobody pinged is aborted."""
@@ -57,6 +74,10 @@ REMEMBERED = 86_400.0
 """Seconds for which it is known of a transaction how it ended."""
 
 _SAFE = "Repeating the call is safe; or check the transaction's status"
+
+_REMOVAL = (
+    f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); the others of its stream can be used meanwhile"
+)
 
 _TOGETHER = 1000  # transactions whose segments are looked up at once
 
@@ -88,18 +109,28 @@ class TransactionRecord(NamedTuple):
         return self.status == OPEN and now > self.timeout
 
     def encode(self) -> bytes:
-        """The table entry's value."""
+        """The table entry's value. Raises UnreadableRecord."""
+        return readable("the record of a transaction", self, TransactionRecord._encoded, self._read_back)
+
+    def _encoded(self) -> bytes:
         return bytes(msgpack.packb([FORMAT, *self[:-1]]))
+
+    def _read_back(self, data: bytes) -> TransactionRecord:
+        return self._decoded(data, self.version)
 
     @classmethod
     def decode(cls, data: bytes, version: int, key: str) -> TransactionRecord:
         """The inverse of `encode`, for the entry of that key. Raises DataCorruption, which names the transaction."""
-        with understanding(f"transaction {key}: its record", REMEDY):
-            known, *fields = unpack(data)
-            check_format(known, FORMAT)
+        with understanding(f"transaction {key}: its record", _REMOVAL):
             transaction_of(key)
-            routing, created, lease, changed, longest, status = _RECORD(fields)
-            return cls(routing, created, lease, changed, longest, status, version)
+            return cls._decoded(data, version)
+
+    @classmethod
+    def _decoded(cls, data: bytes, version: int) -> TransactionRecord:
+        known, *fields = unpack(data)
+        check_format(known, FORMAT)
+        routing, created, lease, changed, longest, status = _RECORD(fields)
+        return cls(routing, created, lease, changed, longest, status, version)
 
 
 _RECORD = reader(tuple[Routing, int, Natural, int, Natural, Literal["open", "committed", "aborted"]])
@@ -179,8 +210,38 @@ class Transaction:
         self._commit_change(self._commit, COMMITTED)
 
     def abort(self) -> None:
-        """Forget all events. Aborting it again changes nothing. Raises TransactionClosed, TransactionNotFound."""
-        self._commit_change(self._abort, ABORTED)
+        """Forget all events. Aborting it again changes nothing. One whose record cannot be understood is forgotten
+        altogether. Raises TransactionClosed, TransactionNotFound."""
+        while True:
+            try:
+                self._commit_change(self._abort, ABORTED)
+                return
+            except UnknownFormat:
+                raise
+            except DataCorruption:
+                if not self._is_unreadable():
+                    raise
+            with suppress(BadKeyVersion):
+                self.stream.container.commit(self._removal())
+                return
+
+    def _is_unreadable(self) -> bool:
+        try:
+            self.record()
+            return False
+        except DataCorruption:
+            return True
+
+    def _removal(self) -> list[Operation]:
+        """What removes a transaction of which nobody knows the segments: those that are named after it."""
+        container, below = self.stream.container, f"{self.stream.key}/"
+        state = container.refresh()
+        entry = container.entries(TRANSACTIONS, [self.key], state)[self.key]
+        names = {*state.segments, *(name for name, _ in container.scan_entries(METADATA, below))}
+        own = [name for name in names if name.startswith(below) and f"#transaction.{self.id.hex}" in name]
+        there = [name for name, segment in container.activated(sorted(own), state).items() if segment is not None]
+        version = entry.version if entry is not None else NOT_EXISTS
+        return [PutEntry(TRANSACTIONS, self.key, None, version), *map(DeleteSegment, there)]
 
     def _commit_change(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
         """Carry out a change; when somebody else was faster, again on what it is then. Done if its status is `aim`."""
@@ -192,7 +253,7 @@ class Transaction:
             try:
                 self.stream.container.commit(change(record))
                 return
-            except (BadKeyVersion, BadOffset):
+            except (BadKeyVersion, BadOffset, SegmentExists):
                 continue
             except OutcomeUnknown as error:
                 doubt.again(error)
@@ -210,6 +271,7 @@ class Transaction:
         return [self._put(record._replace(status=ABORTED, changed=_now(self.stream))), *map(DeleteSegment, names)]
 
     def _commit(self, record: TransactionRecord) -> list[Operation]:
+        self.stream.begin_generation()
         snapshot = self.stream.snapshot(refresh=False)
         numbers = [segment.id for segment in record.routing.segments]
         known = self.stream.container.activated([name for number in numbers for name in self._names(number)])
@@ -219,19 +281,30 @@ class Transaction:
             self._put(record._replace(status=COMMITTED, changed=_now(self.stream))),
             *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),
         ]
+        records = {number: self._records(number, known) for number in used}
         for number in numbers:
-            operations += self._merge(number, targets.get(number), known)
-        return operations + after
+            operations += self._merge(number, targets.get(number), known, records.get(number))
+        mix = Mix.of_appends([targets[number] for number in used], list(records.values())) if len(used) > 1 else None
+        return operations + keeping(self.stream.container, self.stream.key, mix) + after
 
-    def _merge(self, number: int, into: int | None, known: Mapping[str, Segment | None]) -> list[Operation]:
-        """What lets the events of one of its segments into one of the stream."""
+    def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
+        """The index records of one of its segments."""
+        index = self._names(number)[1]
+        indexed = known[index]
+        if indexed is None:
+            raise SegmentNotFound(index)
+        return decode_records(self.stream.container.read(index, 0, indexed.length))
+
+    def _merge(
+        self, number: int, into: int | None, known: Mapping[str, Segment | None], records: np.ndarray | None
+    ) -> list[Operation]:
+        """What lets the events of one of its segments into one of the stream; records: of its index."""
         name, index = self._names(number)
-        written, indexed = known[name], known[index]
-        if written is None or indexed is None:
+        written = known[name]
+        if written is None:
             raise SegmentNotFound(name)
-        if not written.length or into is None:
+        if records is None or into is None:
             return [_unchanged(written), DeleteSegment(name), DeleteSegment(index)]
-        records = decode_records(self.stream.container.read(index, 0, indexed.length))
         target = segment_name(self.stream.scope, self.stream.name, into)
         return [
             _unchanged(written),
@@ -279,10 +352,32 @@ def transactions(stream: Stream) -> Iterator[tuple[Transaction, TransactionRecor
     """All transactions of a stream that are open, or whose end is remembered, in order of their ids."""
     container = stream.container
     container.refresh()
-    for key, entry in container.scan_entries(TRANSACTIONS, f"{stream.key}/"):
+    for key, record in _readable(container.scan_entries(TRANSACTIONS, f"{stream.key}/")):
+        yield Transaction(stream, transaction_of(key)[2]), record
+
+
+def _readable(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
+    """The records in entries, by their keys. What cannot be understood keeps nobody from the others: it is told
+    behind them. Raises DataCorruption."""
+    unreadable: DataCorruption | None = None
+    for key, entry in list(entries):  # who asks may change them
         if entry.value is not None:
-            record = TransactionRecord.decode(entry.value, entry.version, key)
-            yield Transaction(stream, transaction_of(key)[2]), record
+            try:
+                record = TransactionRecord.decode(entry.value, entry.version, key)
+            except DataCorruption as error:
+                unreadable = unreadable or error
+                continue
+            yield key, record
+    if unreadable is not None:
+        raise unreadable
+
+
+def _told(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
+    """The same in the order of the keys, where one that cannot be understood is only logged."""
+    try:
+        yield from _readable(sorted(entries))
+    except DataCorruption as error:
+        logger.warning("%s", str(error))
 
 
 class OpenTransaction(NamedTuple):
@@ -306,8 +401,7 @@ def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTr
     prefix: what "scope/stream/" has to begin with. Their segments are looked up together.
     """
     found = []
-    for key, entry in sorted(container.scan_entries(TRANSACTIONS, prefix)):
-        record = TransactionRecord.decode(entry.value or b"", entry.version, key)
+    for key, record in _told(container.scan_entries(TRANSACTIONS, prefix)):
         if record.status == OPEN:
             found.append(OpenTransaction(*transaction_of(key), record, 0))
     for first in range(0, len(found), _TOGETHER):
@@ -327,7 +421,7 @@ def expire(stream: Stream, now: int | None = None) -> list[Transaction]:
     if now is None:
         now = int(stream.container.storage_clock.agreed("no transaction is given up") * 1000)
     aborted = []
-    for transaction, record in list(transactions(stream)):
+    for transaction, record in transactions(stream):
         if record.expired(now):
             if transaction.expire(record):
                 aborted.append(transaction)
@@ -343,9 +437,9 @@ def _unchanged(segment: Segment) -> Append:
 
 
 def _dated(records: np.ndarray) -> np.ndarray:
-    """Index records with the time at which their events come into the stream."""
+    """Index records with the time and the append by which their events come into the stream."""
     dated = records.copy()
-    dated[:, 2] = int(time.time() * 1000)
+    dated[:, 2:] = int(time.time() * 1000), THIS_APPEND
     return dated
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
 
 from chunkstore import ObjectNotFound, Outcome, Store
 from chunkstore.checksums import WIDTH, crc32c
+from chunkstore.chunk_names import chunk_name, object_name
 from chunkstore.decoding import InvalidData, Natural, check_format, decoding, reader, unpack
 from chunkstore.paths import IMPORTS
 from chunkstore.port import TOKEN
@@ -27,6 +28,7 @@ from engine.state.segments import Extent
 from pravega_spark.streams.event_walk import WalkState
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.index import decode_records, encode_records
+from pravega_spark.streams.readback import readable
 
 FORMAT = 1
 
@@ -45,11 +47,11 @@ class Begun(NamedTuple):
     @property
     def folder(self) -> str:
         """Where its progress lies."""
-        return f"{IMPORTS}{self.stream}/{self.id.hex()}/"
+        return f"{_folder(self.stream)}{self.id.hex()}/"
 
     def chunk_name(self, segment: str, offset: int) -> str:
         """The name of the chunk with what begins at an offset of a segment."""
-        return f"{segment}.E-0-O-{offset}.{uuid.uuid5(uuid.UUID(bytes=self.id), f'{segment}/{offset}')}"
+        return chunk_name(segment, 0, offset, uuid.uuid5(uuid.UUID(bytes=self.id), f"{segment}/{offset}"))
 
 
 class Reached(NamedTuple):
@@ -62,7 +64,7 @@ class Reached(NamedTuple):
 
 def begin(store: Store, stream: str, source: bytes) -> Begun:
     """The import of a stream from a source: the one that is not finished, or a new one. Raises StorageError."""
-    place = f"{IMPORTS}{stream}/begun"
+    place = f"{_folder(stream)}begun"
     while True:
         try:
             found = decode_begun(store.read(place), stream)
@@ -80,6 +82,11 @@ def begin(store: Store, stream: str, source: bytes) -> Begun:
         return new
 
 
+def _folder(stream: str) -> str:
+    """Where all is that is kept of imports of a stream."""
+    return f"{IMPORTS}{object_name(stream)}/"
+
+
 def unkept(store: Store, stream: str) -> Begun:
     """An import of which nothing is kept: it is done at once, or anew. Raises StorageError."""
     return _new(store, stream, b"")
@@ -91,8 +98,14 @@ def _new(store: Store, stream: str, source: bytes) -> Begun:
 
 def _encoded(begun: Begun) -> bytes:
     """Begins with a token, as `put_if_absent` wants it."""
-    fields = bytes(msgpack.packb([FORMAT, begun.source, begun.created]))
-    return sealed(begun.id + begun.id[: TOKEN - len(begun.id)] + fields)
+
+    def written(begun: Begun) -> bytes:
+        fields = bytes(msgpack.packb([FORMAT, begun.source, begun.created]))
+        return sealed(begun.id + begun.id[: TOKEN - len(begun.id)] + fields)
+
+    return readable(
+        f"the import of stream {begun.stream}", begun, written, lambda data: decode_begun(data, begun.stream)
+    )
 
 
 def decode_begun(data: bytes, stream: str) -> Begun:
@@ -106,15 +119,25 @@ def decode_begun(data: bytes, stream: str) -> Begun:
 
 def finish(store: Store, stream: str) -> None:
     """Forget what is kept of imports of a stream. Raises StorageError."""
-    while page := [info.path for info in store.list(f"{IMPORTS}{stream}/", limit=1000)]:
+    while page := [info.path for info in store.list(_folder(stream), limit=1000)]:
         store.delete(page)
 
 
 def keep(store: Store, begun: Begun, segment: int, reached: Reached, since: int) -> None:
     """Keep how far a segment is, with what came since the offset `since`. Raises StorageError."""
-    extents, records, walk = reached
-    fields = [FORMAT, since, encode_extents(extents), encode_records(records), walk]
-    store.put(f"{begun.folder}{segment}-{since:020d}", sealed(bytes(msgpack.packb(fields))))
+    fields = _fields_of(reached, since)
+    what = f"how far the import of stream {begun.stream} is"
+    data = readable(
+        what,
+        fields,
+        lambda plain: sealed(bytes(msgpack.packb(plain))),
+        lambda data: _fields_of(decode_reached(data, since), since),
+    )
+    store.put(f"{begun.folder}{segment}-{since:020d}", data)
+
+
+def _fields_of(reached: Reached, since: int) -> list[Any]:
+    return [FORMAT, since, encode_extents(reached.extents), encode_records(reached.records), reached.walk]
 
 
 def reached(store: Store, begun: Begun, segment: int, start: int) -> Iterator[Reached]:

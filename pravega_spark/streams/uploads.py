@@ -15,7 +15,7 @@ import secrets
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -28,6 +28,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadOffset,
     ChunksGivenUp,
+    DataCorruption,
     OutcomeUnknown,
     Rejected,
     SegmentExists,
@@ -35,7 +36,7 @@ from engine.errors import (
     SegmentSealed,
 )
 from engine.logs.pending import Receipt
-from engine.state.index_records import RECORD_SIZE
+from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from engine.state.operations import (
     Append,
     AttributeUpdate,
@@ -54,7 +55,7 @@ from pravega_spark.errors import (
     EventSegmentSealed,
     EventTaken,
     StreamError,
-    StreamNotFound,
+    StreamRecreated,
     StreamSealed,
 )
 from pravega_spark.streams.doubt import Doubt
@@ -87,12 +88,12 @@ class Upload:
     name, empty as long as there is none: it is made when the first bytes are attached.
     """
 
-    def __init__(self, stream: Stream, created: int, place: int, name: str | None, registered: int | None) -> None:
+    def __init__(self, stream: Stream, stream_id: bytes, place: int, name: str | None, registered: int | None) -> None:
         self.stream = stream
         self.name = name
         self.segment = ""
         self.length = 0
-        self._created = created
+        self._stream_id = stream_id
         self._place = place
         self._number = secrets.randbelow(1 << 62) + 1
         self._owner = self._number
@@ -109,7 +110,7 @@ class Upload:
         """Go on with what is in a transient segment. Raises SegmentNotFound, OutcomeUnknown, StorageError."""
         assert self._registered is not None
         self._number, self._owner = self._registered, secrets.randbelow(1 << 62) + 1
-        self._place, self.segment = found.attributes[PLACE], found.name
+        self._place, self.segment = place_of(found), found.name
         mine = AttributeUpdate(OWNER, UpdateKind.REPLACE, self._owner)
         self.length = self.stream.container.commit([Append(self.segment, (), None, (mine,))]).results[0]
         self._used = self.stream.container.clock()
@@ -193,6 +194,7 @@ class Upload:
             for attribute, value in ((OWNER, self._owner), (PLACE, self._place))
         )
         doubt = self._doubt("it was begun")
+        self.stream.begin_generation()
         while True:
             snapshot = self._snapshot()
             found = self._find(snapshot)
@@ -232,10 +234,10 @@ class Upload:
         return [UpdateAttributes(self.stream.writers, (update,))]
 
     def _snapshot(self) -> Snapshot:
-        """The stream as it is now. Raises StreamNotFound, also if another stream has its name, and StreamSealed."""
+        """The stream as it is now. Raises StreamNotFound, StreamRecreated if another stream has its name, and
+        StreamSealed."""
         snapshot = self.stream.snapshot()
-        if snapshot.record.created != self._created:
-            raise StreamNotFound(self.stream.key)
+        snapshot.require(self._stream_id)
         if snapshot.record.sealed:
             raise StreamSealed(self.stream.key)
         return snapshot
@@ -257,6 +259,7 @@ class Upload:
         """
         self.settle()
         target = str(parent_in(self.segment))
+        self.stream.begin_generation()
         try:
             first = self._place_of(self.segment, 0)
         except SegmentNotFound as error:
@@ -288,7 +291,7 @@ class Upload:
                 raise unknown from error  # it may be there, whatever fails now
 
     def _merge(self, target: str) -> list[Operation]:
-        record = np.array([[self.length + HEADER_SIZE, 1, _now()]], np.int64)
+        record = np.array([[self.length + HEADER_SIZE, 1, _now(), THIS_APPEND]], np.int64)
         one = AttributeUpdate(EVENT_COUNT, UpdateKind.REPLACE, 1)
         return [
             self._append((), self.length, one),  # refuses everything unless it is as we left it
@@ -305,13 +308,16 @@ class Upload:
         """
         size = len(framed) - HEADER_SIZE
         unknown, target, since, doubt = False, "", 0, self._doubt("it is committed")
+        self.stream.begin_generation()
         while True:
             snapshot = self._snapshot()
             if not unknown:
                 target = snapshot.segments.name_of(self._home(snapshot))
                 since = self._length(target)
             number = parse_segment_name(target).segment_id
-            part = SegmentAppend(number, Payload(framed), np.array([[len(framed), 1, _now()]], np.int64), 1)
+            part = SegmentAppend(
+                number, Payload(framed), np.array([[len(framed), 1, _now(), THIS_APPEND]], np.int64), 1
+            )
             operations = [*self._registering(-self._number), *append_operations(target, part)]
             try:
                 return self._pointer(target, self.stream.container.commit(operations).results[-1], size)
@@ -383,8 +389,8 @@ class Upload:
             return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
         key, container = self.stream.key, self.stream.container
-        if snapshot.record.created != self._created:
-            return StreamNotFound(key)
+        if snapshot.record.id != self._stream_id:
+            return StreamRecreated(key)
         if self.name is not None:
             value = _registered(self.stream, self.name)
             if value is not None and value < 0:
@@ -414,18 +420,18 @@ def begin(stream: Stream, routing_key: str | None = None, name: str | None = Non
         if snapshot.record.sealed:
             raise StreamSealed(stream.key)
         if name is None:
-            return Upload(stream, snapshot.record.created, place, None, None)
+            return Upload(stream, snapshot.record.id, place, None, None)
         try:
             registered = _registered(stream, name)
         except SegmentNotFound:
             continue  # the stream was deleted meanwhile
         if registered is not None and registered < 0:
             raise EventExists(stream.key, name)
-        upload = Upload(stream, snapshot.record.created, place, name, registered)
+        upload = Upload(stream, snapshot.record.id, place, name, registered)
         found = _present(snapshot, name, registered)
         if found is None:
             return upload
-        if routing_key is not None and found.attributes[PLACE] != place:
+        if routing_key is not None and place_of(found) != place:
             raise ValueError(
                 f"the event {name!r} of stream {stream.key} was begun with another routing key than "
                 f"{routing_key!r}: continue with that key, or choose another name"
@@ -437,6 +443,25 @@ def begin(stream: Stream, routing_key: str | None = None, name: str | None = Non
             continue  # it was committed or expired meanwhile
         except OutcomeUnknown as error:
             doubt.again(error)
+
+
+def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:
+    """What is wrong with a transient segment of a stream, if nobody can go on with it as an upload."""
+    if attributes.get(OWNER, 0) < 1 or not 0 <= attributes.get(PLACE, -1) < _KEY_SPACE:
+        return (
+            f"segment {name!r} is no upload that can be understood: it does not say who writes it, and where its event "
+            "belongs. It is deleted once it has been idle for the root's transient_idle_seconds, by `maintain`, `gc` "
+            "or whoever appends; begin the event under another name until then"
+        )
+    return None
+
+
+def place_of(found: Segment) -> int:
+    """Where the event of an upload belongs on the key space. Raises DataCorruption."""
+    problem = upload_problem(found.name, found.attributes)
+    if problem is not None:
+        raise DataCorruption(problem)
+    return found.attributes[PLACE]
 
 
 def _present(snapshot: Snapshot, name: str, registered: int | None) -> Segment | None:

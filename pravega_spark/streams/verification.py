@@ -16,17 +16,23 @@ from engine.admin.checks.content import SegmentView, Unreadable
 from engine.admin.checks.findings import Problem
 from engine.errors import DataCorruption
 from engine.state.index_records import RECORD_SIZE
-from engine.state.segments import EVENT_COUNT
+from engine.state.segments import EVENT_COUNT, parent_in
 from pravega_spark.streams.events import HEADER_SIZE
 from pravega_spark.streams.index import decode_records
 from pravega_spark.streams.names import index_segment_name, parse_segment_name
+from pravega_spark.streams.order import ORDER, Mix
 from pravega_spark.streams.recorded_cuts import RECORDED, decode_recorded
+from pravega_spark.streams.uploads import upload_problem
 
 _HEADER = struct.Struct(">ii")
 _TOGETHER = 64 * 1024  # index records that are read at once
 
-INDEX_REMEDY = "events are readable, but cuts by time, counts and split reads may be wrong: copy the stream"
+INDEX_REMEDY = (
+    "events are readable, but cuts by time, counts and split reads may be wrong: run "
+    "`pravega-spark stream rebuild-index` with the stream's name, which makes the index from the events"
+)
 RECORDED_REMEDY = "events are readable, but retention of this stream has stopped: copy the stream"
+ORDER_REMEDY = "events are readable, but the last events may be told in another order: copy the stream"
 EVENT_REMEDY = "restore the segment's objects from a copy; events after this offset may be unreadable"
 
 
@@ -46,6 +52,14 @@ def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
     yield from _index_problems(view, index)
     if deep:
         yield from _Walk(view, index).problems()
+
+
+def check_uploads(view: SegmentView, deep: bool) -> Iterator[Problem]:
+    """What is wrong with the upload of a large event. Other segments: nothing."""
+    if parent_in(view.name) is not None:
+        problem = upload_problem(view.name, view.attributes)
+        if problem is not None:
+            yield Problem(view.name, problem, "see the message; all else of the stream can be used meanwhile")
 
 
 def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
@@ -70,12 +84,36 @@ def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
             yield Problem(view.name, fact_of(error), RECORDED_REMEDY)
 
 
+def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
+    """What is wrong with what is kept of how the events of a stream's appends were mixed. Other segments: nothing."""
+    records = view.other(index_segment_name(view.name)) if view.name.split("/")[2:] == [ORDER] else None
+    if records is None:
+        return
+    if records.start % RECORD_SIZE or records.length % RECORD_SIZE:
+        problem = f"its bytes {records.start} to {records.length} are not whole records of {RECORD_SIZE} bytes"
+        yield Problem(records.name, problem, ORDER_REMEDY)
+        return
+    place = view.start
+    for _, rows in _records(records):
+        for end in rows[:, 0].tolist():
+            if not place < end <= view.length:
+                yield Problem(view.name, f"an entry is said to lie between {place} and {end}", ORDER_REMEDY)
+                return
+            try:
+                Mix.decode(view.read(place, end), f"{view.name}, offset {place}")
+            except DataCorruption as error:
+                yield Problem(view.name, fact_of(error), ORDER_REMEDY)
+            place = end
+    if place != view.length:
+        yield Problem(records.name, f"no entry ends at {view.length}", ORDER_REMEDY)
+
+
 def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
-    """Offsets and counts never descend, from behind the segment's start to its end."""
-    before = np.array([view.start + 1, 0, 0])
+    """Offsets, counts and numbers of appends never descend, from behind the segment's start to its end."""
+    before = np.array([view.start + 1, 0, 0, 0])
     for first, records in _records(index):
         rows = np.vstack((before, records))
-        for column, what in ((0, "offset"), (1, "event count")):
+        for column, what in ((0, "offset"), (1, "event count"), (3, "append's number")):
             for place in np.flatnonzero(np.diff(rows[:, column]) < 0):
                 low, high = rows[place, column], rows[place + 1, column]
                 problem = f"record {first + place}: its {what} is {high}, but must be at least {low}"

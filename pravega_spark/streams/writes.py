@@ -7,20 +7,30 @@ and what was planned before a stream was scaled goes where its keys go now.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.errors import BadAttributeUpdate, BadKeyVersion, OutcomeUnknown, SegmentNotFound, SegmentSealed
+from engine.errors import (
+    BadAttributeUpdate,
+    BadKeyVersion,
+    OutcomeUnknown,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentSealed,
+)
 from engine.state.index_records import IndexRecords
 from engine.state.operations import Append, AttributeUpdate, Operation, Payload, UpdateKind
 from engine.state.segments import EVENT_COUNT, Extent
+from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams import changes
 from pravega_spark.streams.digests import Digest
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.index import encode_records
 from pravega_spark.streams.named import NamedWrite
 from pravega_spark.streams.names import index_segment_name, segment_name
+from pravega_spark.streams.order import Mix, keeping, order_segments
 from pravega_spark.streams.policies import OnChangedReplay
 
 if TYPE_CHECKING:
@@ -60,29 +70,44 @@ class StreamWrite:
 
     snapshot: gives the stream as it is now. writer: the name of a writer and a number that grows with each of its
     writes. digest: of what is written, if there is a writer; without one its events and bytes only are remembered.
-    on_changed_replay: what to do where the number is there already, and not known to be with the same data. new:
-    whether it is to be written, or was written, and not found to be there.
+    on_changed_replay: what to do where the number is there already, and not known to be with the same data.
+    accept_lost: whether the writer goes on though a restore or a recovery lost writes of it. mix: how its events were
+    mixed, if that is known and the segments are named. new: whether it is to be written, or was written, and not found
+    to be there.
     """
 
     def __init__(
         self,
         stream: StreamLocation,
-        snapshot: Callable[[], Snapshot],
+        snapshot: Callable[[bool], Snapshot],
         parts: Parts,
         writer: tuple[str, int] | None = None,
         digest: Digest | None = None,
         on_changed_replay: OnChangedReplay = "skip",
+        accept_lost: bool = False,
+        mix: Mix | None = None,
     ) -> None:
         self.stream = stream
         self._snapshot = snapshot
         self.new = True
         self._parts = parts
         self._policy = on_changed_replay
+        self._accept_lost = accept_lost
+        self._mix = mix
         self._written = [part for _, some in parts for part in some]
         self._before: list[Operation] = []
         self._after: list[Operation] = []
-        self.named = NamedWrite(stream.writers, *writer, digest or _figures(self._written)) if writer else None
-        self._remembering = self.named.remembering() if self.named is not None else []
+        self.named: NamedWrite | None = None
+        self._remembering: list[Operation] = []
+        if writer is not None:
+            self.named = self._named(*writer, digest or _figures(self._written))
+            self._remembering = self.named.remembering()
+
+    def _named(self, name: str, number: int, digest: Digest) -> NamedWrite:
+        with suppress(StreamNotFound):  # which the append will find too
+            generation = self._snapshot(False).record.generation.epoch
+            return NamedWrite(self.stream.writers, name, number, digest, generation)
+        return NamedWrite(self.stream.writers, name, number, digest)
 
     @property
     def planned(self) -> bool:
@@ -92,18 +117,23 @@ class StreamWrite:
     def operations(self) -> list[Operation]:
         """What remembers it goes first: a replay is to be known as one, whatever has become of the stream."""
         appends = stream_operations(self.stream, self._written)
-        return [*self._remembering, *self._before, *appends, *self._after]
+        kept = keeping(self.stream.container, self.stream.key, self._mix)
+        return [*self._remembering, *self._before, *appends, *kept, *self._after]
+
+    def is_of_order(self, error: SegmentNotFound | SegmentExists) -> bool:
+        """Whether an append was refused because the segment that keeps the order is, or is not, there by now."""
+        return error.segment in order_segments(self.stream.key)
 
     def is_refused(self, error: BadAttributeUpdate) -> bool:
         """Whether an append was refused because of what is remembered of this write's writer.
 
-        Then it is made anew, or is found not to be new. Raises ReplayChanged.
+        Then it is made anew, or is found not to be new. Raises ReplayChanged, WritesLost.
         """
         if self.named is None or not self.named.is_refused(error):
             return False
         found = self.named.found(self.stream.container)
         if found is None or found.number < self.named.number:
-            self._remembering = self.named.remembering()  # what was to be replaced is gone, as the stream is new
+            self._remembering = self.named.continuing(self.stream.key, found, self._accept_lost)
         elif self.named.judge(self.stream.key, found, self._policy):
             self._remembering = self.named.replacing(found)
         else:
@@ -117,7 +147,7 @@ class StreamWrite:
         """
         routed = [(routing, parts) for routing, parts in self._parts if routing is not None]
         used = [(routing, {part.segment_id for part in parts}) for routing, parts in routed]
-        targets, self._before, self._after = changes.reroute(self._snapshot(), used)
+        targets, self._before, self._after = changes.reroute(self._snapshot(True), used)
         self._written = [
             part._replace(segment_id=target[part.segment_id])
             for (_, parts), target in zip(routed, targets, strict=True)
@@ -128,8 +158,9 @@ class StreamWrite:
 def write_together(writes: Sequence[StreamWrite]) -> None:
     """Append to streams of one container, all or nothing, durable on return; what is there already is left out.
 
-    Raises StreamSealed, StreamNotFound, ReplayChanged, ChunksGivenUp, StorageError; SegmentSealed or SegmentNotFound
-    for what may go nowhere else; OutcomeUnknown, where all writers have names only after trying again for some minutes.
+    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; SegmentSealed or
+    SegmentNotFound for what may go nowhere else; OutcomeUnknown, where all writers have names only after trying again
+    for some minutes.
     """
     pending = list(writes)
     container = pending[0].stream.container
@@ -149,7 +180,9 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
             if not known:
                 raise
             doubt.again(error)  # with names it can be tried again: what is there is not written twice
-        except (SegmentSealed, SegmentNotFound, BadKeyVersion):
+        except (SegmentExists, SegmentSealed, SegmentNotFound, BadKeyVersion) as error:
+            if isinstance(error, SegmentExists | SegmentNotFound) and any(each.is_of_order(error) for each in pending):
+                continue
             if not all(write.planned for write in pending):
                 raise
             for write in pending:

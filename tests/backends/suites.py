@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from chunkstore import Outcome, StorageRefused, Store, open_store
+from chunkstore import Outcome, Range, StorageRefused, Store, open_store, stamps
 from chunkstore.backends.bucket import BucketStore
 from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
@@ -141,6 +142,22 @@ class RoundTrips:
                 counts[name] = proxy.round_trips - before
             store.close()
         assert set(counts.values()) == {1}, counts
+
+    dated = True
+    """Whether the client hands on the dates of responses."""
+
+    def test_answers_carry_the_servers_time(self, store: Store) -> None:
+        """A host that was stopped, with all of its clocks, learns of it without another request (W13)."""
+        begun = time.time()
+        with stamps.listening() as created:
+            assert store.put_if_absent("dated", body()) is Outcome.MINE
+        with stamps.listening() as read:
+            assert store.read_ranges([Range("dated", 0, 1), Range("none", 0, 1)])[1] is None
+        with stamps.listening() as absent:
+            assert store.read_ranges([Range("none", 0, 1)]) == [None]
+        for noted in (created, read, absent):
+            assert (noted.latest is not None) is self.dated
+            assert noted.latest is None or begun - 2 <= noted.latest <= time.time() + 2
 
 
 @pytest.mark.suite("race of processes")

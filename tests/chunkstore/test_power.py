@@ -99,3 +99,17 @@ def test_a_copy_that_was_killed_is_durable_when_it_is_repeated(tmp_path: Path) -
         if not killed:
             break
     assert point > 3
+
+
+def test_what_is_linked_survives_though_its_maker_never_synced_it(tmp_path: Path) -> None:
+    """Somebody else's file, as an import finds it, whose bytes and name may be nowhere but in memory."""
+    disk = Disk(str(tmp_path / "before"))
+    with disk.mounted():
+        source, target = open_store(f"{disk.folder}/theirs"), open_store(f"{disk.folder}/ours")
+        source.put("made", BODY)
+        (tmp_path / "before" / "theirs" / "written").write_bytes(BODY)
+        for name in ("made", "written"):
+            target.link(f"folder/{name}", source, name)
+    left = open_store(disk.after_power_failure(tmp_path / "after").folder)
+    for name in ("made", "written"):
+        assert left.read(f"ours/folder/{name}") == BODY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 import uuid
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import pytest
 from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.port import Data
-from chunkstore.selftest import self_test
-from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
+from chunkstore.selftest import NameRules, self_test
+from chunkstore.testing import CountingStore, FaultStore, FoldingStore, SimulatedStore, fail_at
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_it_costs_a_few_hundred_requests(folder: str) -> None:
     store = CountingStore(MemoryStore(folder))
     self_test(store)
     assert store.counts["put_if_absent"] == 8 * 20 + 20
-    assert sum(store.counts.values()) - store.counts["read"] < 200
+    assert sum(store.counts.values()) - store.counts["read"] < 210
 
 
 class ChecksThenWrites(MemoryStore):
@@ -182,3 +183,32 @@ def test_a_writer_that_fails_ends_the_race(folder: str) -> None:
     with pytest.raises(Exception, match="injected fault"):
         self_test(failing)
     assert failing.list("") == []
+
+
+def test_a_storage_that_folds_names_passes_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        rules = self_test(FoldingStore(SimulatedStore()))
+    assert rules == NameRules(folds_case=True, normalises=True, drops_dots=True, short=False)
+    assert caplog.text.count("Names of streams do not meet on it all the same") == 3
+    assert self_test(SimulatedStore()).notes() == []
+
+
+class LowerCase(MemoryStore):
+    """Forgets how names were written, as FAT does with short ones."""
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
+        found = [ObjectInfo(info.path.lower(), info.size, info.modified) for info in super().list(prefix)]
+        return [info for info in found if info.path > after][:limit]
+
+
+class ShortNames(MemoryStore):
+    """Cuts names off, as old tools do."""
+
+    def put(self, path: str, data: Data) -> None:
+        super().put("/".join(part[:128] for part in path.split("/")), data)
+
+
+@pytest.mark.parametrize("kind", [LowerCase, ShortNames])
+def test_a_storage_that_changes_names_of_chunks_is_refused(kind: type[MemoryStore], folder: str) -> None:
+    with pytest.raises(StorageRefused, match="6 objects with names as chunks have them are listed with other names"):
+        self_test(kind(folder))

@@ -19,6 +19,7 @@ from chunkstore import open_store
 from chunkstore.errors import StorageUnavailable
 from chunkstore.paths import is_log
 from engine.admin.progress import Progress
+from engine.logs.log import frame_path
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.cli.main import cli, main
@@ -63,6 +64,15 @@ def folder(tmp_path: Path) -> str:
             if not flushed:
                 manager._root.container(number_of(url)).flush()
     return url
+
+
+def damaged_frame(url: str, number: int) -> int:
+    """Put a frame that fails its checks behind a container's log. Returns its address."""
+    with Root.open(url, create=False) as root:
+        address = root.container(number).head.address + 1
+        path = frame_path(root.container_id(number), address)
+    Path(url, path).write_bytes(b"damaged")
+    return address
 
 
 def number_of(url: str) -> int:
@@ -157,7 +167,7 @@ def test_containers_are_listed_and_described(folder: str) -> None:
         assert_keys(row["cycle"], CYCLE)
         assert row == document("container", "describe", str(row["number"]), root=folder)["container"]
     row = listed["containers"][number]
-    assert row["online"] and row["reason"] is None and row["segments"] == 5 == row["active"]
+    assert row["online"] and row["reason"] is None and row["segments"] == 7 == row["active"]
     assert row["logged_bytes"] > 0 and row["unsaved"] > 0 and row["head"] >= 0
     assert row["cycle"]["number"] == row["recovery_point"] == 1 and row["cycle"]["complete"]
     assert row["cycle"]["time"].endswith("Z")
@@ -165,7 +175,7 @@ def test_containers_are_listed_and_described(folder: str) -> None:
     for table in row["tables"]:
         assert_keys(table, TABLE)
     assert tables["_system/streams"]["entries"] == 1 and tables["_system/streams"]["unflushed"] == 0
-    assert tables["_system/containers/metadata"]["entries"] == 5
+    assert tables["_system/containers/metadata"]["entries"] == 7
 
 
 def test_entries_of_tables_are_counted_exactly(folder: str) -> None:
@@ -189,9 +199,9 @@ def test_what_people_see_of_containers(folder: str) -> None:
 
 def test_a_container_that_is_offline_tells_why(folder: str) -> None:
     number = number_of(folder)
-    frame = Path(folder, "_system/containers", str(number), "wal").joinpath(f"{2:020d}")
+    [frame] = Path(folder, "_system/containers", str(number), "wal").glob(f"*/{2:020d}")
     frame.write_bytes(b"x" * 200)
-    for checkpoint in Path(folder, "_system/containers", str(number), "checkpoints").glob("*"):
+    for checkpoint in Path(folder, "_system/containers", str(number), "checkpoints").glob("*/*"):
         checkpoint.unlink()
     row = document("container", "describe", str(number), root=folder)["container"]
     assert list(row) == ["number", "online", "reason"] and not row["online"] and frame.name in row["reason"]
@@ -215,16 +225,17 @@ def test_flush(folder: str) -> None:
 
 def test_recovery(folder: str) -> None:
     number = str(number_of(folder))
-    planned = run("container", "recover", number, root=folder, code=1)
+    planned = run("container", "recover", number, "--force", root=folder, code=1)
     assert "the recovery point of flush cycle 1," in planned.stdout and "give --yes" in planned.stderr
-    assert "knows more" in run("container", "recover", number, "--yes", root=folder, code=1).stderr
+    for how in ("--yes", "--dry-run"):
+        assert "knows more" in run("container", "recover", number, how, root=folder, code=1).stderr
     for info in open_store(folder).list(f"_system/containers/{number}/"):
         if is_log(info.path):
             Path(folder, info.path).unlink()
     assert not document("container", "describe", number, root=folder)["container"]["online"]
     done = document("container", "recover", number, "--yes", root=folder)
     assert list(done["recovered"]) == ["number", "cycle", "time", "sequence", "segments", "head"]
-    assert done["recovered"]["cycle"] == 1 and done["recovered"]["segments"] == 5
+    assert done["recovered"]["cycle"] == 1 and done["recovered"]["segments"] == 7
     row = document("container", "describe", number, root=folder)["container"]
     assert row["online"] and row["boundary"] == done["recovered"]["head"]
     assert document("verify", "--deep", root=folder)["verify"]["findings"] == []
@@ -250,7 +261,7 @@ def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
 
 def test_what_cannot_be_recovered(folder: str) -> None:
     other = str(1 - number_of(folder))
-    assert "has no recovery point" in run("container", "recover", other, root=folder, code=1).stderr
+    assert "holds no recovery point" in run("container", "recover", other, root=folder, code=1).stderr
     run("container", "recover", other, "--yes", root=folder, code=1)
     assert "containers 0 to 1" in run("container", "recover", "2", "--yes", root=folder, code=1).stderr
 
@@ -260,7 +271,7 @@ def test_what_cannot_be_recovered(folder: str) -> None:
 
 def test_segments_are_listed_and_described(folder: str) -> None:
     listed = document("segment", "list", root=folder)["segments"]
-    assert [row["name"] for row in listed] == sorted(row["name"] for row in listed) and len(listed) == 5
+    assert [row["name"] for row in listed] == sorted(row["name"] for row in listed) and len(listed) == 7
     assert {row["container"] for row in listed} == {number_of(folder)}
     assert [row["name"] for row in document("segment", "list", SEGMENT, root=folder)["segments"]] == [
         SEGMENT,
@@ -458,7 +469,7 @@ def test_storage_options_reach_the_filesystem_and_no_output(monkeypatch: pytest.
     assert given == [
         (
             {"key": "topsecret", "client_kwargs": {"retries": 3}, "anon": False},
-            {"wal": "elsewhere", "create": False, "new_log": False},
+            {"wal": "elsewhere", "create": False, "new_log": False, "dry_run": False},
         )
     ]
     assert "topsecret" not in result.output + result.stderr

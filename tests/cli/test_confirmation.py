@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pravega_spark.cli.main import cli, walk
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case, laid_out
-from tests.cli.test_cli import document, number_of, run
+from tests.cli.test_cli import damaged_frame, document, number_of, run
 from tests.cli.test_upkeep import framed
 
 S = "sc/one"
@@ -36,7 +37,9 @@ CALLS = {
         ["sc/kept", "--period", "0"],
         "would be truncated: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18",
     ),
-    "container recover": (["NUMBER"], "from the recovery point of flush cycle 1, begun "),
+    "group delete": (["sc/readers"], "would delete reader group sc/readers, which stands at: sc/one at 0.0 at 0."),
+    "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and what hangs on it."),
+    "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
     "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),
     "import": (["SOURCE", "demo/rides"], "1 stream would be imported into "),
@@ -53,6 +56,7 @@ UNASKED = {
     "stream write": "appends",
     "stream update": "what is set can be set again, and nothing is deleted by it",
     "stream scale": "keeps all events, and can be undone by another scale",
+    "stream rebuild-index": "makes indexes again from the events, and changes no event",
     "container flush": "keeps all that was acknowledged",
     "defrag": "keeps all bytes, in fewer objects",
     "backup": "writes elsewhere, to a place that is empty or its own",
@@ -142,6 +146,10 @@ def test_what_would_go_is_shown(root: str, tmp_path: Path, words: str) -> None:
     named = {"NUMBER": str(number_of(root))}
     if "SOURCE" in given:
         named["SOURCE"] = str(laid_out(case(CHUNKED).objects, tmp_path))
+    if "ADDRESS" in given:
+        root = str(shutil.copytree(root, tmp_path / "damaged"))
+        named["ADDRESS"] = str(damaged_frame(root, number_of(root)))
+        told = told.replace("NUMBER", named["NUMBER"])
     call = [*words.split(), *(named.get(word, word) for word in given)]
     before = content(root)
     refused = run(*call, root=root, code=1)

@@ -22,7 +22,7 @@ from pravega_spark.cli.main import cli
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case
-from tests.cli.test_cli import SEGMENT, document, run
+from tests.cli.test_cli import SEGMENT, damaged_frame, document, run
 from tests.clocks import set_ahead
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -67,7 +67,7 @@ def texts(root: str, *arguments: str) -> list[str]:
 CUT = {"cut": str, "positions": {str: int}}
 EVENT = {"event": str | None, "base64": str | None, "segment_id": int, "offset": int}
 ROW = {"stream": str, "segments": int, "events": int, "bytes": int, "sealed": bool}
-COPIED = [{"number": int, "cycle": int, "time": str, "objects": int, "copied": int, "bytes": int}]
+COPIED = [{"number": int, "cycle": int, "time": str, "sequence": int, "objects": int, "copied": int, "bytes": int}]
 RANGE = {"low": float, "high": float}
 ROOT = {
     "place": str,
@@ -99,6 +99,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "tail": CUT,
             "transactions": list,
             "subscribers": dict,
+            "unplaced": dict,
             "current": [{"id": int, "segment": str, "name": str, **RANGE}],
         }
     },
@@ -120,6 +121,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
     "stream unsubscribe": {"stream": str, "subscriber": str},
+    "stream rebuild-index": {"stream": str, "rebuilt": int},
     "stream seal": {"stream": str, "sealed": bool, "before": bool},
     "stream delete": {"stream": str, "deleted": {"events": int, "bytes": int, "segments": int}},
     "stream cuts": {"stream": str, "cuts": [{"at": str, **CUT}]},
@@ -132,6 +134,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "container list": {"containers": list},
     "container describe": {"container": dict},
     "container flush": {"flushed": [{"number": int, "bytes": int, "cycle": int}]},
+    "container repair": {"repaired": {"number": int, "address": int, "whole": bool, "transactions": list | None}},
     "container recover": {
         "recovered": {"number": int, "cycle": int, "time": str, "sequence": int, "segments": int, "head": int}
     },
@@ -189,8 +192,17 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "group list": {"groups": [{"group": str}]},
     "group describe": {
         "group": str,
-        "streams": [{"stream": str, "lag": {"bytes": int, "events": int, "seconds": float, "truncated": bool}, **CUT}],
+        "streams": [
+            {
+                "stream": str,
+                "lag": {"bytes": int, "events": int, "seconds": float, "truncated": bool},
+                **CUT,
+                "set_back_time": str | None,
+                "set_back_from": str | None,
+            }
+        ],
     },
+    "group delete": {"group": str, "deleted": bool},
     "kvt list": {"tables": [{"table": str}]},
     "kvt read": {
         "table": str,
@@ -373,13 +385,15 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         manager.create_reader_group("readers", *S.split("/"))
     assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
     did("group describe", "sc/readers")
+    did("group delete", "sc/readers", "--yes")
     archive = case(CHUNKED).laid_out(tmp_path / "lts")
     assert did("kvt list", root=archive)["tables"] == [{"table": "demo/kvt"}]
     did("kvt read", "demo/kvt", root=archive)
     imported = did("import", archive, "demo/rides", "--yes", root=str(tmp_path / "moved"))
     assert imported["import"]["streams"][0]["outcome"] == "imported"
+    assert did("container repair", "0", str(damaged_frame(url, 0)), "--yes")["repaired"]["whole"]
     log = Path(url, "_system/containers", "0")
-    for frame in [path for kind in ("wal", "checkpoints") for path in log.glob(f"{kind}/*")]:
+    for frame in [path for kind in ("wal", "checkpoints") for path in log.glob(f"{kind}/*/*")]:
         frame.unlink()
     did("container recover", "0", "--yes")
     assert did("stream retain", S, "--period", "0", "--yes")["retained"]["recorded"]
@@ -387,6 +401,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream truncate", S, "--at", "tail", "--yes")["truncated"] == {"events": 12, "bytes": 4 * 36}
     subscribed(url)
     did("stream unsubscribe", S, "query:job", "--yes")
+    assert did("stream rebuild-index", S)["rebuilt"] == 0
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
     assert seen == set(SCHEMAS) - {"stream scale", "completion"}
@@ -807,11 +822,13 @@ def test_commands_without_a_root() -> None:
             "stream draw": [S, "-o", "x.png"],
             "stream lag": [S, "--from", "head"],
             "container describe": ["0"],
+            "container repair": ["0", "7"],
             "container recover": ["0"],
             "backup": ["x"],
             "restore": ["x"],
             "import": ["x"],
             "group describe": ["sc/readers"],
+            "group delete": ["sc/readers"],
             "kvt read": ["sc/table"],
             "header export": ["x"],
             "header import": ["x", S],

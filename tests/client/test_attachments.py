@@ -73,7 +73,7 @@ def test_bytes_are_written_once(manager: StreamManager, root: Root) -> None:
     chunks = chunks_of(root)
     size = sum(len(event) + 8 for event in written)
     assert sum(chunks.values()) == size
-    frames = root.stores.log.list(frames_folder(0))
+    frames = root.stores.log.list(frames_folder(container.number))
     assert sum(info.size for info in frames) < size
     container.flush()
     assert chunks.items() <= chunks_of(root).items(), "they are taken over as they are"
@@ -102,9 +102,9 @@ def test_little_and_much_keep_their_order(manager: StreamManager) -> None:
 def test_what_is_in_chunks_is_routed_again(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
     let, write, written = threading.Event(), Stream.write, list[str]()
 
-    def waiting(*arguments: Any) -> bool:
+    def waiting(*arguments: Any, **named: Any) -> bool:
         assert let.wait(60)
-        return write(*arguments)
+        return write(*arguments, **named)
 
     monkeypatch.setattr(Stream, "write", waiting)
     with manager.create_writer("sc", "two") as writer:

@@ -98,8 +98,8 @@ def test_what_is_not_what_was_written_says_what_to_do(tmp_path: Path, kind: str,
         Catalog(root).stream("s", "t").container.flush()
     with StreamManager(url) as manager, manager.create_writer("s", "t") as writer:
         writer.write_event("one more, in a frame")
-    pattern = {"chunk": "s/t/*[!x].E-*", "index": "s/t/*#index*", "frame": "_system/containers/*/wal/*"}
-    for path in tmp_path.glob(pattern.get(kind, "_system/containers/*/checkpoints/*")):
+    pattern = {"chunk": "s/t/*[!x].E-*", "index": "s/t/*#index*", "frame": "_system/containers/*/wal/*/*"}
+    for path in tmp_path.glob(pattern.get(kind, "_system/containers/*/checkpoints/*/*")):
         content = path.read_bytes()
         path.write_bytes(bytes(byte ^ 0x5A for byte in content) if garbled else content[: len(content) // 2])
     with StreamManager(url) as manager, pytest.raises(DeclaredError) as caught:

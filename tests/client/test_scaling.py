@@ -48,9 +48,9 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     let.set()
     write = Stream.write
 
-    def waiting(*arguments: Any) -> bool:
+    def waiting(*arguments: Any, **named: Any) -> bool:
         assert let.wait(60)
-        return write(*arguments)
+        return write(*arguments, **named)
 
     monkeypatch.setattr(Stream, "write", waiting)
     yield let

@@ -440,10 +440,10 @@ def test_a_flush_does_not_wait_for_a_thread_that_is_not_appending(
             writer.flush()
             assert busy.wait(60)
 
-            def slow(*arguments: object) -> bool:
+            def slow(*arguments: object, **named: object) -> bool:
                 begun.set()
                 assert go.wait(60)
-                return write(*arguments)  # type: ignore[arg-type]
+                return write(*arguments, **named)  # type: ignore[arg-type]
 
             def late(each: EventWriter, target: int) -> None:
                 go.set()

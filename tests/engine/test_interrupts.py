@@ -44,6 +44,48 @@ def test_the_second_is_raised_at_once() -> None:
     assert done == ["once"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1])
+def test_every_signal_is_put_off_and_raised_when_the_work_is_done(number: signal.Signals) -> None:
+    """Also if another one strikes meanwhile; each handler hears of its own."""
+    heard, done = list[int](), list[str]()
+
+    def handler(number: int, frame: object) -> None:
+        heard.append(number)
+        raise TimeoutError("the time is over")
+
+    def work() -> None:
+        signal.raise_signal(number)
+        strike()
+        done.append("all")
+
+    usual = signal.signal(number, handler)
+    try:
+        with pytest.raises((TimeoutError, KeyboardInterrupt)) as raised:
+            uninterrupted(work)
+        assert done == ["all"] and heard == [number]
+        assert {type(raised.value), type(raised.value.__context__)} == {TimeoutError, KeyboardInterrupt}
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, usual)
+    with pytest.raises(KeyboardInterrupt):
+        strike()
+
+
+@pytest.mark.timeout(60)
+def test_work_that_does_not_end_is_torn_out_by_the_first_one() -> None:
+    never, ended = threading.Lock(), list[str]()
+    never.acquire()
+
+    def work() -> None:
+        strike()
+        never.acquire(timeout=30)
+        ended.append("by itself")
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert not ended
+
+
 def test_other_threads_and_other_handlers_are_left_alone() -> None:
     usual = signal.getsignal(signal.SIGINT)
     seen: list[object] = []

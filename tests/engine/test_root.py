@@ -18,7 +18,7 @@ from chunkstore.paths import ROOT, SELF_TESTS, is_log
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from engine import root as root_module
 from engine.errors import FrameDamaged
-from engine.logs.log import frame_path
+from engine.logs.log import frame_path, frames_folder
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 
@@ -200,9 +200,9 @@ def test_the_log_may_lie_on_another_root(tmp_path: Path) -> None:
         container.append("s/a", b"flushed")
         container.flush()
         container.append("s/a", b"logged")
-        frames = container.head.address + 1
+        frames, number = container.head.address + 1, container.number
     assert not any(is_log(info.path) for info in open_store(str(root_path)).list(""))
-    assert len(list((log_path / "_system/containers/0/wal").iterdir())) == frames >= 4
+    assert len(list((log_path / frames_folder(number)).iterdir())) == frames >= 4
     assert len(list((root_path / "s").iterdir())) == 1
     for wal in (None, str(log_path), f"file://{log_path}/"):
         with Root.open(str(root_path), wal=wal) as again:
@@ -357,7 +357,7 @@ def test_a_damaged_frame_is_given_up_without_opening_the_container(tmp_path: Pat
         container.append("s/a", b"kept")
         container.append("s/a", b"damaged")
         address = container.head.address
-    path = tmp_path / frame_path(0, address)
+    path = tmp_path / frame_path(container.number, address)
     whole = path.read_bytes()
     path.write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
     with Root.open(str(tmp_path)) as root:

@@ -121,7 +121,7 @@ def _unfinished() -> tuple[bytes, bytes]:
     store = SimulatedStore()
     begun = begin(store, "demo/rides", b"source")
     chunk = Extent(begun.chunk_name("demo/rides/0.#epoch.0", 0), 0, 100, block_checksums(bytes(100)))
-    keep(store, begun, 0, Reached((chunk,), np.array([[90, 3, 7]]), WalkState(100, 90, 3, bytes(2), 0)), 0)
+    keep(store, begun, 0, Reached((chunk,), np.array([[90, 3, 7, 0]]), WalkState(100, 90, 3, bytes(2), 0)), 0)
     place = f"{begun.folder}0-{0:020d}"
     return store.read("_system/imports/demo/rides/begun"), store.read(place)
 
@@ -137,7 +137,7 @@ GROUP = [
     )
 ]
 BEGUN, PROGRESS = _unfinished()
-KEPT = encode_records(np.array([[100, 2, 0], [200, 4, 0], [350, 5, 0]]))
+KEPT = encode_records(np.array([[100, 2, 0, 0], [200, 4, 0, 0], [350, 5, 0, 0]]))
 SET = retention_set([(1_700_000_000_000, 100)])
 CUT = retention_cut(1_700_000_000_000, 100, {1 << 32 | 2: 77})
 REFUSED = (InvalidData,)

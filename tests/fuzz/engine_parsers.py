@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import struct
 import uuid
 from collections.abc import Sequence
 
@@ -41,6 +40,7 @@ from engine.tables.content import TableContent, TableEntry, empty
 from engine.testing.model import Model
 from engine.testing.simulation import Simulation, small_sizes
 from engine.testing.transactions import chunk_writer
+from pravega_spark.streams.uploads import OWNER, PLACE
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
 from tests.fuzz.mutators import Mutator
@@ -58,7 +58,8 @@ def lived() -> Simulation:
     container.put_entries("t", {"k": b"value" * 20})
     container.flush()
     transient = transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=2))
-    container.commit([CreateSegment(transient, (), "s/a"), Append(transient, Payload(b"large"))])
+    known = tuple(AttributeUpdate(each, UpdateKind.REPLACE, 1) for each in (OWNER, PLACE))
+    container.commit([CreateSegment(transient, known, "s/a"), Append(transient, Payload(b"large"))])
     container.commit([CreateSegment("s/d"), Append("s/d", Payload(b"d")), PutEntry("t", "l", b"another" * 20)])
     container.commit([SealSegment("s/d"), MergeSegment("s/b", "s/d", Payload(b"header"))])
     container.checkpoint()
@@ -80,7 +81,7 @@ def _frames(simulation: Simulation) -> tuple[list[bytes], list[tuple[State, Fram
         objects.append(data)
         if frame.follows(head):
             applied.append((state, frame))
-            state, head = apply_frame(state, frame, info.path), frame.position
+            state, head = apply_frame(state, frame, 0), frame.position
     return objects, applied, state
 
 
@@ -117,7 +118,7 @@ def _meta(data: bytes) -> None:
     before, frame = _APPLIED[data[0] % len(_APPLIED)] if data else _APPLIED[0]
     built = b"".join(frames.encode(0, frame.position, 1, START, data[1:]))
     frame = frames.decode(built, "frame", 0, frame.position.address, True)
-    state = apply_frame(before, frame, "frame")
+    state = apply_frame(before, frame, 0)
     if len(data) % 4 == 0:
         try:
             _use(state)
@@ -133,12 +134,13 @@ def _of_metas(dice: random.Random, samples: Sequence[bytes]) -> bytes:
 def _repair(data: bytes) -> None:
     frame = Frame(_POSITION, Kind.REPAIR, START, data, HEADER, 0)
     repair_of(frame, "frame")
-    apply_frame(_STATE, frame, "frame")
+    apply_frame(_STATE, frame, 0)
 
 
 def _sealed_checkpoint(body: bytes) -> bytes:
-    prefix = struct.pack(">24s4sBIqI", bytes(24), checkpoints.MAGIC, checkpoints.VERSION, 0, 7, 0)[:-4]
-    return bytes(prefix + crc32c(body, crc32c(prefix)).to_bytes(4, "big") + body)
+    """A checkpoint with a checksum that is right, and the head of one that was made."""
+    prefix = _CHECKPOINTS[-1][: checkpoints.HEADER - 4]
+    return prefix + crc32c(body, crc32c(prefix)).to_bytes(4, "big") + body
 
 
 def _checkpoint(data: bytes) -> None:
@@ -209,7 +211,7 @@ PARSERS = [
     Parser("frames", _frame, _OBJECTS[:1], _CORRUPT),
     Parser("operations", _meta, METAS, _CORRUPT, _of_metas),
     Parser("operations-bytes", _meta, METAS, _CORRUPT),
-    Parser("repairs", _repair, [b"\x92\x05\x07"], _CORRUPT, _STRUCTURE),
+    Parser("repairs", _repair, [b"\x93\x05\x07\xc0", b"\x93\x05\x07\x92\x00\x02"], _CORRUPT, _STRUCTURE),
     Parser("checkpoints", _checkpoint, _CHECKPOINTS, _CORRUPT),
     Parser("checkpoints-sealed", lambda body: _checkpoint(_sealed_checkpoint(body)), _BODIES, _CORRUPT, _STRUCTURE),
     Parser("witnesses", decode_witness, [_WITNESS], (InvalidData,)),

@@ -29,7 +29,7 @@ from pravega_spark.streams.names import container_of, parse_segment_name
 from pravega_spark.streams.pointers import EventPointer
 from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.recorded_cuts import decode_recorded, encode_recorded
-from pravega_spark.streams.stream_record import Routing, StreamRecord, decode_number, encode_number, first_epoch
+from pravega_spark.streams.stream_record import Ended, Routing, StreamRecord, decode_number, encode_number, first_epoch
 from pravega_spark.streams.subscribers import decode_subscriber
 from pravega_spark.streams.transactions import TransactionRecord
 from tests.fuzz import mutators
@@ -42,13 +42,23 @@ SECOND = EpochRecord(
 )
 EPOCHS = (FIRST, SECOND, duplicate(FIRST, 2, 1_700_000_002_000))
 RECORDS = (
-    StreamRecord(1_700_000_000_000, EPOCHS, head={0: 50, 1: 0, 2: 7}, ended={5: 7}, passed=57, tags=("a", "b")),
-    StreamRecord(1, (FIRST,), ScalingPolicy("events", 3, 10, 2), RetentionPolicy("time", 10, 20), sealed=True),
+    StreamRecord(
+        b"i" * 16,
+        1_700_000_000_000,
+        EPOCHS,
+        head={0: 50, 1: 0, 2: 7},
+        ended={5: Ended(7, (0, 2))},
+        passed=57,
+        tags=("a", "b"),
+    ),
+    StreamRecord(
+        b"i" * 16, 1, (FIRST,), ScalingPolicy("events", 3, 10, 2), RetentionPolicy("time", 10, 20), sealed=True
+    ),
 )
 CUT = StreamCut("s", "a", {0: 100, segment_id(4, 1): 7, segment_id(5, 1): -1})
 KEY = f"s/a/{uuid.UUID(int=7).hex}"
 TRANSACTION = TransactionRecord(
-    Routing(1, 0, FIRST.segments), 1_700_000_000_000, 600_000, 1_700_000_000_001, 86_400_000
+    Routing(b"i" * 16, 0, FIRST.segments), 1_700_000_000_000, 600_000, 1_700_000_000_001, 86_400_000
 )
 _PLACES = [GroupSegment("s/a", *segment) for segment in FIRST.segments]
 GROUP = GroupState(
@@ -60,7 +70,7 @@ GROUP = GroupState(
 ).checkpointed("c")
 POINTER = EventPointer("s", "a", segment_id(4, 1), 100, 20)
 EVENTS = b"".join(bytes(4) + len(event).to_bytes(4, "big") + event for event in (b"", b"abc", b"x" * 40, b"yz"))
-INDEX = encode_records(np.array([[100, 2, 5], [200, 4, 6]]))
+INDEX = encode_records(np.array([[100, 2, 5, 8], [200, 4, 6, 9]]))
 OPTIONS = {
     "controller": "/data", "scope": "s", "stream": "a", "start_stream_cut": "earliest", "max_bytes_per_trigger": "7",
     "ending_timestamp": "2026-01-31T12:00:00Z", "storage.token": '{"a": [1]}', "default_num_segments": "3",

@@ -24,10 +24,11 @@ from pravega_spark.cli.main import cli
 from pravega_spark.jobs import imports, maintain, retention, spread, truncate, work
 from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
-from pravega_spark.streams import retention as rules
+from pravega_spark.streams import retention as rules, transactions
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.names import container_of
 from tests.archives import CHUNKED, case, laid_out
+from tests.clocks import moved_on
 
 
 @pytest.fixture
@@ -57,6 +58,32 @@ def sizes(url: str) -> dict[str, int]:
 
 
 WHOLE = 50 * (10 + 8)
+
+
+def test_a_dry_run_tells_of_transactions_that_the_run_then_aborts() -> None:
+    with Root.open(f"memory://{uuid.uuid4()}", containers=1) as root:
+        catalog = Catalog(root)
+        catalog.create_scope("sc")
+        catalog.create_stream("sc", "st")
+        stream = catalog.stream("sc", "st")
+        transaction, _ = transactions.begin(stream, 0.001)
+        moved_on(root.stores.chunks)
+        moved_on(root.stores.chunks)
+        (told,) = work.expire(stream, dry_run=True)
+        assert told.changed and str(transaction.id) in told.detail
+        assert transaction.record().status == "open"
+        (done,) = work.expire(stream, dry_run=False)
+        assert done.changed and transaction.record().status == "aborted"
+
+
+def test_maintenance_flushes_all_containers() -> None:
+    with Root.open(f"memory://{uuid.uuid4()}", containers=3, settings=Settings(upkeep=False)) as root:
+        containers = [root.container(number) for number in range(3)]
+        for container in containers:
+            container.create_segment("s/a")
+            container.append("s/a", b"only in the log")
+        assert not failures(list(maintain.maintain(root)))
+        assert [container.info("s/a").storage_length for container in containers] == [15] * 3
 
 
 def test_retention_keeps_what_the_policy_says(url: str) -> None:

@@ -105,5 +105,5 @@ def test_operating_a_stream(tmp_path: Path) -> None:
         assert len(told) == lines and all(line.endswith(": True") for line in told), told
     assert_has_colours(run.picture("lag"), "#0072B2", "#E69F00")
     assert_has_colours(run.picture("chunks"), "#009E73")
-    assert run.text("verified").splitlines() == ["segments: 8", "healthy: True"]
+    assert run.text("verified").splitlines() == ["segments: 10", "healthy: True"]
     assert {line.split()[0] for line in run.text("maintained").splitlines()} >= {"retention", "flush", "garbage"}

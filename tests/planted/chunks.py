@@ -37,8 +37,8 @@ BREAKAGES = [
     Breakage(
         name="a-late-chunk-is-put-in-place",
         file="chunkstore/segments/storage.py",
-        old="            if self.clock() >= new.deadline:\n",
-        new="            if new.deadline < 0:\n",
+        old="            if self.clock() >= new.deadline or ",
+        new="            if new.deadline < 0 or ",
         tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_optimiser.py"],
     ),
     Breakage(

@@ -4,9 +4,61 @@ from tests.planted import Breakage
 
 _CLOCKS = "tests/engine/containers/test_clocks.py::test_"
 _POWER = "tests/engine/containers/test_power.py::test_"
+_STALL = "tests/engine/logs/test_log_stall.py::test_"
+_STOPPED = "tests/engine/logs/test_stopped_hosts.py::test_"
+_STOPPED_MERGES = "tests/engine/writer/test_stopped_merges.py::test_"
 _STREAMS = "tests/streams/test_clocks.py::test_"
 
 BREAKAGES = [
+    Breakage(
+        name="a-stopped-host-swaps-in-what-was-collected",
+        file="chunkstore/segments/storage.py",
+        old=" or not self._garbage.waits(new.name):",
+        new=":",
+        tests=[f"{_STOPPED_MERGES}a_merge_of_a_stopped_host_swaps_in_nothing_that_was_collected"],
+    ),
+    Breakage(
+        name="a-collector-claims-nothing",
+        file="engine/writer/records.py",
+        old="        transaction.companions.append(queueing(tasks))\n\n    def waits",
+        new="        pass\n\n    def waits",
+        tests=[f"{_STOPPED_MERGES}a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in"],
+    ),
+    Breakage(
+        name="the-storages-time-is-not-compared",
+        file="engine/logs/log.py",
+        old="abs(stamp - self._stamp) > self._grace / STOPPED",
+        new="abs(stamp - self._stamp) > 1e12",
+        tests=[f"{_STALL}hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame"],
+    ),
+    Breakage(
+        name="the-storages-time-of-a-frame-is-not-heard",
+        file="engine/logs/log.py",
+        old="return Put(outcome, noted.latest)",
+        new="return Put(outcome, None)",
+        tests=[f"{_STOPPED}a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged"],
+    ),
+    Breakage(
+        name="a-frame-is-stamped-before-it-is-linked",
+        file="chunkstore/backends/local.py",
+        old="        try:\n            self._in_folder_of(target, lambda: os.link(temporary, target))\n            stamps.note(os.lstat(target).st_ctime)",
+        new="        try:\n            stamps.note(os.lstat(temporary).st_ctime)\n            self._in_folder_of(target, lambda: os.link(temporary, target))",
+        tests=["tests/chunkstore/test_stamps.py::test_a_file_is_stamped_when_it_is_linked"],
+    ),
+    Breakage(
+        name="a-stopped-host-is-not-told-by-its-time-of-day",
+        file="engine/logs/log.py",
+        old=" or abs(stepped) > self._grace / STOPPED",
+        new="",
+        tests=[f"{_STOPPED}the_time_of_day_tells_where_answers_do_not"],
+    ),
+    Breakage(
+        name="frames-without-a-stamp-are-never-looked-up",
+        file="engine/logs/log.py",
+        old="if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:",
+        new="if False:",
+        tests=[f"{_STOPPED}where_answers_carry_no_time_a_frame_is_looked_up_now_and_then"],
+    ),
     Breakage(
         name="frames-believed-before-they-are-durable",
         file="engine/logs/log.py",

@@ -27,8 +27,8 @@ BREAKAGES = [
     Breakage(
         name="equal-cuts-have-different-texts",
         file="pravega_spark/streams/cuts.py",
-        old="MappingProxyType(dict(sorted(self.positions.items()))))",
-        new="MappingProxyType(dict(self.positions)))",
+        old="dict(sorted(map(self._position, self.positions.items())))",
+        new="dict(map(self._position, self.positions.items()))",
         tests=["tests/streams/test_cuts.py"],
     ),
     Breakage(

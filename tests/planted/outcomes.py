@@ -105,8 +105,8 @@ BREAKAGES = [
     Breakage(
         name="queued-before-it-is-sure",
         file="engine/logs/processor.py",
-        old="            self._queue.put(pending)\n            if leaves:\n",
-        new="            self._queue.put(pending)\n            if len(self._queue) == 1 or leaves:\n",
+        old="            self._queue.put(pending)  # last: behind",
+        new="            self._queue.put(pending)\n            self._callers.owe(pending)  # last: behind",
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
     ),
     Breakage(
@@ -126,8 +126,8 @@ BREAKAGES = [
     Breakage(
         name="who-commits-keeps-readers-out",
         file="engine/logs/processor.py",
-        old="        if self.readers or not self._turn.acquire(blocking=False):",
-        new="        if not self._turn.acquire(blocking=False):",
+        old="taken = not self.readers and self._turn.acquire(blocking=False)",
+        new="taken = self._turn.acquire(blocking=False)",
         tests=[
             "tests/engine/logs/test_alone.py::test_who_wants_to_read_is_not_kept_out_by_who_commits_one_after_the_other"
         ],
@@ -193,8 +193,8 @@ BREAKAGES = [
     Breakage(
         name="flush-waits-for-a-thread-at-other-work",
         file="pravega_spark/client/writer.py",
-        old="self._cause is None and not self._free():",
-        new="self._cause is None:",
+        old="self._durable[0] >= events or self._cause is not None or self._free()",
+        new="self._durable[0] >= events or self._cause is not None",
         tests=["tests/client/test_writer.py::test_a_flush_does_not_wait_for_a_thread_that_is_not_appending"],
     ),
     Breakage(
@@ -238,8 +238,8 @@ BREAKAGES = [
     Breakage(
         name="unknown-outcome-taken-for-success",
         file="engine/logs/processor.py",
-        old="            self._tell_unknown(self.log.renew(), error)\n",
-        new="            self._callers.settled.extend(self.log.renew())\n",
+        old="            self._tell_unknown(self.log.renew(), error)\n            self._ahead",
+        new="            self._callers.settled.extend(self.log.renew())\n            self._ahead",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
     ),
     Breakage(

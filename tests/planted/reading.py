@@ -44,8 +44,9 @@ BREAKAGES = [
     Breakage(
         name="a-backlog-holds-nobody-back",
         file="engine/logs/throttle.py",
-        old="            if fill <= 1:\n                self.outstanding += size\n            return fill",
-        new="            self.outstanding += size\n            return min(fill, 1.0)",
+        old="            if fill <= 1:\n                self.outstanding, load.admitted = self.outstanding + size, size  # both",
+        new="            fill = min(fill, 1.0)\n            if fill <= 1:\n"
+        "                self.outstanding, load.admitted = self.outstanding + size, size  # both",
         tests=["tests/engine/logs/test_throttle.py"],
     ),
     Breakage(

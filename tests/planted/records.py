@@ -64,8 +64,8 @@ BREAKAGES = [
     Breakage(
         name="segments-of-a-checkpoint-unguarded",
         file="engine/logs/checkpoints.py",
-        old="    with understanding(path, _REMEDY):\n        begin =",
-        new="    if True:\n        begin =",
+        old="    with understanding(path, _REMEDY):\n        return _segment_of(fields)",
+        new="    if True:\n        return _segment_of(fields)",
         tests=["tests/fuzz/test_verify.py::test_a_segment_in_a_checkpoint_that_nobody_understands_is_told"],
     ),
     Breakage(
@@ -78,8 +78,8 @@ BREAKAGES = [
     Breakage(
         name="verify-does-not-read-entries",
         file="engine/admin/verify.py",
-        old='                        check(key, entry.value or b"", entry.version)\n',
-        new="                        pass\n",
+        old='problem = check(container, key, entry.value or b"", entry.version)',
+        new="problem = None",
         tests=["tests/fuzz/test_verify.py::test_entries_that_nobody_understands_are_told[_system/streams]"],
     ),
     Breakage(

@@ -95,22 +95,22 @@ BREAKAGES = [
     Breakage(
         name="other-data-told-as-a-replay",
         file="pravega_spark/streams/named.py",
-        old="        if found == (self.number, self.digest):",
+        old="        if found[:2] == (self.number, self.digest):",
         new="        if found.number == self.number:",
         tests=[_NAMED],
     ),
     Breakage(
         name="older-number-told-as-a-replay",
         file="pravega_spark/streams/named.py",
-        old="        if found == (self.number, self.digest):",
-        new="        if found.number > self.number or found == (self.number, self.digest):",
+        old="        if found[:2] == (self.number, self.digest):",
+        new="        if found.number > self.number or found[:2] == (self.number, self.digest):",
         tests=[f"{_NAMED}::test_a_checkpoint_that_was_rolled_back"],
     ),
     Breakage(
         name="other-data-written-without-condition",
         file="pravega_spark/streams/named.py",
-        old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found)",
-        new="        return self._update(UpdateKind.REPLACE, found)",
+        old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found, found.generation)",
+        new="        return self._update(UpdateKind.REPLACE, found, found.generation)",
         tests=[f"{_NAMED}::test_what_is_written_all_the_same_is_there_once"],
     ),
     Breakage(
@@ -132,8 +132,8 @@ BREAKAGES = [
     Breakage(
         name="rerouted-write-forgotten",
         file="pravega_spark/streams/writes.py",
-        old="        return [*self._remembering, *self._before, *appends, *self._after]",
-        new="        return [*([] if self._before else self._remembering), *self._before, *appends, *self._after]",
+        old="        return [*self._remembering, *self._before, *appends, *kept, *self._after]",
+        new="        return [*([] if self._before else self._remembering), *self._before, *appends, *kept, *self._after]",
         tests=[f"{_NAMED}::test_what_was_planned_before_a_scale_is_remembered_too"],
     ),
     Breakage(
@@ -195,8 +195,8 @@ BREAKAGES = [
     Breakage(
         name="any-number-of-tags",
         file="pravega_spark/streams/stream_record.py",
-        old="    if len(tags) > MAX_TAGS:",
-        new="    if len(tags) < 0:",
+        old="    if len(once) > MAX_TAGS:",
+        new="    if len(once) < 0:",
         tests=[f"{_POLICIES}::test_tags"],
     ),
     Breakage(

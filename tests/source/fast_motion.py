@@ -308,7 +308,7 @@ def kind_of(path: str) -> str:
     found = place_of(path)
     if found is None:
         return "chunks"
-    return found[0].value if found[0] is not SystemPlace.LOG else path.split("/")[-2]
+    return found[0].value if found[0] is not SystemPlace.LOG else path.split("/")[3]
 
 
 def resident() -> int:

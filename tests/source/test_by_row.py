@@ -132,6 +132,22 @@ def segments_of(url: str, stream: str, event: str) -> list[int]:
     ]
 
 
+def test_a_task_routes_by_the_stream_as_it_is_though_its_worker_knew_it_before(url: str) -> None:
+    catalog = Catalog(open_root(url, create=True))
+    catalog.create_scope("s")
+    catalog.create_stream("s", "a")
+    writer = BatchWriter(options(url), ROWS)
+    tasks(writer, [("a", "1", "k")])
+    with Root.open(url) as other:
+        elsewhere = Catalog(other).stream("s", "a")
+        elsewhere.scale(
+            [segment.id for segment in elsewhere.snapshot().record.current.segments], [(0.0, 0.5), (0.5, 1.0)]
+        )
+        routing = elsewhere.snapshot().record.routing
+    (message,) = tasks(writer, [("a", "2", "k")])
+    assert message.planned == {"a": routing}
+
+
 def test_no_chunk_is_in_two_containers(url: str) -> None:
     """Each container knows of its own chunks only whether they are garbage."""
     count = open_root(url, create=True).config.containers

@@ -77,6 +77,7 @@ SAMPLES: dict[str, Sample] = {
     "on_changed_replay": Sample(
         "fail", "on_changed_replay", "fail", "no", "^Option 'on_changed_replay' must be one of"
     ),
+    "accept_lost_batches": flag("accept_lost_batches", "true"),
     "metadata": Sample("Counts", "metadata", "Counts", "counts", "^Option 'metadata' must be one of .*case-sensitive"),
     "include_metadata": flag("include_metadata", "true"),
     "salvage": flag("salvage", "true"),

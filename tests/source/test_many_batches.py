@@ -18,8 +18,8 @@ def test_three_hundred_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in rows:
         assert row.requests <= 80, row
         assert row.objects <= 350 and row.chunks <= 250, row
-        assert row.checkpoint_bytes <= 100_000, row
-        assert row.offset_bytes <= 80 and row.plan_bytes <= 2000, row
+        assert 0 < row.checkpoint_bytes <= 100_000 and row.frames > 0, row
+        assert row.offset_bytes <= 130 and row.plan_bytes <= 2000, row
 
 
 @pytest.mark.long

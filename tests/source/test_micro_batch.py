@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import logging
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pravega_spark import InvalidStreamCut, StreamManager
+from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamRecreated
 from pravega_spark.source.micro_batch import MicroBatchReader
-from pravega_spark.source.offset import cut_of
+from pravega_spark.source.offset import cut_of, id_of, text_of
 from pravega_spark.source.options import SourceOptions
 
 
@@ -65,7 +67,7 @@ def test_a_query_that_starts_in_front_of_the_head_hears_of_it_when_it_reads(
     manager.truncate_stream("sc", "one", tail)
     options = {"controller": place, "scope": "sc", "stream": "one", "start_stream_cut": head.as_text()}
     with caplog.at_level(logging.INFO, "pravega_spark"):
-        assert MicroBatchReader(SourceOptions.parse(options, {})).initialOffset() == head.as_text()
+        assert cut_of(MicroBatchReader(SourceOptions.parse(options, {})).initialOffset()) == head
     assert "new query" not in caplog.text
 
 
@@ -100,7 +102,7 @@ def test_progress_can_be_read_by_people_and_says_how_far_the_query_is_behind(
     assert (latest["lag"]["events"], latest["lag"]["bytes"]) == (1, 9) and 0 < latest["lag"]["seconds"] < 1000
     end = reader.latestOffset(middle, reader.getDefaultReadLimit())
     latest = reader.reportLatestOffset()
-    assert end == tail.as_text() and latest is not None
+    assert cut_of(end) == tail and latest is not None
     assert latest["lag"] == {"events": 0, "bytes": 0, "seconds": 0.0}
 
 
@@ -117,3 +119,39 @@ def test_an_offset_that_brings_nothing_new_stays_as_it_is(manager: StreamManager
 def test_offsets_of_other_sources(offset: Any) -> None:
     with pytest.raises(InvalidStreamCut, match="give the query the checkpointLocation"):
         cut_of(offset)
+
+
+# --- whose position it is -------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_another_root_is_refused(tmp_path: Path) -> None:
+    """The root is deleted and created anew, and the query's checkpoint is not."""
+    options = {"controller": str(tmp_path / "root"), "scope": "sc", "stream": "one", "start_stream_cut": "earliest"}
+
+    def create(events: int) -> None:
+        with StreamManager(str(tmp_path / "root")) as manager:
+            manager.create_scope("sc")
+            manager.create_stream("sc", "one", 1)
+            with manager.create_writer("sc", "one") as writer:
+                writer.write_events([b"event"] * events)
+
+    create(10)
+    first = MicroBatchReader(SourceOptions.parse(options, {}))
+    begin = first.initialOffset()
+    end = first.latestOffset(begin, first.getDefaultReadLimit())
+    assert id_of(begin) == id_of(end) is not None
+    shutil.rmtree(tmp_path / "root")
+    create(30)
+    again = MicroBatchReader(SourceOptions.parse(options, {}))
+    with pytest.raises(StreamRecreated, match="sc/one"):
+        again.latestOffset(end, again.getDefaultReadLimit())
+    with pytest.raises(StreamRecreated, match="sc/one"):
+        MicroBatchReader(SourceOptions.parse(options, {})).partitions(begin, end)
+
+
+def test_an_offset_with_the_id_of_its_stream_is_a_cut_to_every_reader() -> None:
+    cut = StreamCut("sc", "one", {0: 30})
+    text = text_of(cut, bytes(range(16)))
+    assert StreamCut.from_text(text) == cut_of(text) == cut
+    assert gzip.decompress(base64.b64decode(text)) == gzip.decompress(base64.b64decode(cut.as_text()))
+    assert id_of(text) == bytes(range(16)) and id_of(cut.as_text()) is None

@@ -74,6 +74,7 @@ def test_defaults() -> None:
         txn_app_id=None,
         txn_version=None,
         on_changed_replay="skip",
+        accept_lost_batches=False,
         metadata=None,
         include_metadata=False,
         salvage=False,

@@ -15,6 +15,7 @@ from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, T
 from pravega_spark.source.ahead import fair_shares
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
+from pravega_spark.source.offset import cut_of, cuts_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.cuts import StreamCut
 
@@ -114,7 +115,7 @@ def test_small_streams_share_a_partition(place: Place) -> None:
 def test_each_stream_has_an_offset(place: Place) -> None:
     reader = place.reader()
     start = reader.initialOffset()
-    assert start == {name: StreamCut("sc", name, {0: 0}).as_text() for name in ("a1", "a2")}
+    assert cuts_of(start) == {name: StreamCut("sc", name, {0: 0}) for name in ("a1", "a2")}
     end, read = step(reader, start)
     assert read == {"a1": ["1", "2", "3"], "a2": ["4"]}
     latest = reader.reportLatestOffset()
@@ -128,14 +129,14 @@ def test_each_stream_has_an_offset(place: Place) -> None:
 def test_one_named_stream_keeps_its_plain_offset_and_the_query_may_get_more(place: Place) -> None:
     one = place.reader(stream="a1")
     start = one.initialOffset()
-    assert start == StreamCut("sc", "a1", {0: 0}).as_text()
+    assert cut_of(start) == StreamCut("sc", "a1", {0: 0})
     end, _ = step(one, start)
     several = place.reader(stream="a1,b")
     assert events(several, several.partitions(start, end)) == {"a1": ["1", "2", "3"]}, "its last batch again"
     joined, read = step(several, end)
-    assert read == {} and joined == {"a1": end, "b": StreamCut("sc", "b", {0: 0}).as_text()}
+    assert read == {} and cuts_of(joined) == {"a1": cut_of(end), "b": StreamCut("sc", "b", {0: 0})}
     assert step(several, joined)[1] == {"b": ["5"]}
-    assert place.reader(stream="b").latestOffset(joined, ReadAllAvailable()) == StreamCut("sc", "b", {0: 9}).as_text()
+    assert cut_of(place.reader(stream="b").latestOffset(joined, ReadAllAvailable())) == StreamCut("sc", "b", {0: 9})
 
 
 def test_a_stream_that_comes_later_joins_at_its_head(place: Place) -> None:
@@ -144,7 +145,7 @@ def test_a_stream_that_comes_later_joins_at_its_head(place: Place) -> None:
     assert step(reader, start) == (start, {})
     place.put("a3", "6", "7")
     joined, read = step(reader, start)
-    assert read == {} and joined["a3"] == StreamCut("sc", "a3", {0: 0}).as_text()
+    assert read == {} and cut_of(joined["a3"]) == StreamCut("sc", "a3", {0: 0})
     place.manager.truncate_stream("sc", "a3", StreamCut("sc", "a3", {0: 9}))
     with pytest.raises(TruncatedData):
         step(reader, joined)

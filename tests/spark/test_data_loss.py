@@ -208,7 +208,7 @@ def test_an_address_that_was_deleted_and_made_again(folder: Folder) -> None:
     folder.put(*numbers(0, 10))
     rows = folder.frame().rdd
     assert rows.getNumPartitions() == 1
-    frames = (Path(folder.url) / "_system/containers").rglob("wal/*")
+    frames = (Path(folder.url) / "_system/containers").rglob("wal/*/*")
     (frame,) = [path for path in frames if b"0009" in path.read_bytes()]
     content = frame.read_bytes()
     folder.stream().container.flush()

@@ -170,7 +170,7 @@ def test_every_change_is_refused_and_says_how_to_import(found: tuple[Case, Strea
 def test_what_writes_is_answered_for_in_one_place() -> None:
     """Nothing of a container of ours is left that an archive would answer by accident."""
     public = {name for name, _ in inspect.getmembers(Container) if not name.startswith("_")}
-    own = {"fail", "follow", "changed_entries"}
+    own = {"fail", "follow", "changed_entries", "generation"}
     assert public - set(vars(ArchivedContainer)) <= own
     store = set(Store.__abstractmethods__) | {"append", "truncate", "set_read_only", "clock", "read_into"}
     assert store <= set(vars(ReadOnlyStore))
@@ -364,7 +364,7 @@ def test_an_index_has_the_places_of_all_events() -> None:
         rows = decode_records(records)
         ends = np.cumsum(np.array(sizes) + HEADER_SIZE)
         assert rows[-1].tolist()[:2] == [len(data), len(sizes)]
-        assert all(ends[count - 1] == offset for offset, count, _ in rows.tolist())
+        assert all(ends[count - 1] == offset for offset, count, _, _ in rows.tolist())
     broken = bytearray(data)
     place = int(ends[250])
     broken[place] = 1

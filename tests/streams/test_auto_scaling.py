@@ -16,6 +16,7 @@ from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale
 from pravega_spark.streams.stream import SegmentAppend, Stream
+from tests.streams.test_stream import beforehand
 
 MINUTE = 60_000
 POLICY = ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, 1)
@@ -83,6 +84,15 @@ def test_merges(found: Sequence[Load], least: int, expected: Scaling | None) -> 
     assert decide(ScalingPolicy.auto_scaling_policy_by_event_rate(100, 4, least), found) == expected
 
 
+@pytest.mark.parametrize("rate", [101, 301, 90_000])
+def test_the_parts_of_a_segment_end_exactly_where_it_does(rate: int) -> None:
+    """Whatever rounding does: else the scale would be refused, as it left out some keys."""
+    for number in range(169):
+        low, high = number / 169, (number + 1) / 169
+        found = decide(POLICY, [load(low, high, 7, 11, rate)])
+        assert found is not None and (found.ranges[0][0], found.ranges[-1][1]) == (low, high)
+
+
 def test_a_fixed_number_of_segments_stays() -> None:
     assert decide(ScalingPolicy(), [load(0.0, 1.0, 0, 100, 99999)]) is None
 
@@ -127,3 +137,15 @@ def test_a_stream_is_scaled_by_what_was_written(kind: str) -> None:
     merged = scale(stream, later)
     assert merged is not None and len(stream.snapshot().record.current.segments) == 2
     assert scale(stream, later) is None
+
+
+def test_loads_of_an_epoch_that_is_over_scale_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has scaled, though another segment, since they were looked at."""
+    stream = stream_with(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 8, 2))
+    other = Stream(Root(stream.root.stores, stream.root.config, Settings(upkeep=False, threaded=False)), "sc", "st")
+    start = stream.snapshot().record.current.created
+    for minute in range(12):
+        write(stream, 0, 1000, start + minute * MINUTE)
+    beforehand(stream, monkeypatch, lambda: other.scale([1], [(0.5, 0.75), (0.75, 1.0)]))
+    assert scale(stream, start + 12 * MINUTE) is None
+    assert stream.snapshot().record.current.epoch == 1

@@ -231,7 +231,7 @@ def test_truncated_records_keep_what_is_from_the_head_on(model: Model) -> None:
     whole = model.history
     head = model.cut()
     dropped = whole.first_epoch(head)
-    record = StreamRecord(1, tuple(model.epochs[dropped:]), head=head)
+    record = StreamRecord(b"i" * 16, 1, tuple(model.epochs[dropped:]), head=head)
     assert StreamRecord.decode(record.encode(), -1, "s/a") == record
     left = record.history
     gone = whole.before(head)
@@ -431,11 +431,11 @@ def test_ten_thousand_epochs_make_a_small_record_that_is_soon_read() -> None:
         if epoch % 2 == 1:
             new.append(StreamSegmentRecord(S(number + 1, epoch), 0.5, 1.0))
         epochs.append(EpochRecord(epoch, 1000 + epoch, replaced(epochs[-1].segments, new), epoch))
-    record = StreamRecord(1, tuple(epochs))
+    record = StreamRecord(b"i" * 16, 1, tuple(epochs))
     data = record.encode()
     assert len(data) < 60 * len(epochs)
     assert StreamRecord.decode(data, -1, "s/a") == record
     tail = {segment.id: 0 for segment in epochs[-1].segments}
     first = record.history.first_epoch(tail)
-    truncated = StreamRecord(1, tuple(epochs[first:]), head=tail)
-    assert len(truncated.epochs) == 1 and len(truncated.encode()) < 200
+    truncated = StreamRecord(b"i" * 16, 1, tuple(epochs[first:]), head=tail)
+    assert len(truncated.epochs) == 1 and len(truncated.encode()) < 230

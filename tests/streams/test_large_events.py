@@ -372,3 +372,15 @@ def test_the_index_has_what_is_relied_on(stream: Stream) -> None:
     for offset, length, _ in listed(scanned(stream)):
         if length + HEADER_SIZE > WIDEST_GAP:
             assert {offset, offset + HEADER_SIZE + length} <= {0, *offsets}
+
+
+@pytest.mark.parametrize("stray", [1, 7])
+def test_a_slice_without_an_index_ends_with_a_whole_event(stream: Stream, stray: int) -> None:
+    """What is less than a header is not passed over in silence."""
+    put_small(stream, b"first", b"second")
+    end = HEADER_SIZE + len(b"first") + stray
+    (whole,) = plan_slices(stream.snapshot(), {0: (0, stream.snapshot().segments.length(0))}, 1 << 30)
+    pieces = tuple(object_ranges.between(whole.pieces, 0, end))
+    part = whole._replace(end=end, pieces=pieces, records=(), chained=True)
+    with pytest.raises(InvalidEvent, match=rf"runs over the end .*\(event at offset {end - stray}\)"):
+        list(SliceReader(stream.root, "s", "t").read([part]))

@@ -96,7 +96,7 @@ def test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling(tmp_path: Path
 
 def test_a_stream_scales_by_itself_up_to_the_limit() -> None:
     policy = ScalingPolicy("events", 1, 1, HUGE)
-    hot = StreamRecord(0, (roots_of(3),)).current.segments
+    hot = StreamRecord(b"i" * 16, 0, (roots_of(3),)).current.segments
     found = [Load(segment, 10**9, (1e9, 1e9, 1e9, 1e9)) for segment in hot]
     scaling = decide(policy, found, most=10)
     assert scaling is not None and 3 - len(scaling.sealed) + len(scaling.ranges) == 10
@@ -110,7 +110,7 @@ def roots_of(segments: int) -> Any:
 
 
 def test_a_record_that_is_too_large_names_its_stream() -> None:
-    record = StreamRecord(0, (roots_of(50_000),))
+    record = StreamRecord(b"i" * 16, 0, (roots_of(50_000),))
     with pytest.raises(RecordTooLarge, match=r"Stream s/a: its record would have \d+ bytes, more than the limit of"):
         record.checked("s/a")
 
@@ -196,9 +196,9 @@ def test_half_of_a_surrogate_pair_is_refused_by_name_and_stops_nothing(manager: 
     container = manager._catalog.stream("s", "a").container
     group = manager.create_reader_group("g", "s", "a")
     attempts: dict[str, Callable[[], object]] = {
-        "storage path": lambda: container.create_segment(f"s/{HALF}"),
-        "table": lambda: container.put_entries(HALF, {"a": b""}),
-        "table 't': key": lambda: container.put_entries("t", {HALF: b""}),
+        "CreateSegment: segment:": lambda: container.create_segment(f"s/{HALF}"),
+        "PutEntry: table:": lambda: container.put_entries(HALF, {"a": b""}),
+        "PutEntry: key:": lambda: container.put_entries("t", {HALF: b""}),
         "tag": lambda: manager.create_stream_with_policy("s", "b", tags=[HALF]),
         "reader": lambda: group.create_reader(HALF),
         "checkpoint": lambda: group.checkpoint(HALF),

@@ -89,7 +89,7 @@ def test_retention_policies_that_make_no_sense(fields: tuple[Any, ...]) -> None:
 
 def test_policies_that_make_no_sense_in_storage() -> None:
     policy = ScalingPolicy.fixed_scaling_policy(1)
-    fields = msgpack.unpackb(StreamRecord(1, (first_epoch(policy, 1),)).encode(), strict_map_key=False)
+    fields = msgpack.unpackb(StreamRecord(b"i" * 16, 1, (first_epoch(policy, 1),)).encode(), strict_map_key=False)
     for scaling_fields in (["events", 1, 0, 2], ["bytes", 1, 5, 0], ["fixed", 0, 0, 0]):
         with pytest.raises(DataCorruption, match=r"stream sc/st: its record.* of a scaling policy"):
             StreamRecord.decode(msgpack.packb(fields | {"scaling": scaling_fields}), 1, "sc/st")
@@ -118,6 +118,11 @@ def test_tags(manager: StreamManager) -> None:
     manager.create_stream_with_policy("sc", "tagged", tags=many)
     manager.update_stream_with_policy("sc", "tagged", tags=[*many[1:], long])
     assert manager.get_stream_tags("sc", "tagged") == [*many[1:], long]
+    manager.set_tags("sc", "tagged", ["b", "a", "b", *many[:125], "a"])
+    assert manager.get_stream_tags("sc", "tagged") == ["b", "a", *many[:125]], "each is kept once"
+    manager.create_stream_with_policy("sc", "again", tags=["a", "a"])
+    assert manager.get_stream_tags("sc", "again") == ["a"]
+    manager.set_tags("sc", "tagged", [*many[1:], long])
     too_many, too_long = ([*many, long], "127 tags at most, not 128"), (["x" * 256], "at most 255 characters")
     for tags, told in (too_many, too_long, ([7], "tags must be a Sequence of str")):
         with pytest.raises((TypeError, ValueError), match=told):

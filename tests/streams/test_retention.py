@@ -266,6 +266,66 @@ def test_what_was_released_is_truncated_though_no_recorded_cut_keeps_enough(maxi
     assert retention.retain(stream, 10**12 + 31 * MINUTE).truncated is None, "it keeps less than the minimum"
 
 
+def test_a_recorded_cut_that_a_truncation_was_across_is_passed_over() -> None:
+    """It lies behind the head in one segment and before it in the other."""
+    stream, now = made(RetentionPolicy("time", 10 * MINUTE)), 10**12
+    write(stream, [100, 100])
+    assert retention.retain(stream, now).recorded == StreamCut("sc", "st", {0: 100, 1: 100})
+    write(stream, [100, 100])
+    across = StreamCut("sc", "st", {0: 200, 1: 0})
+    stream.truncate(across)
+    assert retention.retain(stream, now + 40 * MINUTE).truncated is None
+    assert stream.snapshot().head_cut() == across
+
+
+def test_what_a_subscriber_needs_in_one_segment_stays_though_it_is_further_in_another() -> None:
+    stream, now = made(RetentionPolicy("size", 750)), 10**12
+    write(stream, [100, 100])
+    assert retention.retain(stream, now).recorded == StreamCut("sc", "st", {0: 100, 1: 100})
+    write(stream, [100] * 8)
+    subscribers.subscribe(stream, "slow", StreamCut("sc", "st", {0: 300, 1: 0}))
+    done = retention.retain(stream, now + 40 * MINUTE)
+    assert done.recorded is not None and done.truncated is None
+    assert stream.snapshot().head_cut() == StreamCut("sc", "st", {0: 0, 1: 0})
+
+
+def test_the_last_recorded_cut_that_nobody_needs_anything_before_is_taken() -> None:
+    """The one that is old enough is further than the subscriber in one segment, and not as far in the other."""
+    stream, now = made(RetentionPolicy("time", 10 * MINUTE)), 10**12
+    cuts = []
+    for sizes in ([100, 100], [100, 100, 8, 100]):
+        write(stream, sizes)
+        now += 40 * MINUTE
+        cuts.append(retention.retain(stream, now).recorded)
+        if len(cuts) == 1:
+            subscribers.subscribe(stream, "slow", stream.snapshot().head_cut())
+    assert cuts[1] == StreamCut("sc", "st", {0: 208, 1: 300})
+    write(stream, [100, 100])
+    subscribers.release(stream, "slow", StreamCut("sc", "st", {0: 308, 1: 100}))
+    assert retention.retain(stream, now + 40 * MINUTE).truncated == cuts[0] == StreamCut("sc", "st", {0: 100, 1: 100})
+
+
+def test_of_two_processes_that_record_at_once_one_does() -> None:
+    store = SimulatedStore(0)
+    one, other = stream_on(store), stream_on(store)
+    one.create(ScalingPolicy(min_segments=1), RetentionPolicy("time", MINUTE))
+    assert retention.record(one, 10**12) is not None
+    other.snapshot()
+    assert retention.record(one, 10**12 + MINUTE) is not None
+    assert retention.record(other, 10**12 + MINUTE) is None
+    assert [found.time for found, _ in RecordedCuts(other.snapshot()).all()] == [10**12, 10**12 + MINUTE]
+
+
+def test_times_of_recorded_cuts_never_descend() -> None:
+    """Clocks of hosts differ a little, and they are searched by their times."""
+    stream, now = made(RetentionPolicy("time", MINUTE)), 10**12
+    for moment in (now, now - 1000, now + 1000):
+        write(stream, [100])
+        retention.record(stream, moment)
+        stream.snapshot()
+    assert [found.time for found, _ in RecordedCuts(stream.snapshot()).all()] == [now, now, now + 1000]
+
+
 def test_a_stream_without_a_policy_keeps_everything() -> None:
     stream = made(None)
     write(stream, [50, 60])

@@ -131,6 +131,11 @@ def test_an_upper_bound_belongs_to_its_range() -> None:
     assert routing.segment_for(places, [0.5, 1.0]).tolist() == [0, 0, 0, 1, 1]
 
 
+def test_an_upper_bound_belongs_to_its_range_however_many_there_are() -> None:
+    bounds = [high for _, high in routing.even_ranges(64)]
+    assert routing.segment_for(np.array(bounds), bounds).tolist() == list(range(64))
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(0.001, 0.999), unique=True, max_size=20).map(lambda bounds: [*sorted(bounds), 1.0]),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from engine.containers.container import Container
+from engine.errors import SegmentSealed
 from engine.logs.pending import Receipt
 from engine.root import Root
 from engine.settings import Settings
@@ -24,6 +25,8 @@ from pravega_spark.streams.index import sparse_records
 from pravega_spark.streams.policies import ScalingPolicy
 from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.writes import write_together
+from tests.large_events import put_small
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 SPACING = 100
@@ -227,11 +230,13 @@ def test_scan_reads_what_lies_between(settled: Case) -> None:
             assert collected(settled.stream, planned, start, end) == settled.model.between(start, end)
 
 
-def collected(stream: Stream, planned: list[ScanSlice], start: StreamCut, end: StreamCut) -> dict[int, list[bytes]]:
+def collected(
+    stream: Stream, planned: list[ScanSlice], start: StreamCut, end: StreamCut, reader: SliceReader | None = None
+) -> dict[int, list[bytes]]:
     """The payloads that slices hold, by segment; none may be missing in between."""
     found: dict[int, list[bytes]] = {number: [] for number in start.positions}
     reached = dict(start.positions)
-    for events in SliceReader(stream.root, "sc", "st").read(planned):
+    for events in (reader or SliceReader(stream.root, "sc", "st")).read(planned):
         for begin, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
             assert events.offset + begin == reached[events.segment_id]
             reached[events.segment_id] += HEADER_SIZE + length
@@ -252,6 +257,69 @@ def test_planned_slices_are_found_again_where_they_were_moved(case: Case) -> Non
     container.truncate_log()  # what this one sees is old for the next one
     assert container.truncate_log()
     assert collected(case.stream, planned, start, end) == case.model.between(start, end)
+
+
+def test_what_is_left_of_a_planned_slice_is_read_where_loss_is_passed_over(case: Case) -> None:
+    """It was truncated within, and its objects are gone."""
+    for _ in range(10):
+        case.append()
+    snapshot, container = case.stream.snapshot(), case.stream.container
+    start, end = snapshot.head_cut(), snapshot.tail_cut()
+    planned = plan_slices(snapshot, snapshot.ranges(start, end), 1 << 30)
+    middle = snapshot.next_cut(start, end, max_events=snapshot.events_between(start, end) // 2)
+    case.stream.truncate(middle)
+    container.flush()
+    container.checkpoint()
+    container.checkpoint()
+    container.truncate_log()  # what this one sees is old for the next one
+    assert container.truncate_log()
+    reader = SliceReader(case.root, "sc", "st", fail_on_data_loss=False)
+    assert collected(case.stream, planned, middle, end, reader) == case.model.between(middle, end)
+    with pytest.raises(TruncatedData):
+        collected(case.stream, planned, middle, end)
+
+
+def test_a_range_that_lies_before_the_head_is_empty() -> None:
+    case = Case(1)
+    cuts = [case.stream.snapshot().tail_cut()]
+    for _ in range(2):
+        case.append()
+        cuts.append(case.stream.snapshot().tail_cut())
+    case.stream.truncate(cuts[2])
+    later = case.stream.snapshot()
+    found, losses = later.available(later.ranges(cuts[0], cuts[1]), fail_on_data_loss=False)
+    assert found == {number: (offset, offset) for number, offset in cuts[1].positions.items()} and losses
+
+
+def test_what_may_go_nowhere_else_is_refused_with_all_that_is_written_with_it() -> None:
+    """Of two writes in one append the one says by what it was routed; the other has no keys to go by after a scale."""
+    with Root.open(f"memory://{uuid.uuid4()}", settings=SETTINGS, containers=1) as root:
+        stream = Stream(root, "sc", "st")
+        stream.create(ScalingPolicy(min_segments=1))
+        put_small(stream, b"before")
+        routing = stream.snapshot().record.routing
+        part = Model(1).part(0, [b"event"], 1)
+        writes = [stream.to_write([(planned, [part])]) for planned in (routing, None)]
+        stream.scale([0], [(0.0, 1.0)])
+        with pytest.raises(SegmentSealed):
+            write_together(writes)
+        assert stream.snapshot().events() == 1
+
+
+def test_loss_is_told_of_a_segment_that_ended_nobody_knows_where() -> None:
+    """It was deleted by a truncation within its successor."""
+    with Root.open(f"memory://{uuid.uuid4()}", settings=SETTINGS, containers=1) as root:
+        stream = Stream(root, "sc", "st")
+        stream.create(ScalingPolicy(min_segments=1))
+        put_small(stream, b"read", b"lost")
+        read = StreamCut("sc", "st", {0: HEADER_SIZE + 4})
+        stream.scale([0], [(0.0, 1.0)])
+        (following,) = stream.snapshot().record.current.segments
+        put_small(stream, b"lost", b"kept", segment=following.id)
+        stream.truncate(StreamCut("sc", "st", {following.id: HEADER_SIZE + 4}))
+        snapshot = stream.snapshot()
+        _, losses = snapshot.available(snapshot.ranges(read, snapshot.tail_cut()), fail_on_data_loss=False)
+        assert [(loss.segment_id, loss.start) for loss in losses] == [(0, HEADER_SIZE + 4), (following.id, 0)]
 
 
 def test_a_range_that_was_truncated_is_named(case: Case) -> None:

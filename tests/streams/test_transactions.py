@@ -1,6 +1,7 @@
 """Transactions: all of their events or none, whatever happens to the stream and to whoever commits."""
 
 import pickle
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +251,36 @@ def test_a_commit_is_routed_again_when_the_stream_is_scaled_meanwhile(
     check(stream, "a")
 
 
+@pytest.mark.parametrize("meanwhile", ["sealed", "scaled"])
+def test_a_transaction_is_begun_in_the_stream_as_it_is(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """Between the look at the stream and the append that begins it another process changes the stream."""
+    with Root.open(str(tmp_path)) as other:
+        elsewhere = Catalog(other).stream("sc", "st")
+        first = elsewhere.snapshot().record.current.segments[0].id
+        if meanwhile == "sealed":
+            beforehand(stream, monkeypatch, elsewhere.seal)
+            with pytest.raises(StreamSealed):
+                transactions.begin(stream)
+            assert list(transactions.transactions(stream)) == []
+        else:
+            beforehand(stream, monkeypatch, lambda: elsewhere.scale([first], [(0.0, 0.25), (0.25, 0.5)]))
+            assert transactions.begin(stream)[1].routing == elsewhere.snapshot().record.routing
+
+
+def test_events_have_the_time_of_the_commit(stream: Stream) -> None:
+    """Else the index would go back in time, behind what others wrote meanwhile."""
+    transaction = begun(stream, "a1", "z1")
+    before = int(time.time() * 1000)
+    transaction.commit()
+    after = int(time.time() * 1000)
+    snapshot = stream.snapshot()
+    for number in snapshot.record.segment_ids():
+        record = snapshot.segments.index(number).locate_offset(1)
+        assert record is not None and before <= record.time_ms <= after
+
+
 def test_two_processes_commit_at_the_same_time(stream: Stream, tmp_path: Path) -> None:
     transaction = begun(stream, *(f"a{number}" for number in range(100)))
     with Root.open(str(tmp_path)) as other:
@@ -271,6 +302,19 @@ def test_what_is_written_while_it_is_committed_is_in_it_or_refused(stream: Strea
         stream.container.commit(operations)
     transaction.commit()
     check(stream, "a1", "a2")
+
+
+def test_what_comes_to_an_empty_part_while_it_is_committed_is_in_it(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit has found nothing in one of the transaction's segments; before its append others write there."""
+    transaction = begun(stream, "a1")
+    with Root.open(str(tmp_path)) as other:
+        elsewhere = transactions.Transaction(Catalog(other).stream("sc", "st"), transaction.id)
+        more = parts(elsewhere.record().routing, *(f"z{number}" for number in range(8)))
+        beforehand(stream, monkeypatch, lambda: elsewhere.write(more))
+        transaction.commit()
+    check(stream, "a1", *(f"z{number}" for number in range(8)))
 
 
 # --- crashes -----------------------------------------------------------------------------------------------------

@@ -138,10 +138,11 @@ def test_a_header_that_is_cut_off(root: Root, stream: Stream) -> None:
 
 def add(stream: Stream, records: list[tuple[int, int, int]], data: bytes = b"", events: int = 0) -> None:
     update = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, events)
-    encoded = encode_records(np.array(records, np.int64).reshape(-1, 3))
+    encoded = encode_records(np.array([(*record, LATER) for record in records], np.int64).reshape(-1, 4))
     stream.container.commit([Append(INDEX, Payload(encoded)), Append(NAME, Payload(data), None, (update,))])
 
 
+LATER = 1 << 40
 LENGTH, EVENTS = sum(range(60)) + 60 * 8, 60
 WRONG = {
     "descending offset": ([(5, 61, 5), (LENGTH + 10, 61, 5)], f"its offset is 5, but must be at least {LENGTH}", False),

@@ -24,7 +24,7 @@ from engine.logs.log import (
     frames_folder,
     repair_of,
 )
-from engine.logs.replay import apply_frame
+from engine.logs.replay import apply_frame, repaired_in
 from engine.state.state import EMPTY, State
 
 WINDOW = 64
@@ -114,7 +114,7 @@ class LogCheck:
                 except DataCorruption as error:
                     path = frame_path(self._container, frame.position.address)
                     unknown = isinstance(error, UnknownFormat)
-                    remedy = "upgrade" if unknown else "restore the frames before it from a copy"
+                    remedy = "upgrade" if unknown else f"see the message; `{self._command(frame)}` shows what it costs"
                     yield Problem(path, fact_of(error), remedy)
                     return
                 if frame.position.address != address:
@@ -126,11 +126,40 @@ class LogCheck:
 
     def _apply(self, frame: Frame) -> None:
         if frame.follows(self._head):
-            self._state = apply_frame(self._state, frame, frame_path(self._container, frame.position.address))
+            try:
+                self._state = apply_frame(self._state, frame, self._container)
+            except UnknownFormat:
+                raise
+            except DataCorruption:
+                given_up = self._passed_over(frame)
+                if given_up is None:
+                    raise
+                self._state = apply_frame(self._state, frame, self._container, given_up)
             self._head = frame.position
             self._live += 1
         else:
             self._void += 1
+
+    def _command(self, frame: Frame) -> str:
+        return f"pravega-spark container repair {self._container} {frame.position.address}"
+
+    def _passed_over(self, frame: Frame) -> tuple[int, ...] | None:
+        """What an operator gave up of a live frame, if so: the repair is a live frame behind it."""
+        head, address = frame.position, frame.position.address
+        while True:
+            address += 1
+            [prefix] = self._read(address, 1)
+            if prefix is None:
+                return None
+            try:
+                following = self._parse(address, prefix)
+            except DataCorruption:
+                return None
+            if following is not None and following.follows(head):
+                head = following.position
+                given_up = repaired_in([following], self._container).get(frame.position.address)
+                if given_up is not None:
+                    return given_up
 
     def _read(self, address: int, count: int) -> Sequence[bytes | None]:
         paths = [frame_path(self._container, address + step) for step in range(count)]
@@ -162,7 +191,7 @@ class LogCheck:
                 continue
             if frame is None or frame.kind is not Kind.REPAIR or not frame.follows(self._head):
                 continue
-            if repair_of(frame, frame_path(self._container, address)).damaged == damaged:
+            if repair_of(frame, frame_path(self._container, address))[::2] == (damaged, None):
                 return frame
 
     def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:
@@ -236,7 +265,7 @@ class LogCheck:
                 continue
             if frame.predecessor.writer != frame.position.writer:
                 return f"frame {address} follows it, and is another process's"
-            row = row + 1 if last is not None and frame.predecessor[:2] == last[:2] else 1
+            row = row + 1 if last is not None and frame.names(last) else 1
             last = frame.position
             if row >= WINDOW:
                 return f"{row} frames of one process follow it"

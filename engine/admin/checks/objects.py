@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from chunkstore import ObjectInfo, ObjectNotFound, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.records import ChunkRecord, decode
-from chunkstore.paths import SYSTEM, SystemPlace, nested_folder, place_of
+from chunkstore.paths import SYSTEM, SystemPlace, container_folder, is_earlier, nested_folder, place_of
 from engine.admin.checks.content import missing
 from engine.admin.checks.findings import Problem, Severity
 from engine.admin.checks.inventory import Inventory, Missing, ObjectKind
@@ -24,19 +25,20 @@ PAGE = 10_000
 
 
 def list_objects(
-    stores: Sequence[Store], containers: int, inventory: Inventory, told: Callable[[int], None]
+    stores: Sequence[Store], containers: Sequence[int], inventory: Inventory, told: Callable[[int], None]
 ) -> Iterator[Problem]:
     """Take all objects of a root into the inventory; `stores`: the root of the chunks, and that of the log if it is
-    another. `told` hears how many there are so far. Folders that are roots or backups by themselves are told, and what
-    is in them is left out (P1)."""
+    another. `told` is called with the number of objects so far. Folders that are roots or backups by themselves are
+    reported, and what is in them is left out (P1); so are logs and recovery points of earlier generations (P4)."""
     count, nested = 0, []
+    earlier: Counter[int] = Counter()
     for number, store in enumerate(stores):
         last = ""
         while page := store.list("", last, PAGE):
             last = page[-1].path
             count += len(page)
             ours = [info for info in page if _is_ours(store, info.path)]
-            _take(ours, containers, inventory, is_log=number > 0)
+            earlier += _take(ours, containers, inventory, is_log=number > 0)
             if number == 0:
                 nested += [folder for info in page if (folder := nested_folder(info.path)) is not None]
             told(count)
@@ -46,6 +48,10 @@ def list_objects(
         if folder != own:
             problem = "another root or a backup lies here; it was not looked at, and is not swept"
             yield Problem(folder, problem, "move it out of this root", Severity.WARNING)
+    for container, objects in sorted(earlier.items()):
+        problem = f"{objects} objects belong to an earlier log of this container, from before a recovery or restore"
+        remedy = "run `gc`, which deletes them once they are a day old; in a log's root of its own, delete them by hand"
+        yield Problem(f"{container_folder(container)}/", problem, remedy, Severity.WARNING)
 
 
 def _is_ours(store: Store, path: str) -> bool:
@@ -56,19 +62,25 @@ def _is_ours(store: Store, path: str) -> bool:
     return True
 
 
-def _take(page: Sequence[ObjectInfo], containers: int, inventory: Inventory, is_log: bool) -> None:
+def _take(page: Sequence[ObjectInfo], containers: Sequence[int], inventory: Inventory, is_log: bool) -> Counter[int]:
+    """Take objects into the inventory; how many belong to an earlier generation of each container."""
     frames, chunks = [], []
+    earlier: Counter[int] = Counter()
     for info in page:
         place, number = place_of(info.path) or (None, 0)
-        if place is SystemPlace.LOG and number < containers:
+        if number < len(containers) and is_earlier(info.path, containers[number]):
+            inventory.count(number, "log", info.size)
+            earlier[number] += 1
+        elif place is SystemPlace.LOG and number < len(containers):
             inventory.count(number, "log", info.size)
             frames.append(info)
-        elif place is SystemPlace.RECOVERY_POINT and number < containers and not is_log:
+        elif place is SystemPlace.RECOVERY_POINT and number < len(containers) and not is_log:
             inventory.count(number, "recovery_points", info.size)
         elif place is not SystemPlace.ROOT and not is_log:
             chunks.append(info)
     inventory.met(True, frames)
     inventory.met(False, chunks)
+    return earlier
 
 
 def foreign_problems(stores: Sequence[Store]) -> Iterator[Problem]:

@@ -22,8 +22,7 @@ def map_segment(draft: StateDraft, op: ops.MapSegment) -> None:
 
 def evict(draft: StateDraft, op: ops.EvictSegments) -> None:
     for name in op.segments:
-        segment = draft.segments.get(name)
-        if segment is not None and name not in draft.unsaved and segment.saved >= segment.touched:
+        if name in draft.segments and name not in draft.unsaved:
             del draft.segments[name]
 
 

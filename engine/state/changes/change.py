@@ -33,6 +33,11 @@ class StateChange:
         """The time of the transaction, ms since the epoch."""
         return self._draft.time
 
+    @property
+    def sequence(self) -> int:
+        """The number of operations up to now, which grows with each: it tells the order of appends."""
+        return self._draft.sequence
+
     def segment(self, name: str) -> Segment:
         """The segment as it is now. Raises SegmentNotFound; Unresolved if it may exist and not be active."""
         return self._draft.segment(name)

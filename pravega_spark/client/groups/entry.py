@@ -11,15 +11,17 @@ from contextlib import suppress
 
 from chunkstore import StorageError
 from engine.containers.container import Container
-from engine.errors import BadKeyVersion, EngineError, OutcomeUnknown, did_you_mean
+from engine.errors import BadKeyVersion, DataCorruption, EngineError, OutcomeUnknown, UnknownFormat, did_you_mean
 from engine.root import Root
-from engine.state.operations import PutEntry
+from engine.state.operations import Operation, PutEntry
 from engine.state.state import NOT_EXISTS
+from engine.state.tables import Entry
 from pravega_spark.client.groups.state import GroupState
-from pravega_spark.errors import StreamError, missing
+from pravega_spark.errors import ScopeNotFound, StreamError, missing
 from pravega_spark.streams.changes import SCOPES
 from pravega_spark.streams.doubt import Doubt
 from pravega_spark.streams.names import container_of
+from pravega_spark.streams.scopes import Scope, unless_deleted
 from pravega_spark.streams.similar import has_key, similar_keys
 
 GROUPS = "_system/groups"
@@ -66,8 +68,7 @@ class GroupEntry:
 
     def read(self) -> tuple[GroupState | None, int]:
         """The state as it is now, None if there is none, and the entry's version."""
-        container = self._container
-        entry = container.entries(GROUPS, [self.key], container.refresh())[self.key]
+        entry = self._entry()
         if entry is None or entry.value is None:
             return None, entry.version if entry is not None else NOT_EXISTS
         return GroupState.decode(entry.value, self.key), entry.version
@@ -93,13 +94,16 @@ class GroupEntry:
         return GroupNotFound(self.key, similar, there)
 
     def create(self, state: GroupState) -> GroupState:
-        """Store a first state, unless there is one. Returns the one that is there then."""
-        doubt = self._doubt()
+        """Store a first state, unless there is one. Returns the one that is there then. Raises ScopeNotFound."""
+        doubt, scope = self._doubt(), Scope(self._root, self.key.partition("/")[0])
         while True:
+            condition = unless_deleted(self._container, self._container.refresh())
             known = self.read()[0]
             if known is not None:
                 return known
-            self._put(PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS), doubt)
+            if not scope.keep():
+                raise ScopeNotFound(scope.name, similar_keys(self._root, SCOPES, scope.name))
+            self._put(doubt, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))
 
     def change(self, step: Step) -> GroupState:
         """Carry out a step on the state as it is; again if somebody was faster. Raises GroupNotFound, what `step` does.
@@ -112,13 +116,13 @@ class GroupEntry:
             if known is None:
                 raise self._not_found()
             state = step(known)
-            if state == known or self._put(PutEntry(GROUPS, self.key, state.encode(), version), doubt):
+            if state == known or self._put(doubt, PutEntry(GROUPS, self.key, state.encode(), version)):
                 return state
 
-    def _put(self, entry: PutEntry, doubt: Doubt) -> bool:
+    def _put(self, doubt: Doubt, *operations: Operation) -> bool:
         """Whether the state was stored; else somebody was faster, or nobody knows, and it is to be read again."""
         try:
-            self._container.commit([entry])
+            self._container.commit(list(operations))
             return True
         except BadKeyVersion:
             return False
@@ -133,15 +137,29 @@ class GroupEntry:
             "Repeating the call is safe: every step is applied to the current state",
         )
 
-    def delete(self) -> GroupState:
-        """Remove the state. Returns what it was. Raises GroupNotFound."""
+    def delete(self) -> GroupState | None:
+        """Remove the state. Returns what it was, None if nobody understands that. Raises GroupNotFound; UnknownFormat
+        for what a newer version wrote."""
         while True:
-            known, version = self.read()
-            if known is None:
+            entry = self._entry()
+            if entry is None or entry.value is None:
                 raise self._not_found()
+            known, version = self._understood(entry.value), entry.version
             with suppress(BadKeyVersion):
                 self._container.commit([PutEntry(GROUPS, self.key, None, version)])
                 return known
+
+    def _understood(self, value: bytes) -> GroupState | None:
+        try:
+            return GroupState.decode(value, self.key)
+        except UnknownFormat:
+            raise
+        except DataCorruption:
+            return None
+
+    def _entry(self) -> Entry | None:
+        container = self._container
+        return container.entries(GROUPS, [self.key], container.refresh())[self.key]
 
     @staticmethod
     def names(root: Root, scope: str) -> list[str]:

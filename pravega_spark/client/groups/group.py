@@ -6,7 +6,9 @@ the state in its entry (see group_state and group_entry), and what its readers i
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,14 +21,16 @@ from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConf
 from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import StreamReader
-from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, places
-from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, SetBack, places
+from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamError, StreamNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
 from pravega_spark.streams.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @checks_parameters(but=("create", "delete", "names", "__init__"))
@@ -62,9 +66,31 @@ class StreamReaderGroup(OpenGroup):
                 f"reader group {group.entry.key} exists already, with streams {', '.join(state.streams)}, retention "
                 f"{state.retention!r} and a lease of {state.lease} s. Use the same, or delete the group first"
             )
+        state = group._placed(state)
         if state.retention != "none":
             group.subscriptions.begin(state)
         return group
+
+    def _placed(self, state: GroupState) -> GroupState:
+        """The state, in which positions that were lost in a restore are set back to where what was restored ends (P4).
+
+        Where that cannot be told the group stays where it is, and its readers raise an error.
+        """
+        for key in state.streams:
+            cut = state.cut(key)
+            with suppress(StreamNotFound, InvalidStreamCut):  # of a stream that is gone, and what its readers meet
+                snapshot = self.stream(key).snapshot()
+                try:
+                    snapshot.check(cut)
+                except PositionLost as lost:
+                    found = snapshot.restored(cut.positions)
+                    if found is None:
+                        continue
+                    set_back = SetBack(int(time.time() * 1000), cut)
+                    positions = places(snapshot.record.history, found)
+                    state = self.entry.change(partial(_set_back, key, positions, set_back))
+                    logger.warning("Reader group %s goes on at %s. %s", self.entry.key, found, lost.fact)
+        return state
 
     def _begun(self, config: StreamReaderGroupConfig) -> GroupState:
         """The first state: nobody reads, and all segments of the starting cuts are free."""
@@ -79,9 +105,14 @@ class StreamReaderGroup(OpenGroup):
 
     @staticmethod
     def delete(root: Root, scope: str, name: str) -> None:
-        """Delete a group and take its readers offline. Raises GroupNotFound."""
+        """Delete a group and take its readers offline. One whose state cannot be understood is deleted too. Raises
+        GroupNotFound."""
         group = StreamReaderGroup(root, validate_scope_name(scope), _checked_name(name))
-        group.subscriptions.end(group.entry.delete())
+        state = group.entry.delete()
+        if state is not None:
+            group.subscriptions.end(state)
+        else:
+            group.subscriptions.end_everywhere()
 
     @staticmethod
     def names(root: Root, scope: str) -> list[str]:
@@ -211,6 +242,10 @@ class StreamReaderGroup(OpenGroup):
 
     def __repr__(self) -> str:
         return f"StreamReaderGroup({self.to_str()})"
+
+
+def _set_back(stream: str, positions: Mapping[GroupSegment, int], set_back: SetBack, state: GroupState) -> GroupState:
+    return state.placed(stream, positions, set_back)
 
 
 def _checked_name(name: str) -> str:

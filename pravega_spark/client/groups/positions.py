@@ -6,6 +6,7 @@ import difflib
 
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
+from pravega_spark.client.groups.state import SetBack
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.archived_root import ArchivedRoot
 from pravega_spark.streams.changes import SCOPES
@@ -21,6 +22,13 @@ def group_names(root: Root, scope: str) -> list[str]:
         return root.archived.streams.reader_groups(scope)
     except ScopeNotFound:
         return []
+
+
+def group_set_backs(root: Root, scope: str, group: str) -> dict[str, SetBack]:
+    """In which streams a group was set back after a restore, by "scope/stream". Raises GroupNotFound."""
+    if isinstance(root, ArchivedRoot):
+        return {}
+    return dict(GroupEntry(root, f"{scope}/{group}").state().set_back)
 
 
 def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:

@@ -16,12 +16,13 @@ from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
 from pravega_spark.client.groups.state import GroupSegment, GroupState, followers, places
-from pravega_spark.errors import StreamError, TruncatedData
+from pravega_spark.errors import StreamError, StreamRecreated, TruncatedData
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_record import former_segments
 
 SLICE_BYTES = 8 << 20
 """How much of a segment a slice holds, about (Pravega: READ_BUFFER_SIZE)."""
@@ -68,7 +69,8 @@ class StreamReader:
         were read; until then its segment gives no more events. Cancelling a call loses nothing.
 
         Raises ReaderOffline; TruncatedData once if unread events were truncated, and the next call continues after
-        them; StreamNotFound, DataCorruption, StorageError.
+        them; StreamRecreated if a stream was deleted and another has its name: reset the group; StreamNotFound,
+        DataCorruption, StorageError.
         """
         self._member.check_online()
         loop = asyncio.get_running_loop()
@@ -143,6 +145,8 @@ class StreamReader:
         position = self._segments.positions[segment]
         if segment.id not in snapshot.record.history.segments:
             if fresh:
+                if snapshot.record.history.unknown([segment.id]) and not former_segments(snapshot.record, [segment.id]):
+                    return self._refuse(segment, position, "which the stream does not have")
                 self._skip_truncated(self._stream(segment.stream))
             return False
         known = snapshot.segments.segment(segment.id)
@@ -154,14 +158,23 @@ class StreamReader:
             self._segments.positions[segment] = known.start_offset
             raise TruncatedData(segment.stream, segment.id, position, known.start_offset)
         if position > known.length:
-            raise StreamError(
-                f"reader group {self.group.entry.key} has read segment {segment_label(segment.id)} of {segment.stream} "
-                f"up to offset {position}, but it ends at {known.length}: the stream was restored to an earlier state. "
-                "Reset the group to a stream cut"
-            )
+            return self._refuse(segment, position, f"which ends at {known.length}")
         if following := followers(snapshot.record.history, segment.stream, segment.id):
             self._member.record(lambda state: state.ended(self.name, self._member.token, segment, following))
         return False
+
+    def _refuse(self, segment: GroupSegment, position: int, why: str) -> bool:
+        """Raise the error for a position that was lost in a restore, where it cannot be told what was restored (P4),
+        unless the group was reset meanwhile."""
+        self._member.sync()
+        if self._segments.positions.get(segment) != position:
+            return False
+        raise StreamError(
+            f"reader group {self.group.entry.key} has read stream {segment.stream} up to offset {position} of segment "
+            f"{segment_label(segment.id)}, {why}: that was before the root was restored or a container recovered, or "
+            "in another root. Choose where it goes on, as with group.reset('earliest'): events that it has read may "
+            "come again"
+        )
 
     def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:
         """Read about SLICE_BYTES, to the end of an event. False if they were truncated away meanwhile."""
@@ -181,10 +194,13 @@ class StreamReader:
         def step(state: GroupState) -> GroupState:
             record = stream.snapshot().record  # newer than `state`: what that names and this does not have is gone
             there, positions = record.history.segments, state.positions(stream.key)
+            if former_segments(record, (key.id for key in positions)):
+                raise StreamRecreated(stream.key)
             gone = {key for key in positions if key.id not in there}
             lost.clear()
             for key in sorted(gone):
-                end = record.ended.get(key.id)
+                ended = record.ended.get(key.id)
+                end = ended.length if ended is not None else None
                 if positions[key] != end:
                     lost[key.id] = TruncatedData(key.stream, key.id, positions[key], end)
             head = StreamCut(stream.scope, stream.name, record.head_positions())

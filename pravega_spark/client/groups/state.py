@@ -20,6 +20,7 @@ from engine.errors import understanding
 from pravega_spark.errors import StreamError
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.epochs import Epochs
+from pravega_spark.streams.readback import readable
 
 MAX_CHECKPOINTS = 16
 """How many checkpoints a group keeps: the last ones."""
@@ -74,6 +75,14 @@ class GroupReader(NamedTuple):
     positions: Mapping[GroupSegment, int]
 
 
+class SetBack(NamedTuple):
+    """That a group was set back to where what was restored of a stream ends (P4). time: ms since the epoch; cut: where
+    the group stood before."""
+
+    time: int
+    cut: StreamCut
+
+
 @dataclass(frozen=True)
 class GroupState:
     """A reader group.
@@ -92,6 +101,8 @@ class GroupState:
     completed: Mapping[GroupSegment, int] = field(default_factory=dict)
     future: Mapping[GroupSegment, frozenset[int]] = field(default_factory=dict)
     checkpoints: Mapping[str, tuple[StreamCut, ...]] = field(default_factory=dict)
+    set_back: Mapping[str, SetBack] = field(default_factory=dict)
+    """By stream, if a restore lost events that the group had read."""
 
     # --- readers -----------------------------------------------------------------------------------------------
 
@@ -242,6 +253,12 @@ class GroupState:
             future={key: missing for key, missing in self.future.items() if key not in mine},
         )
 
+    def placed(self, stream: str, positions: Mapping[GroupSegment, int], set_back: SetBack) -> GroupState:
+        """Set back in a stream, unless it is not where it was any more."""
+        if self.cut(stream) != set_back.cut:
+            return self
+        return replace(self.reset(stream, positions), set_back={**self.set_back, stream: set_back})
+
     # --- cuts --------------------------------------------------------------------------------------------------
 
     def positions(self, stream: str | None = None) -> dict[GroupSegment, int]:
@@ -253,7 +270,11 @@ class GroupState:
 
     def cuts(self) -> tuple[StreamCut, ...]:
         """What the group has read of each stream."""
-        return tuple(_cut(stream, self.positions(stream)) for stream in self.streams)
+        return tuple(map(self.cut, self.streams))
+
+    def cut(self, stream: str) -> StreamCut:
+        """What the group has read of one stream."""
+        return _cut(stream, self.positions(stream))
 
     def checkpointed(self, name: str) -> GroupState:
         """With a checkpoint: the cuts as they are now, under a name. The oldest of too many is forgotten."""
@@ -264,7 +285,10 @@ class GroupState:
     # --- as bytes ----------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The value of the group's table entry."""
+        """The value of the group's table entry. Raises UnreadableRecord."""
+        return readable("the state of a reader group", self, GroupState._encoded, GroupState._read_back)
+
+    def _encoded(self) -> bytes:
         number = {stream: index for index, stream in enumerate(self.streams)}
 
         def plain(entries: Mapping[GroupSegment, Any]) -> list[list[Any]]:
@@ -280,16 +304,24 @@ class GroupState:
             "completed": plain(self.completed),
             "future": plain({key: sorted(missing) for key, missing in self.future.items()}),
             "checkpoints": [[name, [cut.to_bytes() for cut in cuts]] for name, cuts in self.checkpoints.items()],
+            "set_back": [[number[stream], time, cut.to_bytes()] for stream, (time, cut) in self.set_back.items()],
         }
         return bytes(msgpack.packb(fields))
 
     @classmethod
     def decode(cls, data: bytes, group: str) -> GroupState:
         """The inverse of `encode`. Raises DataCorruption for what is not the state of a group."""
-        remedy = "Delete the group and create it again from a stream cut"
+        remedy = (
+            f"Delete the group and create it again from a stream cut: `pravega-spark group delete {group} --yes`, or "
+            "delete_reader_group; all else can be used meanwhile"
+        )
         with understanding(f"reader group {group}", remedy):
-            state = cls._decoded(unpack(data))
-            state._check()
+            return cls._read_back(data)
+
+    @classmethod
+    def _read_back(cls, data: bytes) -> GroupState:
+        state = cls._decoded(unpack(data))
+        state._check()
         return state
 
     @classmethod
@@ -304,6 +336,7 @@ class GroupState:
         readers = reader(tuple[tuple[str, str, int, list[Any]], ...])(fields["readers"])
         checkpoints = reader(tuple[tuple[str, tuple[bytes, ...]], ...])(fields["checkpoints"])
         future = segments(fields["future"], tuple[Natural, ...])
+        set_back = reader(tuple[tuple[Natural, int, bytes], ...])(fields["set_back"])
         return cls(
             streams,
             fields["retention"],
@@ -313,6 +346,7 @@ class GroupState:
             segments(fields["completed"]),
             {key: frozenset(missing) for key, missing in future.items()},
             {name: tuple(map(StreamCut.from_bytes, cuts)) for name, cuts in checkpoints},
+            {streams[number]: SetBack(time, StreamCut.from_bytes(cut)) for number, time, cut in set_back},
         )
 
     def _check(self) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from engine.root import Root
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.streams.changes import SUBSCRIBERS
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.subscribers import release, subscribe, unsubscribe
@@ -39,6 +40,15 @@ class Subscriptions:
         """Hold back nothing any more."""
         for cut in state.cuts():
             unsubscribe(self._stream(cut), self._name(cut))
+
+    def end_everywhere(self) -> None:
+        """The same for a group of which nobody knows the streams."""
+        for container in (self._root.container(number) for number in range(self._root.config.containers)):
+            container.refresh()
+            for key, _ in list(container.scan_entries(SUBSCRIBERS)):
+                scope, stream, name = key.split("/", 2)
+                if name == (self._group if scope == self._scope else f"{self._scope}/{self._group}"):
+                    unsubscribe(Stream(self._root, scope, stream), name)
 
     def release(self, cut: StreamCut) -> None:
         """Let one stream go up to a cut. Raises InvalidStreamCut for one that lies before the last, NotSubscribed."""

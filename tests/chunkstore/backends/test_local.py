@@ -100,7 +100,7 @@ def test_a_killed_writer_leaves_nothing_partial(tmp_path: Path, timeout: float) 
 def test_abandoned_temporary_files_are_removed_in_time(tmp_path: Path, store: Store) -> None:
     folder = tmp_path / "root" / TEMPORARY
     folder.mkdir(parents=True)
-    old, new = (f"{number}-{uuid.uuid4().hex}-{number}" for number in (1, 2))
+    old, new = (uuid.uuid4().hex for _ in range(2))
     (folder / old).write_bytes(b"left by a killed writer")
     (folder / new).write_bytes(b"of a writer at work")
     (folder / "other").write_bytes(b"of somebody else")
@@ -591,3 +591,12 @@ def test_folders_with_names_like_the_root(tmp_path: Path) -> None:
     (tmp_path / "strea").write_text("a file")
     assert local.LocalStore(str(tmp_path / "stream")).neighbours()[0] == str(tmp_path / "streams")
     assert local.LocalStore(str(tmp_path / "none" / "stream")).neighbours() == []
+
+
+def test_a_link_is_refused_where_another_object_is(tmp_path: Path) -> None:
+    store = local.LocalStore(str(tmp_path / "root"))
+    store.put("source", b"wanted")
+    store.put("taken", b"another")
+    with pytest.raises(StorageError, match="taken"):
+        store.link("taken", store, "source")
+    assert store.read("taken") == b"another"

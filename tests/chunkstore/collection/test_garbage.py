@@ -20,6 +20,7 @@ from chunkstore.metadata.garbage import GarbageKind, GarbageTask
 from chunkstore.metadata.records import segment_key
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import SystemJournal
+from chunkstore.segments.chunk_list import ChunkList
 from chunkstore.segments.errors import ConcurrentModification
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import Crashed, Fault, FaultStore, FlakyMetadataStore, SimulatedStore, WrappingStore
@@ -291,6 +292,33 @@ def test_who_slept_between_chunk_and_commit_cannot_commit(world: World) -> None:
     refused(ConcurrentModification, sleeper.write, handle, 10, b"late")
     assert sleeper.read(handle, 0, 10) == DATA[:10]
     assert sleeper.info(NAME).length == 10
+
+
+def test_who_slept_between_queue_and_commit_cannot_commit(world: World) -> None:
+    """He queued a chunk that he is about to let go, and the collector finds that it is named: its task is done."""
+    segments = world.open()
+    handle = world.make(segments, NAME, [10, 10])
+    first, _ = (placed.chunk.name for placed in segments.layout(NAME))
+    sleeper = MemoryMetadataStore(world.table)
+    with sleeper.begin(segment_key(NAME)) as transaction:
+        record = transaction.segment(NAME)
+        assert record is not None
+        chunks = ChunkList(transaction, record._replace(start_offset=10))
+        world.queue.add([GarbageTask(first, world.now, segment=NAME)])
+        assert chunks.cut(1) == [first]
+        chunks.save()
+        assert collector(world).run_once(world.now) == GarbageReport(alive=1)
+        refused(MetadataConflict, transaction.commit)
+    assert segments.read(handle, 0, 20) == DATA[:20]
+
+
+def test_a_segment_that_is_there_loses_no_chunk(world: World) -> None:
+    """Though the queue has it: who queued it has not deleted it."""
+    segments = world.open()
+    handle = world.make(segments, NAME, [10, 10])
+    world.queue.add([GarbageTask(NAME, world.now, kind=GarbageKind.SEGMENT, segment=NAME)])
+    assert collector(world).run_once(world.now) == GarbageReport()
+    assert world.open().read(handle, 0, 20) == DATA[:20]
 
 
 def test_a_collector_that_always_loses_tries_later(world: World) -> None:

@@ -301,3 +301,16 @@ def test_empty_chunks_do_no_harm() -> None:
         layout.extend([WrittenChunk("y", 3)])
         assert layout.find(10).chunk.name == "y"
         layout.record.check_invariants()
+
+
+def test_what_begins_elsewhere_is_not_replaced() -> None:
+    """A new chunk would hold bytes that another one has too."""
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk("a", 5), WrittenChunk("b", 5), WrittenChunk("c", 5)])
+        for start in (3, 6):
+            with pytest.raises(MetadataConflict):
+                layout.replace(start, ["b"], start, "x", 10 - start)
+        layout.replace(5, ["b"], 5, "x", 5)
+        assert [layout.find(offset).chunk.name for offset in range(15)] == ["a"] * 5 + ["x"] * 5 + ["c"] * 5

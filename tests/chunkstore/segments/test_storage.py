@@ -396,6 +396,42 @@ def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
     assert world.content(segments, NAME) == content
 
 
+def test_a_chunk_of_another_instance_of_the_epoch_is_not_added_to() -> None:
+    """Each has made a chunk of the segment, and knows the other's by the metadata."""
+    world = World(ChunkStorage(SimulatedStore(can_append=True)))
+    one, other = MemoryMetadataStore(world.table), MemoryMetadataStore(world.table)
+    mine, yours = (ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1) for metadata in (one, other))
+    handle = mine.create(NAME)
+    mine.write(handle, 0, b"mine")
+    yours.write(handle, 4, b"yours")
+    one.evict_all()
+    mine.write(handle, 9, b"mine")
+    assert [placed.chunk.length for placed in mine.layout(NAME)] == [4, 5, 4]
+
+
+def test_checksums_of_a_chunk_go_on_as_it_is_added_to() -> None:
+    world = World(ChunkStorage(SimulatedStore(can_append=True)))
+    segments = world.open()
+    handle = segments.create(NAME)
+    for start in (0, 100, 350):
+        segments.write(handle, start, DATA[start : start + 250 if start else 100])
+    (placed,) = segments.layout(NAME)
+    assert placed.chunk.checksums == block_checksums(DATA[:600])
+
+
+def test_who_met_a_list_that_was_changed_sees_the_new_one_next_time() -> None:
+    """Its record of the segment is old, and leads to a chunk that another instance has taken out."""
+    world = World(ChunkStorage(SimulatedStore()))
+    handle = world.make(world.open(), NAME, [100, 100, 100])
+    late = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(world.table), world.queue, 1)
+    assert late.info(NAME).start_offset == 0
+    world.open().truncate(handle, 100)
+    world.collect()
+    refused(ConcurrentModification, late.truncate, handle, 250)
+    late.truncate(handle, 250)
+    assert late.read(handle, 250, 50) == DATA[250:300]
+
+
 def test_threads_change_one_segment_one_after_the_other() -> None:
     world = World(ChunkStorage(SimulatedStore()))
     segments = world.open()

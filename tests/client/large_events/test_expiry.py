@@ -170,6 +170,20 @@ def test_parts_that_were_given_up(simulation: Simulation, name: str | None, atta
 
 
 @pytest.mark.usefixtures("small")
+def test_parts_are_as_old_as_the_first_of_them(simulation: Simulation) -> None:
+    """They are attached together, and what was uploaded after a clean-up does not hide what that gave up."""
+    data = data_of(5 * PART)
+    with process(simulation) as manager:
+        event = manager.begin_event("sc", "one")
+        held_back(event, data[: PART + 1])
+        assert sweep(simulation) == 1
+        held_back(event, data[PART + 1 :])
+        with pytest.raises(EventExpired):
+            event.commit()
+        assert events(manager) == [] and not transients(manager)
+
+
+@pytest.mark.usefixtures("small")
 def test_parts_that_a_clean_up_does_not_concern(simulation: Simulation) -> None:
     """Those that are attached, and those that are younger, whatever it gives up beside them."""
     data = data_of(10 * PART)

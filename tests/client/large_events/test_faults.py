@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from chunkstore import StorageError
 from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fail_at
 from chunkstore.testing.faults import When
+from engine.errors import BadOffset
+from engine.state.operations import Payload
 from engine.testing.simulation import Simulation
-from pravega_spark import EventExists, EventPointer, StreamManager
+from pravega_spark import EventExists, EventPointer, EventTaken, StreamError, StreamManager
+from pravega_spark.streams import uploads
 from pravega_spark.streams.uploads import Upload
 from tests.client.large_events.simulated import (
     PART,
@@ -187,3 +191,66 @@ def test_an_unknown_outcome_of_an_upload_is_settled(name: str | None, attached: 
         pointer = event.commit(move=True)
         assert payload(manager, pointer) == data
         assert events(manager) == [data] and not transients(manager)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_was_moved_since_was_not_committed_before() -> None:
+    """The outcome of a commit is unknown, then its segment is found sealed, then another process has the name."""
+    own = Simulation(timeout=0.0)
+    with StreamManager.over(SimulatedRoot(own)) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+    through = FaultStore(own.store, verbs=("put_if_absent",))
+    with process(own, through) as manager, process(own) as other:
+        event = uploaded(manager, "x", 5 * PART)
+        event.flush()
+        start = through.passed
+
+        def plan(at: int, request: Request) -> Fault | None:
+            if at == start + GIVEN_UP + 1:
+                scaled(other, (0.0, 0.5), (0.5, 1.0))
+            if at == start + GIVEN_UP + 2:
+                assert other.begin_event("sc", "one", name="x").tell() == 5 * PART
+            return Fault("before") if at <= start + GIVEN_UP else None
+
+        through.plan = plan
+        with pytest.raises(EventTaken):
+            event.commit(move=True)
+        assert through.passed >= start + GIVEN_UP + 2
+        assert events(manager) == []
+
+
+def test_an_event_that_is_longer_than_its_writer_knows_does_not_come() -> None:
+    """A second life of the process (a clone of its memory) went on with the same upload: its header would be wrong."""
+    own = Simulation()
+    with StreamManager.over(SimulatedRoot(own)) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        upload = uploads.begin(stream_of(manager))
+        upload.attach(Payload(b"begun"))
+        clone = copy(upload)
+        clone.attach(Payload(b"more"))
+        clone.settle()
+        with pytest.raises(StreamError):
+            upload.commit(move=False)
+        assert events(manager) == []
+        clone.commit(move=False)
+        assert events(manager) == [b"begunmore"]
+
+
+def test_a_part_is_not_taken_for_there_because_another_one_is() -> None:
+    """The outcome of an append is unknown, and when it is tried again its place holds what a clone has written."""
+    own = Simulation(timeout=0.0)
+    through = FaultStore(own.store, verbs=("put_if_absent",))
+    with process(own, through) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        upload = uploads.begin(stream_of(manager))
+        upload.attach(Payload(b"begun"))
+        clone, start = copy(upload), through.passed
+        through.plan = lambda at, request: Fault("before") if at <= start + GIVEN_UP else None
+        upload.attach(Payload(b"mine"))
+        clone.attach(Payload(b"another"))
+        clone.settle()
+        with pytest.raises(BadOffset):
+            upload.settle()

@@ -360,7 +360,7 @@ def commit_and_die(tell: Connection, doomed: Doomed) -> None:
     way = doomed.way
     root = Root.open(*doomed.place, create=False)
     store = DeadlyStore(root.stores.chunks, tell, doomed.fatal, doomed.when)
-    manager = StreamManager.over(Root(Stores(store, store), root.config, root.settings))
+    manager = StreamManager.over(Root(Stores(store, store), root.config, root.settings, described=True))
     event = manager.begin_event("sc", doomed.stream, "key", name=doomed.name)
     for piece in pieces(doomed.seed, 0, way.durable):
         event.write(piece)
@@ -396,7 +396,8 @@ def letting_in(root: Root, requests: Mapping[Point, str]) -> list[Point]:
     for point, path in requests.items():
         if point[0] == MAKES_A_FRAME:
             with suppress(ObjectNotFound):
-                frame = frames.decode(root.stores.log.read(path), path, 0, address_of(path), whole=True)
+                data, number = root.stores.log.read(path), root.container_id(0)
+                frame = frames.decode(data, path, number, address_of(path), whole=True)
                 transactions = decode_transactions(frame.meta, FrameRef(address_of(path)))
                 if any(isinstance(operation, MergeSegment) for made in transactions for operation in made.operations):
                     found.append(point)

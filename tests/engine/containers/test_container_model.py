@@ -132,7 +132,7 @@ class TwoProcesses(RuleBasedStateMachine):
         log.head, log.next = opening.head, opening.head.address + 1
         state = opening.state
         for frame in log.follow():
-            state = apply_frame(state, frame, f"frame {frame.position.address}")
+            state = apply_frame(state, frame, 0)
         return state
 
 

@@ -5,16 +5,20 @@ from functools import partial
 
 import pytest
 
+from chunkstore.metadata.garbage import GarbageKind
+from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
 from chunkstore.paths import is_log
-from chunkstore.testing import FaultStore, Request
+from chunkstore.testing import Crashed, FaultStore, Request, crash_at
 from engine.containers.container import Container
-from engine.state.operations import Append, CreateSegment, PutEntry
+from engine.errors import SegmentNotFound
+from engine.state.operations import Append, AttributeUpdate, CreateSegment, PutEntry, QueueGarbage, UpdateKind
+from engine.state.segments import EVENT_COUNT
 from engine.storage.chunks import write_chunk
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
 from engine.testing.model import contents_of
 from engine.testing.simulation import Simulation
-from tests.engine.containers.segments import append, chunks_in, chunks_of, content
+from tests.engine.containers.segments import append, chunks_in, chunks_of, content, counted, pattern
 
 
 @pytest.mark.parametrize("first", ["the delay", "a later cycle"])
@@ -225,3 +229,202 @@ def test_what_is_truncated_or_deleted_while_it_is_flushed() -> None:
     assert two.refresh().cycle.complete and not two.state.unsaved
     assert content(other, "s/a") == content(simulation.open(), "s/a") == b"34512345"
     assert b"".join(simulation.store.read(path) for path in chunks_of(two)) == b"34512345"
+
+
+@pytest.mark.parametrize("source", ["attached", "merged"])
+def test_what_is_truncated_within_is_not_taken_over_as_a_whole(source: str) -> None:
+    """A chunk that a task made, or a merged segment: its first bytes are gone before a flush comes to it."""
+    simulation = Simulation()
+    container = simulation.open()
+    container.create_segment("s/a")
+    if source == "attached":
+        container.commit([Append("s/a", tuple(write_chunk(simulation.store, "s/chunk", [[b"0123456789"]])))])
+    else:
+        container.commit([CreateSegment("s/b"), append("s/b", b"0123456789")])
+        container.seal("s/b")
+        container.flush()
+        container.merge("s/a", "s/b")
+    container.truncate("s/a", 4)
+    container.flush()
+    container.append("s/a", b"more")
+    assert content(container, "s/a") == content(simulation.open(), "s/a") == b"456789more"
+
+
+@pytest.mark.parametrize("what", ["truncated", "sealed"])
+def test_a_recovery_point_says_only_what_lts_was_told(what: str) -> None:
+    """A segment is deleted before LTS is told of its truncation or sealing; recovered, it is told by a later cycle."""
+    simulation = Simulation()
+    other = simulation.open()
+    other.commit([CreateSegment("s/a"), append("s/a", b"12345")])
+    other.flush()
+    other.append("s/a", b"67890")
+    if what == "truncated":
+        other.truncate("s/a", 3)
+    else:
+        other.seal("s/a")
+    flushed: list[int] = []
+
+    def meanwhile(number: int, request: Request) -> None:
+        if "/wal/" in request.paths[0]:
+            state = other.refresh()
+            if not flushed and state.segments["s/a"].storage_length == 10:
+                flushed.append(number)
+                other.delete("s/a")
+
+    assert simulation.open(through=FaultStore(simulation.store, meanwhile, verbs={"put_if_absent"})).flush() == 5
+    assert flushed
+    simulation.store.delete([info.path for info in simulation.store.list("") if is_log(info.path)])
+    recover(Stores(simulation.store, simulation.store), 0)
+    recovered = simulation.open()
+    recovered.update_attributes("s/a", [AttributeUpdate(EVENT_COUNT, UpdateKind.REPLACE, 1)])
+    recovered.flush()
+    (record,) = [record for _, record in recovered.records.records() if isinstance(record, StoredSegmentRecord)]
+    assert record.start_offset == (3 if what == "truncated" else 0)
+    assert bool(record.status & RecordStatus.SEALED) is (what == "sealed")
+
+
+def test_data_is_flushed_before_its_index() -> None:
+    """Whichever of them was made or written first (F1)."""
+    simulation, counting, container = counted()
+    container.commit([CreateSegment("s/b#index"), append("s/b#index", b"index"), append("s/a", b"data")])
+    container.commit([CreateSegment("s/b"), append("s/b", b"data")])
+    counting.reset()
+    container.flush()
+    made = [path for request in counting.requests if request.verb == "put" for path in request.paths]
+    chunks = [path.partition(".")[0] for path in made if path in chunks_in(simulation.store)]
+    assert sorted(chunks[:2]) == ["s/a", "s/b"] and chunks[2:] == ["s/b#index"]
+
+
+def test_what_a_cycle_passed_over_is_missing_in_its_recovery_point() -> None:
+    """It was in LTS before, and is deleted before this cycle comes to it."""
+    simulation = Simulation()
+    container = simulation.open()
+    for name in ("s/a", "s/b"):
+        container.commit([CreateSegment(name), append(name, b"flushed")])
+    container.flush()
+    container.commit([append("s/a", b" more"), append("s/b", b" more")])
+    cycle = container.writer.begin(container.refresh(), strict=False)
+    simulation.open().delete("s/a")
+    assert cycle.carried_out()
+    simulation.store.delete([info.path for info in simulation.store.list("") if is_log(info.path)])
+    recover(Stores(simulation.store, simulation.store), 0)
+    recovered = simulation.open()
+    assert content(recovered, "s/b") == b"flushed more"
+    with pytest.raises(SegmentNotFound):
+        recovered.info("s/a")
+
+
+def test_a_crash_between_truncating_and_sealing_in_lts_leaves_neither_undone() -> None:
+    number, crashed = 0, True
+    while crashed:
+        number += 1
+        simulation = Simulation()
+        container = simulation.open()
+        container.commit([CreateSegment("s/a"), append("s/a", b"1234567890")])
+        container.flush()
+        container.truncate("s/a", 3)
+        container.seal("s/a")
+        through = FaultStore(simulation.store, verbs={"put_if_absent"})
+        crashing = simulation.open(through=through)
+        through.plan = crash_at(through.passed + number, "after")
+        try:
+            crashing.flush()
+            crashed = False
+        except Crashed:
+            simulation.open().flush()
+        records = [record for _, record in simulation.open().records.records()]
+        (record,) = [record for record in records if isinstance(record, StoredSegmentRecord)]
+        assert record.start_offset == 3 and record.status & RecordStatus.SEALED
+    assert number > 3
+
+
+def attached_once_more(number: int) -> bool:
+    """A collection in which another process names a chunk again at that read, if it is there. Whether it was."""
+    simulation = Simulation(garbage_delay=100.0)
+    other = simulation.open()
+    extents = tuple(write_chunk(simulation.store, "s/chunk", [[b"content"]]))
+    other.commit([CreateSegment("s/a"), CreateSegment("s/b"), Append("s/a", extents)])
+    other.flush()
+    other.delete("s/a")
+    for _ in range(2):
+        other.flush()
+        simulation.advance(101)
+    through = FaultStore(simulation.store, verbs={"read", "read_ranges"})
+    collector = simulation.open(through=through)
+    named, passed = [], through.passed
+
+    def meanwhile(at: int, request: Request) -> None:
+        if at == passed + number and "s/chunk" in chunks_in(simulation.store):
+            named.append(request)
+            other.commit([Append("s/b", extents)])
+
+    through.plan = meanwhile
+    collector.collect_garbage()
+    assert content(simulation.open(), "s/b") == (b"content" if named else b"")
+    assert chunks_in(simulation.store) == (["s/chunk"] if named else [])
+    return bool(named)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_collection_keeps_what_was_attached_once_more_since_it_began() -> None:
+    """A chunk of a segment that was deleted, which another process names again before the collector comes to it."""
+    number = 1
+    while attached_once_more(number):
+        number += 1
+    assert number > 3
+
+
+def test_a_chunk_that_only_the_log_names_is_not_collected_though_it_is_queued() -> None:
+    """The queue may name what is alive: LTS has no record of it yet."""
+    simulation = Simulation(garbage_delay=100.0)
+    container = simulation.open()
+    container.create_segment("s/a")
+    container.commit([Append("s/a", tuple(write_chunk(simulation.store, "s/chunk", [[b"content"]])))])
+    container.commit([QueueGarbage((("s/chunk", int(GarbageKind.CHUNK), ""),))])
+    simulation.advance(101)
+    assert container.collect_garbage() == 0
+    assert "s/chunk" not in container.state.garbage
+    assert content(simulation.open(), "s/a") == b"content"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_merged_while_it_is_flushed_stays_in_lts(strict: bool) -> None:
+    """Some of it is in LTS under a name that the segment that it was merged into goes by then."""
+    simulation = Simulation(garbage_delay=100.0)
+    other = simulation.open()
+    other.commit([CreateSegment("s/a"), CreateSegment("s/b")])
+    data = pattern(1600)
+    for start in range(0, 1600, 200):
+        other.append("s/b", data[start : start + 200])
+    other.seal("s/b")
+    merged: list[int] = []
+
+    def meanwhile(number: int, request: Request) -> None:
+        if not merged and other.refresh().segments["s/b"].storage_length:
+            merged.append(number)
+            other.merge("s/a", "s/b")
+
+    container = simulation.open(through=FaultStore(simulation.store, meanwhile, verbs={"put_if_absent"}))
+    container.writer.begin(container.refresh(), strict=strict).carried_out()
+    assert merged
+    for _ in range(3):
+        assert content(simulation.open(), "s/a") == data
+        simulation.advance(101)
+        other.flush()
+        other.collect_garbage()
+
+
+@pytest.mark.usefixtures("small")
+def test_an_entry_that_is_put_while_its_table_is_flushed_stays() -> None:
+    """The cycle brings to LTS what was there when it began."""
+    simulation = Simulation()
+    container = simulation.open()
+    container.commit([PutEntry("t", "early", b"1" * 50)])
+    cycle = container.writer.begin(container.refresh(), strict=True)
+    container.commit([PutEntry("t", "late", b"2" * 50)])
+    assert cycle.carried_out()
+    for process in (container, simulation.open()):
+        found = process.entries("t", ["early", "late"])
+        values = {key: entry.value if entry is not None else None for key, entry in found.items()}
+        assert values == {"early": b"1" * 50, "late": b"2" * 50}

@@ -81,7 +81,7 @@ def test_a_fork_while_threads_hold_every_lock(root: Root) -> None:
     """They are held for ever in the child: nothing may ask for one before it looks whose it is."""
     container = root.container(0)
     processor, held, done = container.log.processor, threading.Event(), threading.Event()
-    locks: list[Any] = [processor._turn, processor._wake, processor._news]
+    locks: list[Any] = [processor._turn, processor._lock]
     locks += [container.log._throttle._lock, container.background._lock, container.writer._lock, container.cache._lock]
     locks += [root.containers._lock]
 
@@ -146,7 +146,7 @@ def test_forks_of_forks_that_append_at_once(root: Root) -> None:
     container.append("s", b"4")
     assert len(writers) == 3
     assert content(container) == b"01234"
-    assert root.stores.log.read(frame_path(0, container.head.address))
+    assert root.stores.log.read(frame_path(container.number, container.head.address))
 
 
 def test_a_fork_beside_a_busy_thread_can_open_its_own_containers(root: Root) -> None:

@@ -5,6 +5,7 @@ import pytest
 from chunkstore import ObjectNotFound
 from engine.containers.container import Container
 from engine.errors import NotPrimary, SegmentNotFound, SegmentTruncated
+from engine.state.operations import PutEntry
 from engine.storage.reads import fetch
 from engine.testing.simulation import Simulation
 from tests.engine.containers.segments import content
@@ -46,6 +47,27 @@ def test_a_reader_whose_data_was_truncated_or_deleted_is_told() -> None:
     other.open().delete("s/a")
     with pytest.raises(SegmentNotFound):
         reader.read("s/a", 5, 45)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_scan_whose_objects_have_gone_meets_nothing_twice() -> None:
+    """It goes on with a newer state, which has all of the table."""
+    simulation = Simulation(garbage_delay=100.0)
+    writer = simulation.open()
+    keys = [f"key {number:03}" for number in range(200)]
+    writer.commit([PutEntry("t", key, bytes(30)) for key in keys])
+    writer.flush()
+    reader = simulation.open()
+    known, scan = reader.head, reader.scan_entries("t")
+    met = [next(scan)[0] for _ in range(20)]
+    for _ in range(4):
+        writer.commit([PutEntry("t", key, bytes(30)) for key in keys])
+        writer.flush()
+        simulation.advance(101)
+        writer.collect_garbage()
+    met += [key for key, _ in scan]
+    assert reader.head != known
+    assert sorted(met) == keys
 
 
 def test_a_writer_that_slept_starts_over() -> None:

@@ -23,7 +23,8 @@ from chunkstore.chunks import ChunkStorage
 from chunkstore.paths import ROOT, container_folder
 from chunkstore.testing.power import Disk, Killed
 from engine.containers.container import Container
-from engine.errors import BadAttributeUpdate, LogLost, SegmentNotFound
+from engine.errors import BadAttributeUpdate, FrameDamaged, LogLost, SegmentNotFound
+from engine.logs.log import frame_path
 from engine.root import Root, RootConfig, marker
 from engine.settings import Settings
 from engine.state.operations import (
@@ -219,6 +220,43 @@ def test_what_hangs_on_a_recovered_log_survives(memory: Path) -> None:
         with left.mounted():
             if appended:
                 assert content(opened(left.folder)) == b"content acknowledged"
+        if not reached:
+            break
+    assert appended > 1
+
+
+def test_what_hangs_on_a_repair_survives(memory: Path) -> None:
+    """Who repaired the log was killed at each call; another one goes past the damage by that, and appends."""
+    settings = replace(SETTINGS, checkpoint_frames=1000)  # a checkpoint would cover the damage
+    made = Disk(str(memory / "made"))
+    with made.mounted():
+        container = opened(made.folder, settings)
+        container.create_segment("s")
+        container.append("s", b"content ")
+        damaged = container.append("s", b"damaged") and container.head.address
+        container.close()
+    frame = Path(made.folder) / frame_path(0, damaged)
+    whole = frame.read_bytes()
+    frame.write_bytes(whole[:60] + b"?" + whole[61:])
+    appended = 0
+    for point in count(1):
+        shutil.copytree(made.folder, memory / str(point))
+        disk = Disk(str(memory / str(point)))
+        with disk.mounted():
+            store = open_store(disk.folder)
+            disk.stop_at = disk.calls + point
+            with suppress(Killed, FrameDamaged):
+                Container(Stores(store, store), 0, settings, unread=True).repair(damaged)
+            reached = disk.calls >= disk.stop_at
+            disk.revive()
+            told = False
+            with suppress(FrameDamaged):
+                told = opened(disk.folder, settings).append("s", b"acknowledged") == 8
+            appended += told
+        left = disk.after_power_failure(memory / f"{point} after")
+        with left.mounted():
+            if told:
+                assert content(opened(left.folder, settings)) == b"content acknowledged"
         if not reached:
             break
     assert appended > 1

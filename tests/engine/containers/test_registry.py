@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from chunkstore.paths import container_folder
 from engine.containers.registry import MOST_RESTARTS, Condition
 from engine.errors import ContainerOffline, FrameDamaged
-from engine.logs.log import frame_path
 from engine.root import Root
 
 S = "scope/segment"
@@ -23,7 +23,7 @@ def root_path(tmp_path: Path) -> Path:
 
 
 def test_a_damaged_container_does_not_disturb_the_others(root_path: Path) -> None:
-    frame = root_path / frame_path(1, 0)
+    [frame] = root_path.glob(f"{container_folder(1)}/wal/*/{0:020d}")
     whole = frame.read_bytes()
     frame.write_bytes(whole[:-1])
     with Root.open(str(root_path)) as root:

@@ -42,6 +42,19 @@ def test_a_crash_between_pieces_leaves_nothing(piece: int, when: Any) -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_what_spans_frames_behind_something_small_is_cut_at_whole_blocks() -> None:
+    """The first frame has no whole blocks left for it, and its checksums are those of whole blocks."""
+    simulation = Simulation()
+    container = simulation.open()
+    container.commit([CreateSegment("s/index"), CreateSegment("s/a")])
+    data = pattern(3 * MAX_PAYLOAD)
+    container.commit([append("s/index", b"a record"), append("s/a", data)])
+    for process in (container, simulation.open()):
+        assert content(process, "s/index") == b"a record"
+        assert content(process, "s/a") == data
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("piece", range(1, 6))
 def test_another_writer_between_pieces_voids_them_and_the_payload_goes_to_a_chunk(piece: int) -> None:
     simulation = Simulation()
@@ -105,7 +118,7 @@ def test_large_derived_content_is_made_anew_after_a_lost_race() -> None:
     container = spanning(simulation, overtake)
     records = IndexRecords("s/a", bytes(3 * MAX_PAYLOAD))
     container.commit([Append("s/b", records)])
-    assert content(other, "s/b") == struct.pack(">3q", 5, 0, 0) * (MAX_PAYLOAD // 8)
+    assert content(other, "s/b") == struct.pack(">4q", 5, 0, 0, 0) * (3 * MAX_PAYLOAD // 32)
 
 
 @pytest.mark.usefixtures("small")

@@ -15,7 +15,7 @@ from engine.logs.frames import HEADER, NOBODY, START, Frame, Kind, Position
 ME, OTHER = b"m" * 16, b"o" * 16
 PATH = "_system/containers/3/wal/00000000000000000007"
 HERE = Position(7, ME, 5)
-BEFORE = Position(6, OTHER, 4)
+BEFORE = Position(6, OTHER, 4, 0xCAFE)
 
 
 def encoded(meta: bytes = b"meta", payload: tuple[bytes, ...] = (b"pay", b"load"), **changes: Any) -> bytes:
@@ -39,12 +39,16 @@ def decoded(data: bytes, whole: bool = True) -> Frame:
 def test_what_is_encoded_is_decoded(
     container: int, address: int, attempt: int, writer: bytes, kind: Kind, meta: bytes, payload: list[bytes]
 ) -> None:
-    position, predecessor = Position(address, writer, attempt % 1000), Position(address - 1, writer[::-1], 3)
+    position, predecessor = (
+        Position(address, writer, attempt % 1000),
+        Position(address - 1, writer[::-1], 3, attempt % 2**32),
+    )
     views = [memoryview(part) for part in payload]
     data = b"".join(frames.encode(container, position, attempt, predecessor, meta, views, kind))
     whole = frames.decode(data, PATH, container, address, whole=True)
     body = b"".join(payload)
-    assert whole == Frame(position, kind, predecessor._replace(epoch=0), meta, HEADER + len(meta), len(body))
+    sealed = position._replace(seal=frames.seal_of([data]))
+    assert whole == Frame(sealed, kind, predecessor._replace(epoch=0), meta, HEADER + len(meta), len(body))
     assert data[whole.payload_start :] == body
     for end in (whole.payload_start, len(data)):
         assert frames.decode(data[:end], PATH, container, address, whole=False) == whole
@@ -58,9 +62,11 @@ def test_the_format_is_fixed() -> None:
         == (
             "6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d6d" + "0000000000000009"  # writer, attempt
             "5053574c" + "01" + "00" + "0000" + "00000003"  # magic, version, kind, reserved, container
+            "00000000000000000000000000000000"  # generation
             "0000000000000007" + "0000000000000005"  # address, epoch
             "6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f" + "0000000000000006"  # the predecessor's writer and address
             "00000004" + "CRC-OF-META" + "0000000000000007" + "CRC-OF-PAYLOAD"
+            "0000cafe"  # the predecessor's seal
         )
         .replace("CRC-OF-META", frames.crc32c(b"meta").to_bytes(4, "big").hex())
         .replace("CRC-OF-PAYLOAD", frames.crc32c(b"payload").to_bytes(4, "big").hex())
@@ -134,19 +140,20 @@ def test_damage_names_the_object_and_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("writer", "epoch", "names", "live"),
     [
-        (OTHER, 4, (6, OTHER), True),  # the same writer goes on
-        (OTHER, 5, (6, OTHER), False),
-        (OTHER, 3, (6, OTHER), False),
-        (ME, 5, (6, OTHER), True),  # another one takes over
-        (ME, 4, (6, OTHER), False),
-        (ME, 6, (6, OTHER), False),
-        (ME, 5, (5, OTHER), False),  # names another frame as its predecessor
-        (ME, 5, (6, ME), False),
-        (OTHER, 4, (-1, NOBODY), False),
+        (OTHER, 4, (6, OTHER, 0, 0xCAFE), True),  # the same writer goes on
+        (OTHER, 5, (6, OTHER, 0, 0xCAFE), False),
+        (OTHER, 3, (6, OTHER, 0, 0xCAFE), False),
+        (ME, 5, (6, OTHER, 0, 0xCAFE), True),  # another one takes over
+        (ME, 4, (6, OTHER, 0, 0xCAFE), False),
+        (ME, 6, (6, OTHER, 0, 0xCAFE), False),
+        (ME, 5, (5, OTHER, 0, 0xCAFE), False),  # names another frame as its predecessor
+        (ME, 5, (6, ME, 0, 0xCAFE), False),
+        (OTHER, 4, (6, OTHER, 0, 0xCAFF), False),  # another life of the same writer made that one
+        (OTHER, 4, (-1, NOBODY, 0, 0), False),
     ],
 )
-def test_succession(writer: bytes, epoch: int, names: tuple[int, bytes], live: bool) -> None:
-    frame = Frame(Position(7, writer, epoch), Kind.DATA, Position(*names, 0), b"", HEADER, 0)
+def test_succession(writer: bytes, epoch: int, names: tuple[int, bytes, int, int], live: bool) -> None:
+    frame = Frame(Position(7, writer, epoch), Kind.DATA, Position(*names), b"", HEADER, 0)
     assert frame.follows(BEFORE) is live
     assert frame._replace(kind=Kind.REPAIR).follows(BEFORE) is live
     assert not frame._replace(kind=Kind.ASK).follows(BEFORE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -11,6 +12,7 @@ from chunkstore import PutUnknown, StorageError, StorageUnavailable, Store
 from chunkstore.port import joined
 from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault, Plan
+from chunkstore.testing.wrapping import Result, WrappingStore
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position
@@ -77,6 +79,7 @@ def test_a_frame_must_name_writer_and_address_before_it(store: SimulatedStore) -
     head = log.head
     assert not becomes_live(store, b"other address", head._replace(address=0))
     assert not becomes_live(store, b"other writer", head._replace(writer=b"x" * 16))
+    assert not becomes_live(store, b"other content", head._replace(seal=head.seal ^ 1))
     assert becomes_live(store, b"as it must", head)
 
 
@@ -223,7 +226,7 @@ def test_a_create_at_a_deleted_address_is_not_acknowledged(store: SimulatedStore
     sleeper.meanwhile()
     sleeper.now = 5.1
     sleeper.executor.land()
-    assert sleeper.log.flights[0].future.result().value == "mine"
+    assert sleeper.log.flights[0].future.result().outcome.value == "mine"
     raised(LogMoved, sleeper.log.settle)
 
 
@@ -237,6 +240,29 @@ def test_a_boundary_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
     store.delete([checkpoint_path(0, 5)])
     sleeper.now = 5.1
     assert "mounted" in str(raised(OutcomeUnknown, sleeper.log.settle))
+
+
+def test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost(store: SimulatedStore) -> None:
+    """The listing has passed the new one's place before that is made, and comes to the old one when it is deleted."""
+
+    class Replacing(WrappingStore):
+        replaces = False
+
+        def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+            if request.verb == "list" and self.replaces:
+                self.replaces = False
+                store.delete([checkpoint_path(0, 5)])
+                found = call()
+                store.put_if_absent(checkpoint_path(0, 9), bytes(24))
+                return found
+            return call()
+
+    store.put_if_absent(checkpoint_path(0, 5), bytes(24))
+    through = Replacing(store)
+    log = open_log(through)
+    assert log.boundary() == 5
+    through.replaces = True
+    assert log.boundary() == 9
 
 
 def test_half_the_grace_period_needs_no_look_at_the_boundary(store: SimulatedStore) -> None:
@@ -332,11 +358,13 @@ def test_only_the_right_repair_passes_over_damage(store: SimulatedStore) -> None
     log = open_log(store)
     append(log, b"a", b"damaged")
     store.put(frame_path(0, 1), b"?" * 100)
-    first = Position(0, log.head.writer, 1)
+    reader = open_log(store)
+    raised(FrameDamaged, reader.follow)
+    first = reader.head
     operator = Position(2, b"o" * 16, 2)
 
     def repair(predecessor: Position, address: int, kind: Kind = Kind.REPAIR) -> None:
-        meta = msgpack.packb([address, 0])
+        meta = msgpack.packb([address, 0, None])
         store.put(frame_path(0, 2), frames.encode(0, operator, 1, predecessor, meta, (), kind))
 
     for predecessor, address, kind in (

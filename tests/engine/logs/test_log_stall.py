@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from chunkstore import Store, open_store
+from chunkstore import Store, open_store, stamps
 from chunkstore.testing import Request, WrappingStore
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
@@ -33,11 +33,11 @@ from engine.testing.simulation import Simulation
 # -- simulated: two writers with two frames in flight, a reader, a truncator, and stops anywhere
 
 
-def run(seeds: range, steps: int, grace: float, **faults: float) -> tuple[int, int]:
+def run(seeds: range, steps: int, grace: float, frozen: bool = False, **faults: float) -> tuple[int, int]:
     """How many objects were deleted in all, and how often a process had to start over."""
     deleted, restarts = 0, 0
     for seed in seeds:
-        world = World(seed, stalls=0.03, grace=grace, **faults)
+        world = World(seed, stalls=0.03, grace=grace, frozen=frozen, **faults)
         try:
             world.run(steps)
         except BaseException as error:
@@ -54,11 +54,26 @@ def test_sleepers_lose_nothing_and_see_no_wrong_frame(faults: dict[str, float]) 
     assert deleted > 1000 and restarts > 100
 
 
+@pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1}], ids=["calm", "lost responses"])
+def test_hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame(faults: dict[str, float]) -> None:
+    """A hypervisor stops them: neither the time of day nor any other clock of theirs goes on, the storage's does."""
+    deleted, restarts = run(range(5), 80, GRACE, frozen=True, **faults)
+    assert deleted > 100 and restarts > 10
+
+
+def test_without_the_storages_time_clocks_that_stand_still_are_found_out_too_late() -> None:
+    """Proves that the test above can fail."""
+    deaf = mock.patch.object(stamps, "note")
+    with deaf, pytest.raises((AssertionError, EngineError)):
+        run(range(300), 80, GRACE, frozen=True)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("frozen", [False, True], ids=["running clocks", "clocks that stand still"])
 @pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1, "fail_before": 0.05}], ids=["calm", "faults"])
-def test_sleepers_in_many_schedules(faults: dict[str, float]) -> None:
-    run(range(1000, 2000), 100, GRACE, **faults)
+def test_sleepers_in_many_schedules(faults: dict[str, float], frozen: bool) -> None:
+    run(range(1000, 1200 if frozen else 2000), 100, GRACE, frozen, **faults)
 
 
 def without_trust(method: str) -> Callable[[], Any]:
@@ -72,9 +87,9 @@ def without_trust(method: str) -> Callable[[], Any]:
         finally:
             del vars(self)["trusting"]
 
-    def maybe(self: Log, address: int) -> None:
+    def maybe(self: Log, address: int, stamp: float | None) -> None:
         if "trusting" not in vars(self):
-            trust(self, address)
+            trust(self, address, stamp)
 
     return lambda: mock.patch.multiple(Log, **{method: trusting, "_trust": maybe})
 

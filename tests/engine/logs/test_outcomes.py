@@ -20,6 +20,7 @@ import pytest
 
 import engine
 from chunkstore import ObjectNotFound, StorageUnavailable
+from chunkstore.errors import StorageFull
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, fail_at
 from chunkstore.testing.faults import Fault, When
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
@@ -53,6 +54,7 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.storage.reads import Stores
+from engine.testing.contracts import append as append_frames, open_log
 from engine.testing.linearizability import Recorder, Refused, Response, check
 from engine.testing.processes import ByHand
 from engine.testing.simulation import Simulation, small_sizes
@@ -226,6 +228,14 @@ Site = tuple[CodeType, CodeType, int]
 ENGINE = str(Path(engine.__file__).parent)
 
 
+def callers(frame: FrameType, most: int) -> Iterator[FrameType]:
+    """The frames that a frame was called from, the nearest first."""
+    above = frame.f_back
+    while above is not None and most:
+        yield above
+        above, most = above.f_back, most - 1
+
+
 class CallFaults:
     """Raises Injected where the engine's functions are called, at the first call from `site`; None: notes all sites."""
 
@@ -243,6 +253,8 @@ class CallFaults:
             return
         if caller.f_code is threading.Thread.run.__code__ or frame.f_code is Upkeep.after_operation.__code__:
             return  # a thread that never began, see below; and what guards an operation from the upkeep beside it
+        if any(each.f_code is Outcomes.error.__code__ for each in callers(frame, 4)):
+            return  # the test's own look at what became of an operation
         site = (frame.f_code, caller.f_code, caller.f_lineno)
         if self.site is None:
             self.sites[site] = None
@@ -600,6 +612,66 @@ def test_what_is_live_is_told_although_reading_on_fails() -> None:
     processor.send()
     assert live.result().results == [0]
     assert isinstance(queued.exception(), StorageUnavailable)
+    with simulation.open() as fresh:
+        assert fresh.read("s", 0, fresh.info("s").length) == b"live"
+
+
+def test_a_race_that_is_lost_against_a_void_frame_leaves_no_trace() -> None:
+    """Nothing is read on that would make the state anew: what was sent is judged without itself."""
+    simulation = Simulation()
+    with simulation.open() as container:
+        container.create_segment("s")
+        zombie = open_log(simulation.store)
+        zombie.next = container.head.address + 1
+        append_frames(zombie, b"by somebody who knows nothing of the log")
+        assert container.append("s", b"data") == 0
+        assert container.append("s", b"more") == 4
+    with simulation.open() as fresh:
+        assert fresh.read("s", 0, fresh.info("s").length) == b"datamore"
+
+
+def test_what_the_storage_refused_leaves_no_trace() -> None:
+    """What comes next is judged without it."""
+
+    class Full(WrappingStore):
+        full = False
+
+        def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+            if self.full and request.verb == "put_if_absent":
+                raise StorageFull("no space left")
+            return call()
+
+    simulation = Simulation()
+    store = Full(simulation.store)
+    with simulation.open(through=store) as container:
+        container.create_segment("s")
+        store.full = True
+        with pytest.raises(StorageFull):
+            container.append("s", b"refused")
+        store.full = False
+        assert container.append("s", b"data") == 0
+    with simulation.open() as fresh:
+        assert fresh.read("s", 0, fresh.info("s").length) == b"data"
+
+
+def test_of_what_flies_when_a_container_fails_nobody_is_told_that_it_is_not_done() -> None:
+    """Its frame has landed, and nobody answers any more; what was only queued is not done."""
+    simulation, executor = Simulation(linger=0.0), ByHand()
+    simulation.open().create_segment("s")
+    broken = FaultStore(simulation.store, verbs=["put_if_absent"])
+    with mock.patch("engine.logs.durable_log.Processor", Stepped):
+        container = simulation.open(through=broken, executor=executor, timeout=0.0)
+    processor = container.log.processor
+    assert isinstance(processor, Stepped)
+    live = container.submit([Append("s", Payload(b"live"))])
+    processor.step()
+    queued = container.submit([Append("s", Payload(b"queued"))])
+    broken.plan = lambda at, request: Fault("after")
+    executor.land()
+    executor.inline = True
+    container.log.fail(RuntimeError("something is wrong"))
+    assert isinstance(live.exception(), OutcomeUnknown)
+    assert isinstance(queued.exception(), ContainerOffline)
     with simulation.open() as fresh:
         assert fresh.read("s", 0, fresh.info("s").length) == b"live"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,17 +111,18 @@ def test_the_fuller_the_longer(outstanding: int, backlog: int, size: int, delay:
     slept: list[float] = []
     throttle = Throttle(100, 100, 5.0, relieve=lambda: "", clock=lambda: sum(slept), sleep=slept.append)
     throttle.outstanding = outstanding
-    throttle.admit(size, lambda: backlog)
+    load = SimpleNamespace(size=size, admitted=0)
+    throttle.admit(load, lambda: backlog)
     assert sum(slept) == pytest.approx(delay)
-    throttle.release(size)
+    throttle.release(load)
     assert throttle.outstanding == outstanding
 
 
 def test_who_waits_goes_on_when_there_is_room() -> None:
     slept: list[float] = []
     throttle = Throttle(100, 100, 5.0, relieve=lambda: "", clock=lambda: sum(slept), sleep=slept.append)
-    throttle.admit(10, lambda: 200 if sum(slept) < 3 else 0)
+    throttle.admit(SimpleNamespace(size=10, admitted=0), lambda: 200 if sum(slept) < 3 else 0)
     assert 3 <= sum(slept) < 3.2
     with pytest.raises(Throttled):
-        throttle.admit(10, lambda: 200)
+        throttle.admit(SimpleNamespace(size=10, admitted=0), lambda: 200)
     assert throttle.outstanding == 10

@@ -1,9 +1,10 @@
 """The form of operations and states in storage."""
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, get_args
 
 import immutables
 import pytest
@@ -48,6 +49,7 @@ from engine.state.operations import (
     encode_transactions,
 )
 from engine.state.segment_map import SegmentMap
+from engine.state.segment_record import decode_segment, encode_segment
 from engine.state.segments import MAX_VALUE, Extent, FrameRef
 from engine.state.state import GarbageEntry, State
 from engine.state.tables import Entry, Table
@@ -204,3 +206,62 @@ def test_a_state_comes_out_of_a_checkpoint_as_it_went_in(state: State, address: 
     again = through_checkpoint(state, address)
     assert_equal(again, state)
     assert_equal(through_checkpoint(again, address), state)
+
+
+# --- what is written can be read back (W14) --------------------------------------------------------------------------
+
+ODD = (None, True, 0.0, 3.5, -7, 1 << 63, 1 << 64, "text", "\ud800", b"bytes", (), {"x": 1}, ..., {1: 1}, ["a"])
+
+
+def kept(value: Any, read: Any) -> bool:
+    """Whether a value that was read is what was written, and not only equal to it."""
+    return bool(read == value) and type(read) is type(value)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_state_with_an_odd_value_is_refused_or_comes_out_of_a_checkpoint(odd: Any) -> None:
+    writer = with_segments("a", "b")
+    writer.commit(append("a", b"data"), PutEntry("t", "k", b"v"), Discard(("chunk",)))
+    state, head = writer.state, Position(5, NOBODY, 1)
+    cycles_ = [state._replace(cycle=state.cycle._replace(**{field: odd})) for field in state.cycle._fields]
+    broken = [state._replace(**{field: odd}) for field in state._fields]
+    table, garbage = state.tables["t"], state.garbage["chunk"]
+    broken += cycles_
+    broken += [state._replace(tables=state.tables.set("t", table._replace(**{f: odd}))) for f in table._fields]
+    broken += [
+        state._replace(garbage=state.garbage.set("chunk", garbage._replace(**{f: odd}))) for f in garbage._fields
+    ]
+    broken += [
+        state._replace(chunks=state.chunks.set("chunk", odd)),
+        state._replace(garbage=state.garbage.set("c", odd)),
+    ]
+    for segment in (state.segments["a"]._replace(**{field: odd}) for field in state.segments["a"]._fields):
+        broken.append(state._replace(segments=SegmentMap({"a": segment})))
+    for each in broken:
+        try:
+            data = checkpoints.encode(7, head, each)
+        except (DataCorruption, AttributeError, UnicodeEncodeError):
+            continue
+        again = checkpoints.decode(data, "path", 7, 5).state
+        list(again.segments.values())
+        for field in ("sequence", "checkpoint", "flushed", "logged_bytes", "cycle", "orphan_horizon", "extents"):
+            assert kept(getattr(each, field), getattr(again, field)), field
+    for position in (head._replace(epoch=odd), head._replace(writer=odd)):
+        with contextlib.suppress(DataCorruption):
+            assert checkpoints.decode(checkpoints.encode(7, position, state), "path", 7, 5).head == position
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_segment_with_an_odd_value_is_refused_or_read_back(odd: Any) -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"data"))
+    segment = writer.state.segments["a"]
+    for field in segment._fields:
+        if field in ("logged", "extents", "touched", "saved"):  # the state's own
+            continue
+        try:
+            data = encode_segment(segment._replace(**{field: odd}))
+        except (ValueError, TypeError, AttributeError):
+            continue
+        found = decode_segment(data, 7, "a")
+        assert kept(odd, getattr(found, field)) or isinstance(odd, dict), (field, odd)

@@ -213,7 +213,7 @@ def test_index_records_see_the_operations_before_it() -> None:
     writer = with_segments("a", "b")
     records, seven = IndexRecords("a", bytes(RECORD_SIZE)), events(7)
     writer.commit(append("a", b"123"), Append("b", records), append("a", b"45", None, seven), Append("b", records))
-    assert writer.read("b") == struct.pack(">6q", 3, 0, 0, 5, 7, 0)
+    assert writer.read("b") == struct.pack(">8q", 3, 0, 0, 0, 5, 7, 0, 0)
 
 
 def test_index_records_of_a_missing_segment_is_refused() -> None:

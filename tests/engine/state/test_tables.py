@@ -7,6 +7,7 @@ import pytest
 from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
 from engine.state.changes.change import StateChange
 from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, TablesFlushed
+from engine.state.segments import Extent, Extents
 from engine.testing.simulation import audit, small_sizes
 from engine.writer.table_writer import Dirty
 from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
@@ -114,3 +115,13 @@ def test_extents_that_are_not_those_that_were_merged_stay() -> None:
             writer.commit(TablesFlushed(3, (flushed._replace(**merges),)))
         assert writer.state is before
     writer.commit(TablesFlushed(3, (flushed,)))
+
+
+def test_only_what_fills_the_same_range_is_replaced() -> None:
+    """Else bytes of a table would be named twice, or not at all."""
+    listed = Extents().appended(0, [Extent("a", 0, 10, b""), Extent("b", 0, 10, b"")])
+    for offset, length in ((0, 5), (0, 15), (5, 5), (5, 15), (10, 11), (20, 5)):
+        assert listed.replaced(offset, [Extent("c", 0, length, b"")]) is None
+    found = listed.replaced(0, [Extent("c", 0, 10, b"")])
+    assert found is not None
+    assert [(at, extent.source) for at, extent in found[0]] == [(0, "c"), (10, "b")]

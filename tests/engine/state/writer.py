@@ -120,7 +120,7 @@ class Writer:
         layout, change = Layout(address), StateChange(self.state, time, address, known or {})
         bound, results = [], []
         for operation in transaction:
-            bound.append(layout.bind(operation, change.segment))
+            bound.append(layout.bind(operation, change.segment, change.sequence))
             results.append(change.apply(bound[-1]))
         layout.frame.start = HEADER
         self.frames.append(encode_transactions([LoggedTransaction(time, tuple(bound))], layout.frame))

@@ -154,7 +154,7 @@ def test_container_start(tmp_path: Path, store: CountingStore) -> None:
         assert root.containers.start([1])[1].condition is Condition.ONLINE
         container = root.container(1)
         # recovery: the checkpoint, and all operations behind it, give the metadata as it was
-        (head, found), _ = checkpoints.read_newest(store, 1)
+        (head, found), _ = checkpoints.read_newest(store, container.number)
         assert head.address < container.head.address
         assert found.sequence < state.sequence
         assert container.state == state

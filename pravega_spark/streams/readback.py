@@ -1,0 +1,40 @@
+"""Records are judged by what reads them before they are kept (W14): what is written of one gives the same one again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from chunkstore.decoding import InvalidData, decoding
+from chunkstore.errors import fact_of
+from engine.errors import DataCorruption
+from pravega_spark.errors import StreamError
+
+T = TypeVar("T")
+
+
+class UnreadableRecord(StreamError, ValueError):
+    """What was to be kept could not be read back: it has a value that no record can have. Nothing was kept.
+
+    what: the record, in words.
+    """
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(f"{what} is not kept, as nobody could read it back: {problem}. Nothing was changed")
+        self.what = what
+
+
+def readable(what: str, record: T, write: Callable[[T], bytes], read: Callable[[bytes], T]) -> bytes:
+    """The bytes of a record, of which `read` makes the same record. what: the record, for the error.
+
+    Raises UnreadableRecord.
+    """
+    try:
+        with decoding():
+            data = write(record)
+            found = read(data)
+    except (InvalidData, DataCorruption) as problem:
+        raise UnreadableRecord(what, fact_of(problem)) from None
+    if found != record:
+        raise UnreadableRecord(what, f"of {record!r} would come {found!r}")
+    return data

@@ -1,0 +1,359 @@
+"""What the public calls acknowledge, another process reads back, whatever they were given (W14)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkstore.decoding import NewerFormat
+from chunkstore.errors import DeclaredError
+from engine.root import Root
+from engine.settings import Settings
+from pravega_spark import (
+    EventPointer,
+    StreamCut,
+    StreamManager,
+    StreamReaderGroupConfig,
+    StreamRetentionPolicy,
+    StreamScalingPolicy,
+)
+from pravega_spark.checks import verify_root
+from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.epochs import EpochRecord
+from pravega_spark.streams.readback import UnreadableRecord
+from pravega_spark.streams.recorded_cuts import encode_recorded
+from pravega_spark.streams.stream_record import StreamRecord, encode_number, first_epoch
+from pravega_spark.streams.subscribers import subscribe
+from pravega_spark.streams.transactions import TransactionRecord
+from tests.fuzz.stream_parsers import GROUP, RECORDS, TRANSACTION
+
+WRONG: list[Any] = [
+    30.0,
+    np.float64(30),
+    np.float32(0),
+    True,
+    np.True_,
+    "30",
+    b"30",
+    None,
+    Decimal(30),
+    3j,
+    (),
+    ...,
+]
+"""What is no whole number."""
+
+
+def everything_is_readable(root: str) -> None:
+    """Another process reads all that there is."""
+    opened = Root.open(root, create=False, settings=Settings(upkeep=False, threaded=False))
+    with StreamManager.over(opened) as manager:
+        for scope in manager.list_scope():
+            for info in manager.stream_infos(scope):
+                list(manager.read_events(info.scope, info.stream))
+            for group in manager.list_reader_group(scope):
+                manager.reader_group_cuts(group, scope)
+        report = verify_root(opened)
+        assert not report.errors, list(report.findings)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+@pytest.fixture
+def manager(root: str) -> Iterator[StreamManager]:
+    with StreamManager.over(Root.open(root, settings=Settings(upkeep=False, threaded=False))) as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "a")
+        with manager.create_writer("s", "a") as writer:
+            writer.write_events([f"event {number:014}" for number in range(5)])  # 28 bytes each
+        yield manager
+
+
+# --- public values check themselves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_cut_of_anything_but_whole_numbers_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"positions of a stream cut of s/a: the offset in segment 0 must be a whole"):
+        StreamCut("s", "a", {0: wrong})
+    with pytest.raises(TypeError, match=r"a segment id must be a whole number, not"):
+        StreamCut("s", "a", {wrong: 30})
+
+
+@pytest.mark.parametrize("field", ["segment_id", "offset", "length"])
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_pointer_of_anything_but_whole_numbers_is_refused_by_name(field: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"EventPointer: {field} must be an int, not"):
+        EventPointer(**{"scope": "s", "stream": "a", "segment_id": 0, "offset": 0, "length": 30, field: wrong})
+
+
+@pytest.mark.parametrize("wrong", [each for each in WRONG if each is not None], ids=repr)
+def test_policies_of_anything_but_whole_numbers_are_refused_by_name(wrong: Any) -> None:
+    for make in (
+        lambda: StreamScalingPolicy("events", wrong, 10, 2),
+        lambda: StreamScalingPolicy("events", 1, wrong, 2),
+        lambda: StreamScalingPolicy("events", 1, 10, wrong),
+        lambda: StreamRetentionPolicy("size", wrong),
+        lambda: StreamRetentionPolicy("size", 1, wrong),
+    ):
+        with pytest.raises(ValueError, match=r"policy.* must be a whole number"):
+            make()
+
+
+def test_numbers_of_numpy_are_whole_numbers(manager: StreamManager, root: str) -> None:
+    cut = StreamCut("s", "a", {np.int64(0): np.uint32(28)})
+    assert cut == StreamCut("s", "a", {0: 28}) == StreamCut.from_bytes(cut.to_bytes())
+    assert all(type(number) is int for pair in cut.positions.items() for number in pair)
+    pointer = EventPointer("s", "a", np.int32(0), np.int64(28), np.int16(28))
+    assert pointer == EventPointer.from_bytes(pointer.to_bytes()) and type(pointer.offset) is int
+    scaling = StreamScalingPolicy("events", np.int64(2), np.int32(10), np.uint8(2))
+    retention = StreamRetentionPolicy("size", np.int64(5), np.int64(9))
+    assert type(scaling.min_segments) is int and type(retention.maximum) is int
+    manager.create_stream_with_policy("s", "numpy", scaling, retention, [np.str_("tag")])
+    manager.create_stream("s", "two", np.int64(2))
+    manager.scale_stream("s", "two", [np.int64(0)], [(np.float64(0), np.float32(0.25)), (0.25, 0.5)])
+    manager.truncate_stream("s", "a", cut)
+    group = manager.create_reader_group_with_config(
+        "g", "s", StreamReaderGroupConfig(False, "s", "a", lease=np.int64(5), start=cut)
+    )
+    group.reset(StreamCut("s", "a", {np.int64(0): np.int64(56)}))
+    assert manager.next_stream_cut("s", "a", cut, np.int64(28)).positions == {0: 140}
+    everything_is_readable(root)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", [{0: 28.0}, {0: np.float64(28)}, {False: 28}, {0: True}], ids=repr)
+def test_a_cut_that_is_none_reaches_no_stream_and_no_group(
+    manager: StreamManager, root: str, positions: dict[Any, Any]
+) -> None:
+    group = manager.create_reader_group("g", "s", "a")
+    for call in (
+        lambda cut: manager.truncate_stream("s", "a", cut),
+        group.reset,
+        lambda cut: manager.create_reader_group_with_config(
+            "h", "s", StreamReaderGroupConfig(False, "s", "a", start=cut)
+        ),
+    ):
+        with pytest.raises(TypeError, match="must be a whole number"):
+            call(StreamCut("s", "a", positions))
+        cut = StreamCut("s", "a", {0: 28})
+        object.__setattr__(cut, "positions", positions)  # as one may be that came from somewhere else
+        if list(map(type, positions)) != [bool]:
+            with pytest.raises((ValueError, TypeError)):
+                call(cut)
+        with manager.create_writer("s", "a") as writer:
+            writer.write_event("goes on")
+        everything_is_readable(root)
+
+
+ODD: list[Any] = [
+    *WRONG, 0, 1, -1, 28, np.int64(28), np.int64(-1), 1 << 31, 1 << 61, 1 << 62, 1 << 63, 1 << 64, float("nan"),
+    float("inf"), "", "a", "s", "s/a", "new", "half \ud800", "\0", "a" * 300, "../x", np.str_("a"), "earliest",
+    "tail", b"", [], [0], [0.5], [True], ["a"], [b"a"], ["half \ud800"], [(0.0, 0.5), (0.5, 1.0)], [("0", 1)], {},
+    [(False, True)], {"s/a": 5}, {0: 28.0}, uuid.UUID(int=5), StreamCut("s", "a", {0: 28}),
+    StreamCut("s", "b", {0: 28}), StreamCut("s", "a", {7: 28}),
+    StreamCut("s", "a", {}), EventPointer("s", "a", 0, 28, 28), StreamScalingPolicy(), StreamRetentionPolicy("size", 5),
+]  # fmt: skip
+
+
+def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every call that changes something, with each odd value for each of its arguments."""
+    cut = StreamCut("s", "a", {0: 28})
+    group = manager.create_reader_group("g", "s", "a")
+    manual = manager.create_reader_group_with_config(
+        "m", "s", StreamReaderGroupConfig(False, "s", "a", retention="manual")
+    )
+    transactions = manager.create_transaction_writer("s", "a")
+    writer = manager.create_writer("s", "a")
+    calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+        ("create_scope", manager.create_scope, ("t",)),
+        ("delete_scope", manager.delete_scope, ("t",)),
+        ("create_stream", manager.create_stream, ("s", "b", 2)),
+        (
+            "create_stream_with_policy",
+            manager.create_stream_with_policy,
+            ("s", "c", StreamScalingPolicy(), StreamRetentionPolicy("size", 5), ["tag"]),
+        ),
+        (
+            "update_stream_with_policy",
+            manager.update_stream_with_policy,
+            ("s", "a", StreamScalingPolicy(), StreamRetentionPolicy("size", 5), ["tag"]),
+        ),
+        ("set_tags", manager.set_tags, ("s", "a", ["tag"])),
+        ("set_scaling", manager.set_scaling, ("s", "a", StreamScalingPolicy())),
+        ("set_retention", manager.set_retention, ("s", "a", StreamRetentionPolicy("size", 5))),
+        ("scale_stream", manager.scale_stream, ("s", "a", [0], [(0.0, 1.0)])),
+        ("truncate_stream", manager.truncate_stream, ("s", "a", cut)),
+        ("retain", manager.retain, ("s", "a", 5)),
+        ("seal_stream", manager.seal_stream, ("s", "never")),
+        ("delete_stream", manager.delete_stream, ("s", "never")),
+        ("remove_subscriber", manager.remove_subscriber, ("s", "a", "m")),
+        ("create_reader_group", manager.create_reader_group, ("h", "s", "a", False)),
+        ("delete_reader_group", manager.delete_reader_group, ("never", "s")),
+        ("reset", group.reset, (cut,)),
+        ("checkpoint", group.checkpoint, ("name",)),
+        ("reader_offline", group.reader_offline, ("reader",)),
+        ("update_retention_stream_cut", manual.update_retention_stream_cut, (cut,)),
+        ("config", lambda *given: StreamReaderGroupConfig(*given[:3], lease=given[3], start=given[4]),
+         (False, "s", "a", 60, cut)),
+        ("begin_txn", transactions.begin_txn, ()),
+        ("begin_event", manager.begin_event, ("s", "a", "key")),
+        ("write_event", writer.write_event, ("event", "key")),
+        ("write_events", writer.write_events, (["event"], ["key"])),
+    ]  # fmt: skip
+    for name, call, arguments in calls:
+        for place in range(len(arguments)):
+            for odd in ODD:
+                yield (
+                    f"{name} argument {place}: {odd!r}",
+                    lambda c=call, a=arguments, p=place, o=odd: c(*a[:p], o, *a[p + 1 :]),
+                )
+
+
+def test_whatever_public_calls_are_given_another_process_reads_everything(manager: StreamManager, root: str) -> None:
+    tried = refused = 0
+    for what, call in odd_calls(manager):
+        tried += 1
+        try:
+            found = call()
+            if what.startswith("config"):
+                manager.create_reader_group_with_config(f"g{tried}", "s", found)
+            elif hasattr(found, "close") and what.startswith("begin_event"):
+                found.close()
+        except (DeclaredError, ValueError, TypeError) as error:
+            refused += 1
+            assert not isinstance(error, NewerFormat) and "went offline" not in str(error), what
+        if tried % 200 == 0:
+            everything_is_readable(root)
+    manager.create_stream("s", "last")
+    with manager.create_writer("s", "last") as writer:
+        writer.write_event("goes on")
+    everything_is_readable(root)
+    assert tried > 2500 and refused > 2000
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def stream_records() -> Iterator[tuple[str, Callable[[], object]]]:
+    odd = [
+        5.0,
+        np.float64(5),
+        np.int64(5),
+        True,
+        "5",
+        None,
+        (),
+        ...,
+        1 << 64,
+        {5: 1.0},
+        {True: 1},
+        {-1: 0},
+        {0: -1},
+    ]
+    names = ("created", "epochs", "scaling", "retention", "tags", "sealed", "head", "ended", "passed")
+    for record in RECORDS:
+        for field in names:
+            for value in odd:
+                yield f"{field}={value!r}", lambda r=record, f=field, v=value: replace(r, **{f: v})
+        for field in EpochRecord._fields:
+            for value in odd:
+                epochs = (record.epochs[0]._replace(**{field: value}), *record.epochs[1:])
+                yield f"epoch {field}={value!r}", lambda r=record, e=epochs: replace(r, epochs=e)
+
+
+def test_a_streams_record_is_refused_or_read_back() -> None:
+    counts = [0, 0]
+    for what, make in stream_records():
+        record = make()
+        assert isinstance(record, StreamRecord)
+        try:
+            data = record.encode()
+        except UnreadableRecord as error:
+            counts[0] += 1
+            assert "nobody could read it back" in str(error)
+            continue
+        counts[1] += 1
+        assert StreamRecord.decode(data, record.version, "s/a") == record, what
+    assert counts[0] > 200 and counts[1], counts
+
+
+def test_a_transactions_record_is_refused_or_read_back() -> None:
+    counts = [0, 0]
+    key = f"s/a/{uuid.UUID(int=7).hex}"
+    for field in TransactionRecord._fields:
+        for value in (5.0, np.float64(5), True, "open", "gone", None, -1, 1 << 63, (), ..., {}):
+            record = TRANSACTION._replace(**{field: value})
+            try:
+                data = record.encode()
+            except UnreadableRecord:
+                counts[0] += 1
+                continue
+            counts[1] += 1
+            assert TransactionRecord.decode(data, record.version, key) == record, (field, value)
+    assert counts[0] > 40 and counts[1], counts
+
+
+def test_a_groups_state_is_refused_or_read_back() -> None:
+    place = GroupSegment("s/a", 7, 0.0, 1.0)
+    odd = [
+        5.0,
+        np.float64(5),
+        True,
+        "5",
+        None,
+        -1,
+        1 << 63,
+        (),
+        ...,
+        {place: 5.5},
+        {place: True},
+        {5: 5},
+        {"r": 5},
+    ]
+    odd += [{place: -1}, {place: frozenset()}, {place: frozenset({1.5})}, {place._replace(stream="s/none"): 5}]
+    odd += [{place._replace(id=7.0): 5}, {place._replace(low="0"): 5}, {"c": (5,)}, {"r": GroupReader("t", 1.5, {})}]
+    counts = [0, 0]
+    for field in ("streams", "retention", "lease", "readers", "unassigned", "completed", "future", "checkpoints"):
+        for value in odd:
+            state = replace(GROUP, **{field: value})
+            try:
+                data = state.encode()
+            except UnreadableRecord:
+                counts[0] += 1
+                continue
+            counts[1] += 1
+            assert GroupState.decode(data, "s/g") == state, (field, value)
+    assert counts[0] > 100 and counts[1], counts
+
+
+@pytest.mark.parametrize("positions", [{0: 5.0}, {False: 5}, {0: None}, {"0": 5}, {0: 1 << 70}, {1.5: 5}], ids=repr)
+def test_a_recorded_cut_is_refused_if_it_is_none(positions: Any) -> None:
+    with pytest.raises(UnreadableRecord, match="a recorded stream cut is not kept"):
+        encode_recorded(positions)
+
+
+@pytest.mark.parametrize("number", [5.0, True, "5", None, -1, 1 << 31, 1 << 64], ids=repr)
+def test_the_number_of_a_deleted_stream_is_refused_if_it_is_none(number: Any) -> None:
+    with pytest.raises(UnreadableRecord):
+        encode_number(number)
+    assert first_epoch(StreamScalingPolicy(), 1, 5).segments[0].id == 5
+
+
+def test_a_subscribers_cut_is_refused_if_it_is_of_another_stream(manager: StreamManager, root: str) -> None:
+    refused = pytest.raises(UnreadableRecord, match="the released cut of subscriber s/a/x is not kept")
+    with Root.open(root, create=False) as opened, refused:
+        subscribe(Catalog(opened).stream("s", "a"), "x", StreamCut("s", "b", {0: 0}))

@@ -1,0 +1,140 @@
+"""A host that a hypervisor stops, all of its clocks with it, while the storage's goes on (W7, W13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chunkstore import Store, stamps
+from chunkstore.testing import CountingStore, Request, WrappingStore
+from chunkstore.testing.wrapping import Result
+from engine.containers.container import Container
+from engine.errors import OutcomeUnknown
+from engine.settings import Settings
+from engine.storage.reads import Stores
+from engine.testing.simulation import Simulation
+
+GRACE = 600.0
+
+
+class Mute(WrappingStore):
+    """A storage whose answers carry no time."""
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        with stamps.listening():
+            return call()
+
+
+class Host:
+    """A host beside others, with clocks of its own: `steady` stands still while it is stopped, and so may `wall`."""
+
+    def __init__(self, simulation: Simulation, through: Store | None = None) -> None:
+        store = through or simulation.store
+        self.steady, self.wall = 1000.0, simulation.store.now
+        self.container = Container(
+            Stores(store, store),
+            0,
+            Settings(threaded=False, upkeep=False, grace=GRACE, garbage_delay=GRACE),
+            clock=lambda: self.steady,
+            now=lambda: self.wall,
+            sleep=self.sleep,
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.steady += seconds
+        self.wall += seconds
+
+
+def others_go_on(simulation: Simulation, appends: int = 3) -> None:
+    """Others append, make a boundary, and delete the frames behind it."""
+    with simulation.open() as other:
+        for _ in range(appends):
+            other.append("s", b"other ")
+        other.flush()
+        other.checkpoint()
+        other.append("s", b"after ")
+        simulation.advance(GRACE + 1)
+        assert other.truncate_log() > 0
+
+
+def made() -> Simulation:
+    simulation = Simulation(grace=GRACE, garbage_delay=GRACE)
+    simulation.open().create_segment("s")
+    return simulation
+
+
+def content(simulation: Simulation) -> bytes:
+    container = simulation.open()
+    return container.read("s", 0, container.info("s").length)
+
+
+def test_a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged() -> None:
+    """It creates its frame where others had theirs, which are deleted: the create succeeds."""
+    simulation = made()
+    host = Host(simulation)
+    host.container.append("s", b"before ")
+    others_go_on(simulation)
+    with pytest.raises(OutcomeUnknown, match="a boundary at"):
+        host.container.append("s", b"lost ")
+    host.container.append("s", b"found ")
+    assert content(simulation) == b"before other other other after found "
+
+
+def test_what_a_stopped_host_reads_is_not_an_old_end() -> None:
+    simulation = made()
+    host = Host(simulation)
+    host.container.append("s", b"before ")
+    others_go_on(simulation)
+    assert host.container.info("s").length == len(content(simulation))
+    assert host.container.append("s", b"awake") == len(b"before other other other after ")
+
+
+def test_a_container_that_is_opened_before_the_stop_knows_the_storages_time() -> None:
+    simulation = made()
+    host = Host(simulation)
+    others_go_on(simulation)
+    with pytest.raises(OutcomeUnknown):
+        host.container.append("s", b"lost ")
+    assert content(simulation) == b"other other other after "
+
+
+def test_commits_without_a_pause_need_no_look_at_the_boundary() -> None:
+    """One round trip a commit (P3): the storage's time comes with the answer."""
+    simulation = made()
+    counting = CountingStore(simulation.store)
+    host = Host(simulation, counting)
+    counting.counts.clear()
+    for _ in range(100):
+        host.container.append("s", b"x")
+        for moved in (host.sleep, simulation.advance):
+            moved(GRACE / 10)
+    assert dict(counting.counts) == {"put_if_absent": 100}
+
+
+def test_the_time_of_day_tells_where_answers_do_not() -> None:
+    """It is set when the host goes on, by the hypervisor or by NTP."""
+    simulation = made()
+    host = Host(simulation, Mute(simulation.store))
+    host.container.append("s", b"before ")
+    others_go_on(simulation)
+    host.wall = simulation.store.now
+    host.container.append("s", b"found ")
+    assert content(simulation) == b"before other other other after found "
+
+
+def test_where_answers_carry_no_time_a_frame_is_looked_up_now_and_then() -> None:
+    simulation = made()
+    counting = CountingStore(Mute(simulation.store))
+    host = Host(simulation, counting)
+    counting.counts.clear()
+    for _ in range(100):
+        host.container.append("s", b"x")
+        for moved in (host.sleep, simulation.advance):
+            moved(GRACE / 100)
+    assert counting.counts["put_if_absent"] == 100
+    assert 5 <= counting.counts["stat"] <= 10 and counting.counts["list"] <= 1
+    others_go_on(simulation)
+    host.sleep(GRACE / 10 + 1)
+    with pytest.raises(OutcomeUnknown, match="a boundary at"):
+        host.container.append("s", b"lost ")

@@ -1,0 +1,154 @@
+"""A scope is deleted while something is made in it: one of the two fails, whatever comes between their requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from chunkstore.port import Store
+from chunkstore.testing import Crashed, FaultStore, Request, SimulatedStore, WrappingStore, crash_at
+from chunkstore.testing.faults import When
+from chunkstore.testing.wrapping import Result
+from engine.root import Root, RootConfig
+from engine.settings import Settings
+from engine.storage.reads import Stores
+from pravega_spark import StreamReaderGroupConfig
+from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.manager import StreamManager
+from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
+from pravega_spark.streams.catalog import Catalog
+
+SCOPE = "sc"
+
+
+def opened(store: Store) -> Root:
+    return Root(Stores(store, store), RootConfig("root", containers=3), Settings(upkeep=False, threaded=False))
+
+
+def create_stream(root: Root) -> None:
+    assert Catalog(root).create_stream(SCOPE, "st")
+
+
+def create_group(root: Root) -> None:
+    StreamReaderGroup.create(root, SCOPE, "gr", StreamReaderGroupConfig(False, "other", "st"))
+
+
+def delete(root: Root) -> None:
+    assert StreamManager.over(root).delete_scope(SCOPE)
+
+
+MAKERS = {"a stream": create_stream, "a reader group": create_group}
+
+
+def fresh() -> SimulatedStore:
+    store = SimulatedStore()
+    catalog = Catalog(opened(store))
+    catalog.create_scope(SCOPE)
+    catalog.create_scope("other")
+    catalog.create_stream("other", "st")
+    return store
+
+
+def lies_there(store: Store) -> bool:
+    """Whether anything is in the scope, which exists then."""
+    root = opened(store)
+    there = bool([*Catalog(root).streams(SCOPE), *StreamReaderGroup.names(root, SCOPE)])
+    assert Catalog(root).scope_exists(SCOPE) or not there, "it lies in no scope"
+    return there
+
+
+class Stopping(WrappingStore):
+    """The requests of one process, which stops before that number until it is let on."""
+
+    def __init__(self, inner: Store, stop: int) -> None:
+        super().__init__(inner)
+        self._stop = stop
+        self._passed = 0
+        self.stopped, self.let_on = threading.Event(), threading.Event()
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if self._passed == self._stop:
+            self.stopped.set()
+            assert self.let_on.wait(60)
+        self._passed += 1
+        return call()
+
+
+class Process:
+    """Does something up to a request, and goes on when it is told."""
+
+    def __init__(self, store: Store, stop: int, what: Callable[[Root], None]) -> None:
+        self._store = Stopping(store, stop)
+        self._what = what
+        self.failed: Exception | None = None
+        self.whole = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._store.stopped.wait(60)
+
+    def _run(self) -> None:
+        try:
+            self._what(opened(self._store))
+        except (ScopeNotEmpty, ScopeNotFound) as error:
+            self.failed = error
+        finally:
+            self.whole = not self._store.stopped.is_set()
+            self._store.stopped.set()
+
+    def end(self) -> bool:
+        """Go on to the end; whether it succeeded."""
+        self._store.let_on.set()
+        self._thread.join(60)
+        return self.failed is None
+
+
+@pytest.mark.parametrize("what", MAKERS)
+def test_a_scope_is_deleted_or_something_is_made_in_it_whatever_comes_between(what: str) -> None:
+    """The one up to each of its requests, the other up to each of its own, then the one to its end, then the other."""
+    tried, outcomes = 0, set()
+    for first, second in ((MAKERS[what], delete), (delete, MAKERS[what])):
+        for one_stop in range(60):
+            ended = False
+            for other_stop in range(60):
+                store = fresh()
+                one = Process(store, one_stop, first)
+                other = Process(store, other_stop, second)
+                ended, at_end = one.whole, other.whole
+                made = (one.end(), other.end())
+                assert sum(made) == 1, f"{one_stop}, {other_stop}: {one.failed!r}, {other.failed!r}"
+                assert lies_there(store) == made[first is delete]
+                outcomes.add((first is delete, made))
+                tried += 1
+                if at_end:
+                    break
+            if ended:
+                break
+    assert len(outcomes) == 4 and tried > 100, "each of them wins, whichever comes first"
+
+
+@pytest.mark.parametrize("what", MAKERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_at_either_leaves_nothing_in_no_scope_and_keeps_nobody_from_it(
+    what: str, when: When
+) -> None:
+    for dying, living in ((MAKERS[what], delete), (delete, MAKERS[what])):
+        number, crashed = 0, True
+        while crashed:
+            number += 1
+            store = fresh()
+            try:
+                dying(opened(FaultStore(store, crash_at(number, when))))
+                crashed = False
+            except Crashed:
+                pass
+            lies_there(store)
+            try:
+                living(opened(store))
+            except (ScopeNotEmpty, ScopeNotFound):
+                pass
+            else:
+                assert lies_there(store) == (living is not delete)
+            lies_there(store)
+        assert number > 3
