@@ -77,9 +77,11 @@ def test_beside_what_others_have_a_root_is_made_by_who_says_so(tmp_path: Path) -
     assert (tmp_path / "notes.txt").read_text() == "not ours"
 
 
-def test_a_self_test_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
-    open_store(str(tmp_path)).put(f"{SELF_TESTS}1/race-00", b"")
-    Root.open(str(tmp_path), empty=True).close()
+@pytest.mark.parametrize("name", ["race-00", f"names/{new_chunk_name('!con', 1, 2)}"], ids=["race", "names"])
+def test_a_self_test_that_runs_or_was_killed_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+    for folder in ("root", "log"):
+        open_store(str(tmp_path / folder)).put(f"{SELF_TESTS}1/{name}", b"")
+    Root.open(str(tmp_path / "root"), wal=str(tmp_path / "log"), empty=True).close()
 
 
 @pytest.mark.parametrize("lost", ["description", "mark of the log"])

@@ -64,7 +64,7 @@ class Storage:
         for verb, paths, _ in self.store.requests:
             if verb in ("read", "read_ranges", "list", "stat"):
                 read += len(paths)
-            else:
+            elif verb != "clock":  # of a store in memory it is no request
                 written.extend(paths)
         return read, written
 
