@@ -139,6 +139,7 @@ class Store(abc.ABC):
 
     `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`,
     `can_truncate`: whether these verbs are offered. `host_clock`: `clock` may be this host's own, which can be stepped.
+    `dated`: every answer carries the storage's time (`chunkstore.stamps`).
     """
 
     root: str
@@ -146,6 +147,7 @@ class Store(abc.ABC):
     can_append: bool
     can_truncate: bool = False
     host_clock: bool = False
+    dated: bool = False
 
     @abc.abstractmethod
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:

@@ -106,6 +106,7 @@ class BucketStore(Store):
 
     remote = True
     can_append = False
+    dated = True
     scheme: ClassVar[str]
     package: ClassVar[str]
     """What has to be installed."""

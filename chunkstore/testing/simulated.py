@@ -46,6 +46,8 @@ class SimulatedStore(Store):
     `now` stamps `modified` and is `clock()`, in seconds. `faults` counts the faults met so far.
     """
 
+    dated = True
+
     def __init__(
         self,
         seed: int = 0,

@@ -34,6 +34,7 @@ class WrappingStore(Store):
         self.can_append = inner.can_append
         self.can_truncate = inner.can_truncate
         self.host_clock = inner.host_clock
+        self.dated = inner.dated
 
     @abc.abstractmethod
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from chunkstore import ObjectInfo, Store, stamps
+from chunkstore import ObjectInfo, StorageError, Store, stamps
 from chunkstore.clocks import boot_time
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
@@ -101,8 +101,7 @@ class _Opening:
         """Log and state from the newest checkpoint (W6). The time before the listing is the first proof of the head."""
         proof = self._clock()
         with stamps.listening() as noted:
-            # A folder's listing carries no time, and the time is there without a request.
-            stamp = self._store.clock() if self._store.host_clock else None
+            stamp = None if self._store.dated else self._time()
             (head, state), listed = checkpoints.read_newest(self._store, self._number)
         if head == START and (lost := self._storage.lost_log()) is not None:
             (head, state), listed = checkpoints.read_newest(self._store, self._number)
@@ -112,9 +111,15 @@ class _Opening:
             self._store_clock.at_least(listed[-1].modified)
         self.listed = listed
         self._opened(listed)
-        return self._new_log(
-            head, proof, noted.first if stamp is None else stamp
-        ), state  # what came first was no later than the listing
+        # What came first was no later than the listing.
+        return self._new_log(head, proof, noted.first if stamp is None else stamp), state
+
+    def _time(self) -> float | None:
+        """The storage's time, asked for; None if this process may not put anything, as who only reads."""
+        try:
+            return self._store.clock()
+        except StorageError:
+            return None
 
 
 class DurableLog:

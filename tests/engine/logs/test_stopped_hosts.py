@@ -21,9 +21,25 @@ GRACE = 600.0
 class Mute(WrappingStore):
     """A storage whose answers carry no time."""
 
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.dated = False
+
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
         with stamps.listening():
             return call()
+
+
+class Late(WrappingStore):
+    """A host whose next frame is sent late: `before` is done first."""
+
+    before: Callable[[], None] | None = None
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if request.verb == "put_if_absent" and self.before is not None:
+            before, self.before = self.before, None
+            before()
+        return call()
 
 
 class Host:
@@ -79,6 +95,27 @@ def test_a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged() -> No
         host.container.append("s", b"lost ")
     host.container.append("s", b"found ")
     assert content(simulation) == b"before other other other after found "
+
+
+@pytest.mark.parametrize("mute", [False, True])
+def test_who_loses_the_first_race_after_opening_tries_again(mute: bool) -> None:
+    """Too little time has passed for the boundary that the others made to prove anything against the frame: its outcome
+    is known, on a storage whose answers carry no time too."""
+    simulation = made()
+    late = Late(simulation.store)
+    host = Host(simulation, Mute(late) if mute else late)
+    host.container.info("s")
+    for moved in (host.sleep, simulation.advance):
+        moved(GRACE / 10 + 1)  # from now on the storage's time is asked for
+
+    def others() -> None:
+        with simulation.open() as other:
+            other.append("s", b"other ")
+            other.checkpoint()
+
+    late.before = others
+    host.container.append("s", b"mine ")
+    assert content(simulation).endswith(b"other mine ")
 
 
 def test_what_a_stopped_host_reads_is_not_an_old_end() -> None:
