@@ -27,6 +27,8 @@ _NAMES = 20
 _WRITERS = 8
 _BODY = 16 * 1024  # bytes, so that a writer that is not atomic takes its time
 _LONG_NAME = 255
+_LOOKS_APART = 0.0002
+"""Seconds between two looks of the reader: one that never rests keeps the writers from the interpreter."""
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def _race(store: Store, folder: str) -> None:
 
     def look_on() -> int:
         partial = 0
-        while not finished.is_set():
+        while not finished.wait(_LOOKS_APART):
             with contextlib.suppress(ObjectNotFound):
                 partial += not _is_whole(store.read(current))
         return partial

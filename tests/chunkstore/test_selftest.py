@@ -168,7 +168,7 @@ def test_broken_storage_is_refused(folder: str, broken: type[MemoryStore], reaso
     MemoryStore.delete(store, [info.path for info in MemoryStore.list(MemoryStore(folder), "")])
 
 
-@pytest.mark.parametrize("number", [1, 50, 190])
+@pytest.mark.parametrize("number", [1, 20, 45])
 def test_storage_that_fails_is_not_judged(folder: str, number: int) -> None:
     store = FaultStore(MemoryStore(folder), lambda at, request: fail_at(number, forever=True)(at, request))
     store.verbs = {"read", "list", "put"}

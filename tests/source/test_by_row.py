@@ -193,8 +193,15 @@ def test_names_of_batch_jobs(url: str) -> None:
     assert found(url) == as_written(MANY * 2)
 
 
-@pytest.mark.parametrize("inline", [True, False])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("when", "inline"),
+    [
+        ("before", True),
+        ("after", False),
+        pytest.param("before", False, marks=pytest.mark.long),
+        pytest.param("after", True, marks=pytest.mark.long),
+    ],
+)
 def test_a_crash_at_every_request(when: When, inline: bool) -> None:
     """Of each container all is there or nothing; the batch that comes again brings the rest, and nothing twice."""
     rows = MANY[:24] if inline else padded(MANY[:24])

@@ -149,7 +149,7 @@ def test_a_damaged_object_gives_no_wrong_event(path: Path) -> None:
     check(path, 1, 6)
 
 
-@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [pytest.param(CHUNKED, marks=pytest.mark.long), ROLLING], ids=lambda path: path.name)
 def test_a_damaged_object_gives_no_wrong_event_of_a_root(path: Path) -> None:
     check_root(path, 2, 60)
 

@@ -331,8 +331,15 @@ def archive_store(path: Path) -> SimulatedStore:
 NAMES = ["demo/txns", "demo/truncated", "demo/empty"]
 
 
-@pytest.mark.parametrize("copied", [True, False], ids=["copied", "linked"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("when", "copied"),
+    [
+        pytest.param("before", True, id="before-copied", marks=pytest.mark.long),
+        pytest.param("after", True, id="after-copied"),
+        pytest.param("before", False, id="before-linked"),
+        pytest.param("after", False, id="after-linked", marks=pytest.mark.long),
+    ],
+)
 def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: str) -> None:
     source = archive_store(CHUNKED)
 
