@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
+import math
 import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
@@ -74,9 +77,11 @@ def reader(url: str) -> Actor:
 
 def follower(url: str) -> Actor:
     with StreamManager(url) as manager:
-        events = manager.tail("sc", "st", timeout=PATIENCE)
+        ends = math.inf
+        events = manager.tail("sc", "st", "earliest", stop=lambda: time.monotonic() > ends)
         seen = [next(events).data.decode()]
         yield
+        ends = time.monotonic() + PATIENCE
         return Done(read=(*seen, *(event.data.decode() for event in events)))
 
 
@@ -94,15 +99,15 @@ def _given_out(member: StreamReader, seconds: float) -> list[str]:
 
     async def slices() -> list[str]:
         found: list[str] = []
-        while True:
-            try:
-                part = await asyncio.wait_for(member.get_segment_slice_async(), seconds)
-            except asyncio.TimeoutError:
-                return found
-            if part is None:
-                return found
-            found += [event.data().decode() for event in part]
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            part = await member.get_segment_slice_async()
+            events = [event.data().decode() for event in part]
             member.release_segment(part)
+            if events:
+                found += events
+                ends = time.monotonic() + seconds
+        return found
 
     return asyncio.run(slices())
 
@@ -217,10 +222,26 @@ def act(name: str, url: str, clones: bool, test: Connection, clone: Connection) 
     next(life)
     test.send("ready")
     assert test.recv() == "go on"
-    if clones and ctypes.CDLL(None).fork() == 0:
+    if clones and _cloned():
         _report(life, clone)
         os._exit(0)
     _report(life, test)
+
+
+def _cloned() -> bool:
+    """Whether this is the clone: a copy of this process that has its memory and its threads, as of a virtual machine.
+
+    The C library's fork calls no handlers of Python, so the copy believes that it is the process that it was made of.
+    It copies this thread only. The others, which wait for work, begin their loops again in it.
+    """
+    if ctypes.CDLL(None).fork() != 0:
+        return False
+    for condition in [each for each in gc.get_objects() if isinstance(each, threading.Condition)]:
+        condition._waiters.clear()  # type: ignore[attr-defined]  # they were of threads that are not here
+    for thread in [each for each in threading.enumerate() if each is not threading.current_thread()]:
+        thread._started, thread._tstate_lock = threading.Event(), None  # type: ignore[attr-defined]
+        thread.start()
+    return True
 
 
 def _report(life: Actor, to: Connection) -> None:
