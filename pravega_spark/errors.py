@@ -196,12 +196,13 @@ class WritesLost(AdvisedError):
 
 
 class TransactionNotFound(StreamError):
-    """The transaction does not exist: it was never begun, or it ended too long ago to be known."""
+    """The transaction does not exist: it was never begun, it ended too long ago to be known, or its stream was deleted
+    and created anew."""
 
     def __init__(self, stream: str, transaction: uuid.UUID) -> None:
         super().__init__(
-            f"Stream {stream} has no transaction {transaction}: it was never begun, or ended too long ago. Begin a new "
-            "one."
+            f"Stream {stream} has no transaction {transaction}: it was never begun, it ended too long ago, or the "
+            "stream that had it was deleted and created anew. Begin a new one."
         )
         self.stream = stream
         self.transaction = transaction
