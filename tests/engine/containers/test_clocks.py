@@ -48,9 +48,10 @@ def read_all(container: Container) -> bytes:
 
 
 @pytest.mark.parametrize("step", [MONTH, GRACE + 1, -MONTH])
+@pytest.mark.parametrize("back", [False, True], ids=["for good", "there and back"])
 @pytest.mark.parametrize("fresh", [False, True], ids=["one truncator", "always another"])
-def test_a_step_of_a_folders_clock_loses_no_acknowledged_append(step: float, fresh: bool) -> None:
-    """Somebody trusts an address that he saw a moment ago, by the clock that was not stepped."""
+def test_a_step_of_a_folders_clock_loses_no_acknowledged_append(step: float, back: bool, fresh: bool) -> None:
+    """Somebody trusts an address that he saw a moment ago, by the clock that was not stepped, or set right again."""
     host = Host(grace=GRACE)
     sleeper, other = host.open(), host.open()
     sleeper.create_segment("s")
@@ -59,12 +60,11 @@ def test_a_step_of_a_folders_clock_loses_no_acknowledged_append(step: float, fre
     other.checkpoint()
     other.append("s", b"after it ")
     host.advance(1)
-    for _ in range(3):
+    for each in (step, 0.0, -step if back else 0.0):
         truncator = host.open() if fresh else other
         with mock.patch.object(clocks, "TOLERANCE", math.inf):
             truncate(truncator)
-        host.step(step)
-        step = 0.0
+        host.step(each)
     sleeper.append("s", b"acknowledged")
     assert read_all(host.open()) == b"behind the boundary after it acknowledged"
 
