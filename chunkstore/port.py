@@ -139,7 +139,7 @@ class Store(abc.ABC):
 
     `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`,
     `can_truncate`: whether these verbs are offered. `host_clock`: `clock` may be this host's own, which can be stepped.
-    `dated`: every answer carries the storage's time (`chunkstore.stamps`).
+    `dated`: the answer to a listing carries the storage's time (`chunkstore.stamps`).
     """
 
     root: str

@@ -57,7 +57,7 @@ class GarbageQueue(abc.ABC):
         log with the metadata may have them queued by that very commit.
         """
 
-    def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:  # noqa: B027
+    def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:  # noqa: B027 - most queues share no log
         """The new chunks `tasks` are deleted once `transaction` is committed: from then on `waits` says so.
 
         A queue that does not share a log with the metadata relies on the time until which a new chunk may be named.

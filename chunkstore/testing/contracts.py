@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
+from chunkstore import stamps
 from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, StorageError, Unsupported
 from chunkstore.port import LONGEST_PATH, TOKEN, Data, Outcome, Range, Store
 
@@ -172,6 +173,14 @@ class StoreContract:
             assert store.put_if_absent("a", [other[:TOKEN], other[TOKEN:]]) is Outcome.ANOTHERS
         assert store.put_if_absent("a", [mine[: TOKEN + 7], b"", mine[TOKEN + 7 :]]) is Outcome.MINE
         assert store.read("a") == mine
+
+    def test_a_listing_carries_the_time_of_a_dated_storage(self, store: Store) -> None:
+        """By it the log knows the time of its first proof (W13)."""
+        store.put("a", b"short")
+        made = store.stat("a").modified
+        with stamps.listening() as noted:
+            store.list("")
+        assert not store.dated or (noted.first is not None and abs(noted.first - made) < 60)
 
     def test_create_after_put_and_after_delete(self, store: Store) -> None:
         store.put("a", b"short")

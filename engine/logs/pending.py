@@ -88,7 +88,8 @@ class Outcome(Future[Receipt]):
         return told if isinstance(told, BaseException) else None
 
     def _told(self, timeout: float | None) -> Receipt | BaseException:
-        self._pending.wait(-1 if timeout is None else timeout)
+        if self._pending.told is None:  # who is called back asks before those who wait are let go
+            self._pending.wait(-1 if timeout is None else timeout)
         if self._pending.told is None:
             raise NotInTime
         return self._pending.told

@@ -406,7 +406,8 @@ def checked(operation: Operation) -> Operation:
         raise InvalidOperation(f"{reprlib.repr(operation)} is no operation of a container")
     try:
         with decoding():
-            return read(operation)  # type: ignore[no-any-return]
+            judged: Operation = read(operation)
+            return judged
     except InvalidData as problem:
         raise InvalidOperation(f"{type(operation).__name__}: {problem}. Nothing was done") from None
 
@@ -514,7 +515,7 @@ _READERS: dict[int, Callable[[list[Any], FrameRef], Operation]] = {
 
 
 _GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = judge(str), judge(int), judge(bytes), judge(Natural)
-_GIVEN_UPDATES, _GIVEN_LAYOUT = judge(tuple[AttributeUpdate, ...]), judge(TableLayout)
+_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = judge(tuple[AttributeUpdate, ...]), judge(TableLayout), judge(bool)
 
 
 def _judge_append(given: Append) -> Append:
@@ -591,7 +592,7 @@ def _judge_table(given: Any) -> FlushedTable:
         _judge_extents(given.pages),
         (_GIVEN_OFFSET(given.merged_entries[0]), _judge_extents(given.merged_entries[1])),
         (_GIVEN_OFFSET(given.merged_pages[0]), _judge_extents(given.merged_pages[1])),
-        judge(bool)(given.keep),
+        _GIVEN_FLAG(given.keep),
     )
 
 
@@ -608,7 +609,8 @@ def _judge_content(field: str, content: Content) -> Content:
     if type(content) is IndexRecords:
         _named(_GIVEN_NAME, f"{field} of index records: segment", content.segment)
         return content
-    return _named(_judge_extents, field, content)  # type: ignore[no-any-return]
+    extents: tuple[Extent, ...] = _named(_judge_extents, field, content)
+    return extents
 
 
 def _judge_extents(given: Any) -> tuple[Extent, ...]:
@@ -630,19 +632,13 @@ def _judge_extent(given: Any) -> Extent:
     return Extent(source, _GIVEN_OFFSET(position), _GIVEN_OFFSET(length), _GIVEN_BYTES(checksums))
 
 
-def _judge_of(kind: Any) -> Reader:
-    """What judges operations of which the annotations say everything."""
-    return judge(kind)
-
-
 _SPECIAL_JUDGES: dict[type[Any], Callable[[Any], Any]] = {
     Append: _judge_append,
     MergeSegment: _judge_merge,
     TablesFlushed: _judge_tables,
 }
-_JUDGES: dict[Any, Callable[[Any], Any]] = {
-    kind: _SPECIAL_JUDGES.get(kind) or _judge_of(kind) for kind in _TYPES.values()
-}
+_KINDS: tuple[Any, ...] = tuple(_TYPES.values())
+_JUDGES: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_JUDGES.get(kind) or judge(kind) for kind in _KINDS}
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -90,7 +91,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: dict[str, T] = {}
         for name, stream in streams.items():
             try:
-                found[name] = stream.query(lambda snapshot, name=name: asked(name, snapshot), refresh=False)  # type: ignore[misc]
+                found[name] = stream.query(partial(asked, name), refresh=False)
             except (StreamRecreated, CutOfDeletedStream):
                 if not self._options.several or self._options.fail_on_data_loss:
                     raise

@@ -94,7 +94,7 @@ def delete(snapshot: Snapshot) -> list[Operation]:
     if not record.sealed:
         raise StreamNotSealed(stream.key)
     return _deletion(
-        stream, snapshot.state, record.version, next_number(record.current), _names(stream, snapshot.state)
+        stream, snapshot.state, record.version, next_number(record.current), segment_names(stream, snapshot.state)
     )
 
 
@@ -103,13 +103,13 @@ def delete_unreadable(stream: StreamLocation, state: State, version: int) -> lis
 
     One that is made again under its name goes on behind the numbers of its segments, of which the last ones are there.
     """
-    names = _names(stream, state)
+    names = segment_names(stream, state)
     numbers = (name.removeprefix(f"{stream.key}/").partition(".")[0] for name in names)
     last = max((int(number) for number in numbers if number.isdecimal()), default=-1)
     return _deletion(stream, state, version, last + 1, names)
 
 
-def _names(stream: StreamLocation, state: State) -> set[str]:
+def segment_names(stream: StreamLocation, state: State) -> set[str]:
     """The segments of a stream, of whatever kind, but that of its writers."""
     below = f"{stream.key}/"
     names = {name for name in state.segments if name.startswith(below)}

@@ -44,7 +44,7 @@ from engine.state.operations import (
 )
 from engine.state.segments import Segment
 from engine.state.state import NOT_EXISTS
-from engine.state.tables import METADATA, Entry
+from engine.state.tables import Entry
 from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams import changes
 from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
@@ -234,11 +234,10 @@ class Transaction:
 
     def _removal(self) -> list[Operation]:
         """What removes a transaction of which nobody knows the segments: those that are named after it."""
-        container, below = self.stream.container, f"{self.stream.key}/"
+        container = self.stream.container
         state = container.refresh()
         entry = container.entries(TRANSACTIONS, [self.key], state)[self.key]
-        names = {*state.segments, *(name for name, _ in container.scan_entries(METADATA, below))}
-        own = [name for name in names if name.startswith(below) and f"#transaction.{self.id.hex}" in name]
+        own = [name for name in changes.segment_names(self.stream, state) if f"#transaction.{self.id.hex}" in name]
         there = [name for name, segment in container.activated(sorted(own), state).items() if segment is not None]
         version = entry.version if entry is not None else NOT_EXISTS
         return [PutEntry(TRANSACTIONS, self.key, None, version), *map(DeleteSegment, there)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,9 +43,9 @@ def test_a_file_is_stamped_when_it_is_linked(tmp_path: Path, monkeypatch: pytest
     """A host that is stopped between writing and linking made the object after that."""
     store, link = open_store(str(tmp_path)), os.link
 
-    def slowly(*arguments: object, **options: object) -> None:
+    def slowly(*arguments: Any, **options: Any) -> None:
         time.sleep(0.1)
-        link(*arguments, **options)  # type: ignore[arg-type]
+        link(*arguments, **options)
 
     monkeypatch.setattr(os, "link", slowly)
     begun = store.clock()

@@ -107,13 +107,9 @@ def test_a_query_goes_on_from_its_checkpoint_only_when_it_is_told_to_leave_out_w
     copy = restored(place, tmp_path / "copy")
     with StreamManager(str(copy)) as manager:
         write(manager, "one", numbered(9, 100))
-    ask: Callable[[MicroBatchReader], object]
-    if again:
-        ask = lambda reader: reader.partitions(first, end)  # noqa: E731
-    else:
-        ask = lambda reader: reader.latestOffset(end, ReadAllAvailable())  # noqa: E731
     with pytest.raises(PositionLost, match=r"option 'start_stream_cut' set to that cut, H4s.*'fail_on_data_loss'") as e:
-        ask(MicroBatchReader(options(copy)))
+        reader = MicroBatchReader(options(copy))
+        reader.partitions(first, end) if again else reader.latestOffset(end, ReadAllAvailable())
     assert pickle.loads(pickle.dumps(e.value)).restored == e.value.restored
 
     assert e.value.restored is not None

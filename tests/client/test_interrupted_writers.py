@@ -186,8 +186,8 @@ def test_a_writer_goes_on_where_the_stream_is_scaled_beside_a_torn_write(root: S
             continue
         life = lives(root)
         root.scale_stream("sc", life.stream, [0], [(0.0, 0.5), (0.5, 1.0)])
-        outcome = struck(lambda life=life: call.call(life), at, KINDS[at % 2])  # type: ignore[misc]
-        assert within_limit(lambda life=life: live_on(life)).value == AFTER, outcome  # type: ignore[misc]
+        outcome = struck(partial(call.call, life), at, KINDS[at % 2])
+        assert within_limit(partial(live_on, life)).value == AFTER, outcome
         life.writer.close()
         found = look(life)
         assert found in ([*BEFORE, *call.events, *AFTER], [*BEFORE, *AFTER]), (outcome, found)

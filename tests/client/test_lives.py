@@ -8,6 +8,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -284,10 +285,10 @@ def cuts(place: Place) -> Callable[[], None]:
         manager = place.manager
         for cut in (info.head, info.tail):
             acts: list[Callable[[], Any]] = [
-                lambda cut=cut: manager.read_events("sc", "st", cut),  # type: ignore[misc]
-                lambda cut=cut: manager.tail("sc", "st", cut),  # type: ignore[misc]
-                lambda cut=cut: manager.truncate_stream("sc", "st", cut),  # type: ignore[misc]
-                lambda cut=cut: manager.lag(cut),  # type: ignore[misc]
+                partial(manager.read_events, "sc", "st", cut),
+                partial(manager.tail, "sc", "st", cut),
+                partial(manager.truncate_stream, "sc", "st", cut),
+                partial(manager.lag, cut),
             ]
             for act in acts:
                 with pytest.raises(CutOfDeletedStream, match=r"of a stream that was deleted"):

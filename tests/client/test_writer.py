@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -440,10 +440,10 @@ def test_a_flush_does_not_wait_for_a_thread_that_is_not_appending(
             writer.flush()
             assert busy.wait(60)
 
-            def slow(*arguments: object, **named: object) -> bool:
+            def slow(*arguments: Any, **named: Any) -> bool:
                 begun.set()
                 assert go.wait(60)
-                return write(*arguments, **named)  # type: ignore[arg-type]
+                return write(*arguments, **named)
 
             def late(each: EventWriter, target: int) -> None:
                 go.set()

@@ -14,6 +14,7 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.paths import container_folder, is_log
+from chunkstore.port import Parts
 from chunkstore.testing import FaultStore, Request, SimulatedStore, WrappingStore
 from chunkstore.testing.wrapping import Result
 from engine.admin.copies import back_up, copy_container, restore
@@ -105,8 +106,8 @@ def number_in(folder: str) -> int:
 
 def test_a_storage_that_does_not_keep_what_was_copied_is_told(folder: str, tmp_path: Path) -> None:
     class Forgetful(WrappingStore):
-        def put(self, path: str, data: object) -> None:
-            super().put(path, b"" if path.startswith("s/a") else data)  # type: ignore[arg-type]
+        def put(self, path: str, data: Parts) -> None:
+            super().put(path, b"" if path.startswith("s/a") else data)
 
         def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
             return call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -52,7 +53,7 @@ def life(container: Container) -> tuple[bytes, int]:
 
     steps: list[Callable[[], object]] = [lambda: container.create_segment("s/a")]
     for number in range(2):
-        steps += [lambda number=number: append(bytes([number]) * 700), lambda number=number: append(b"more" * number)]  # type: ignore[misc]
+        steps += [partial(append, bytes([number]) * 700), partial(append, b"more" * number)]
         steps += [container.flush, lambda: append(b"behind"), truncate, container.flush, container.checkpoint]
         steps += [container.truncate_log, container.collect_garbage]
     for step in steps:

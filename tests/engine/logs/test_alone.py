@@ -15,9 +15,10 @@ import pytest
 from chunkstore import open_store
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
-from engine.errors import OutcomeUnknown
+from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.pending import Pending, wake
 from engine.settings import Settings
+from engine.state.operations import Append, Payload
 from engine.storage.reads import Stores
 
 S = "s"
@@ -59,6 +60,20 @@ def test_frames_of_a_remote_storage_are_put_by_other_threads(tmp_path: Path) -> 
     with opened(store) as container:
         container.create_segment(S)
     assert threading.current_thread().name not in store.threads
+
+
+@pytest.mark.timeout(60)
+def test_who_is_called_back_may_ask_the_future_for_its_outcome(tmp_path: Path) -> None:
+    """Callbacks come before those who wait are let go: one that waited would wait for itself."""
+    told: list[object] = []
+    with opened(Putting(tmp_path)) as container:
+        container.create_segment(S)
+        for offset in (0, 7):  # the second one is refused
+            future = container.submit([Append(S, Payload(b"x"), offset)])
+            future.add_done_callback(lambda done: told.append(done.exception() or done.result().results))
+            wait([future], 30)
+        container.append(S, b"y")
+    assert told[0] == [0] and isinstance(told[1], BadOffset)
 
 
 def test_what_comes_meanwhile_leaves_when_it_is_done(tmp_path: Path) -> None:
