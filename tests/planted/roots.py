@@ -141,7 +141,7 @@ BREAKAGES = [
         file="chunkstore/backends/local.py",
         old="        if (self._used or ours in self._known) and not os.path.isdir(ours):",
         new="        if ours in self._known and not os.path.isdir(ours):",
-        tests=["tests/engine/test_places.py::test_whoever_has_only_read_appends_no_further_either"],
+        tests=["tests/chunkstore/backends/test_local.py::test_who_has_only_read_notices_that_the_storage_is_gone"],
     ),
     Breakage(
         name="a-boundary-that-is-gone-is-none",

@@ -276,16 +276,16 @@ BREAKAGES = [
         file="engine/state/segments.py",
         old="        if len(self._items) == self._count:\n",
         new="        if len(self._items) >= self._count:\n",
-        tests=[
-            "tests/engine/state/test_histories.py::test_any_history_fits_the_model_and_replays_to_the_same_state_from_any_checkpoint"
-        ],
+        tests=["tests/engine/state/test_operations.py::test_two_versions_that_go_on_from_one_do_not_meet"],
     ),
     Breakage(
         name="log-truncated-at-its-boundary",
         file="engine/logs/truncation.py",
         old="if address_of(info.path) < limit]",
         new="if address_of(info.path) <= limit]",
-        tests=["tests/engine/logs/test_log_stall.py::test_sleepers_lose_nothing_and_see_no_wrong_frame"],
+        tests=[
+            "tests/engine/logs/test_stopped_hosts.py::test_the_frame_at_the_boundary_stays_when_the_log_is_truncated"
+        ],
     ),
     Breakage(
         name="boundary-deleted-too",

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -600,3 +601,16 @@ def test_a_link_is_refused_where_another_object_is(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="taken"):
         store.link("taken", store, "source")
     assert store.read("taken") == b"another"
+
+
+def test_who_has_only_read_notices_that_the_storage_is_gone(tmp_path: Path) -> None:
+    """What is put then would lie in the empty folder under a mount."""
+    folder = tmp_path / "root"
+    open_store(str(folder)).put("_system/made", b"x")
+    store = open_store(str(folder))
+    assert store.read("_system/made") == b"x"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    with pytest.raises(StorageError, match="mounted"):
+        store.put("_system/more", b"x")
+    assert list(folder.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import uuid
@@ -14,7 +15,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from chunkstore import StorageError, open_store
-from chunkstore.paths import is_log
+from chunkstore.paths import ROOT, is_log
 from engine.admin.inspection import describe_container
 from engine.admin.orphans import find_orphans
 from engine.admin.verify import Severity, verify
@@ -79,10 +80,12 @@ def test_a_container_whose_listing_failed_is_not_opened_empty(failure: type[Exce
 def foreign_files(root: Path) -> dict[str, bytes]:
     """Put into a root what is not ours: beside, before and behind what is. Returns their paths, and what is in them."""
     container = "_system/containers/0"
+    generation = json.loads((root / ROOT).read_bytes())["id"]
+    folders = [f"{kind}/{generation}" for kind in ("wal", "checkpoints", "recovery-points")]
     number, later = "0" * 19 + "1", "9" * 19
     names = [
         f"{container}/{folder}/{name}"
-        for folder in ("wal", "checkpoints", "recovery-points")
+        for folder in folders
         for name in (
             "zzz",
             ".DS_Store",
@@ -100,7 +103,7 @@ def foreign_files(root: Path) -> dict[str, bytes]:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"precious")
-    for folder in ("wal", "checkpoints", "recovery-points", ""):
+    for folder in [*folders, ""]:
         place = os.fsencode(root / container / folder)
         Path(os.fsdecode(place + b"/not \xff utf-8")).write_bytes(b"precious")
         Path(os.fsdecode(place + b"/loop")).symlink_to(root)

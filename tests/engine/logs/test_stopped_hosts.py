@@ -160,6 +160,22 @@ def test_the_time_of_day_tells_where_answers_do_not() -> None:
     assert content(simulation) == b"before other other other after found "
 
 
+def test_the_frame_at_the_boundary_stays_when_the_log_is_truncated() -> None:
+    """A boundary says that the frames before it may be gone. Who was stopped before the one at it meets that one."""
+    simulation = made()
+    with simulation.open() as other:
+        other.flush()
+        host = Host(simulation)
+        host.container.refresh()
+        other.checkpoint()
+        other.append("s", b"after ")
+        simulation.advance(GRACE + 1)
+        assert other.truncate_log() > 0
+    host.wall = simulation.store.now
+    host.container.append("s", b"mine ")
+    assert content(simulation).endswith(b"after mine ")
+
+
 def test_where_answers_carry_no_time_a_frame_is_looked_up_now_and_then() -> None:
     simulation = made()
     counting = CountingStore(Mute(simulation.store))

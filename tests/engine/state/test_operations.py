@@ -262,3 +262,11 @@ def test_what_is_refused_first_is_told_first() -> None:
     with pytest.raises(ChunksGivenUp):
         writer.commit(UpdateAttributes("done", (once._replace(value=2),)), Append("a", old, created_at=1))
     assert writer.state.segment("done").attributes[W] == 1
+
+
+def test_two_versions_that_go_on_from_one_do_not_meet() -> None:
+    first, one, other = (Extent(name, 0, 10, b"") for name in ("first", "one", "other"))
+    base = Extents().appended(0, [first])
+    assert list(base.appended(10, [one])) == [(0, first), (10, one)]
+    assert list(base.appended(10, [other])) == [(0, first), (10, other)]
+    assert list(base) == [(0, first)]
