@@ -8,14 +8,11 @@ events that were acknowledged to it, and those that it read. An error that the a
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import math
 import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
@@ -25,6 +22,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.root import Root
+from engine.testing.clones import is_clone
 from pravega_spark import StreamManager, StreamReaderGroupConfig
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.source.micro_batch import MicroBatchReader
@@ -224,26 +222,10 @@ def act(name: str, url: str, clones: bool, test: Connection, clone: Connection) 
     next(life)
     test.send("ready")
     assert test.recv() == "go on"
-    if clones and _cloned():
+    if clones and is_clone():
         _report(life, clone)
         os._exit(0)
     _report(life, test)
-
-
-def _cloned() -> bool:
-    """Whether this is the clone: a copy of this process that has its memory and its threads, as of a virtual machine.
-
-    The C library's fork calls no handlers of Python, so the copy believes that it is the process that it was made of.
-    It copies this thread only. The others, which wait for work, begin their loops again in it.
-    """
-    if ctypes.CDLL(None).fork() != 0:
-        return False
-    for condition in [each for each in gc.get_objects() if isinstance(each, threading.Condition)]:
-        condition._waiters.clear()  # type: ignore[attr-defined]  # they were of threads that are not here
-    for thread in [each for each in threading.enumerate() if each is not threading.current_thread()]:
-        thread._started, thread._tstate_lock = threading.Event(), None  # type: ignore[attr-defined]
-        thread.start()
-    return True
 
 
 def _report(life: Actor, to: Connection) -> None:
