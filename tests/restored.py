@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from engine.storage.recovery import recover
 from pravega_spark import StreamManager
 from pravega_spark.streams.names import container_of
 from tests.client.groups.reading import numbered, write
+from tests.copies import copied
 
 CONTAINERS = 2
 
@@ -22,7 +22,7 @@ CONTAINERS = 2
 def restored(source: Path, place: Path) -> Path:
     """Make a root in `place` of a copy of a root's folder, as the last flush of each of its containers left it: as of a
     backup that was made while the root was in use."""
-    shutil.copytree(source, place)
+    copied(source, place)
     store = open_store(str(place))
     config = RootConfig.from_bytes(store.read(ROOT), str(place))
     made = replace(config, id=uuid.uuid4().hex, origin=config.id, recovered=())

@@ -17,6 +17,7 @@ from engine.logs.log import checkpoints_folder, frame_path, frames_folder
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
+from tests.copies import copied
 
 S = "s/a"
 
@@ -104,7 +105,7 @@ def test_a_log_that_was_set_back_under_a_writer_is_noticed(tmp_path: Path, at: i
     """A copy of the folder is put back, which has the same identity: what the writer appended last is not there."""
     folder, copy = tmp_path / "root", tmp_path / "copy"
     with filled(folder, b"x", at):
-        shutil.copytree(folder, copy)
+        copied(folder, copy)
     with opened(folder) as root:
         container = root.container(0)
         for _ in range(5):
