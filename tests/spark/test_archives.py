@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.tables import TableReader
 from pravega_spark.streams.names import segment_name
-from tests.archives import ARCHIVES, Case, case, contents, laid_out, retained
+from tests.archives import ARCHIVES, CHUNKED, Case, case, contents, laid_out, retained
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 
@@ -35,7 +35,14 @@ class Place(NamedTuple):
         return self.spark.read.format("pravega").options(**self.options(**more)).load()
 
 
-@pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name)
+LONG = {CHUNKED}
+"""Has the same events as the other one, in more objects."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(path, id=path.name, marks=[pytest.mark.long] * (path in LONG)) for path in ARCHIVES],
+)
 def place(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
