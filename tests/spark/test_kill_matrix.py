@@ -118,7 +118,7 @@ def test_every_event_once_wherever_the_driver_is_killed(pump: Pump, places: list
     pump.finished(PUMP_FAIL=str(len(places) + 1))  # the first attempt of each of a batch's tasks fails
     assert pump.log().count("this attempt fails") >= 1
     last = pump.batches("commits")[-1]
-    assert last >= 5
+    assert last > len(places) + 1, "batches that nothing happens to come too"
     check(offsets=last, commits=last, written=last)
     assert by_key(events(pump.url, "out")) == by_key(events(pump.url, "in"))
     assert len(events(pump.url, "in")) == number
