@@ -16,11 +16,11 @@ import pytest
 
 import engine.root
 from chunkstore import Store, open_store
-from chunkstore.paths import SystemPlace, is_log, place_of
+from chunkstore.paths import ROOT, SystemPlace, is_log, place_of
 from chunkstore.testing import CountingStore, SimulatedStore
 from chunkstore.testing.rados_gateway import RadosGateway
 from engine.containers.container import Container
-from engine.root import Root
+from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.tables import RESIDENT_BYTES
 from engine.storage.reads import Stores
@@ -129,9 +129,9 @@ class Roots:
         for info in self.store.list(""):
             if not is_log(info.path):
                 copy.put(info.path, self.store.read(info.path))
-        stores = Stores(copy, copy)
-        recover(stores, 0)
-        with Container(stores, 0, Settings(upkeep=False)) as container:
+        stores, number = Stores(copy, copy), RootConfig.from_bytes(copy.read(ROOT), self.url).container(0)
+        recover(stores, number)
+        with Container(stores, number, Settings(upkeep=False)) as container:
             data = container.read(SEGMENT, 0, container.info(SEGMENT).length)
         return events_in(data)
 
@@ -141,7 +141,7 @@ def kind_of(path: str) -> str:
     found = place_of(path)
     if found is None:
         return "chunks"
-    return found[0].value if found[0] is not SystemPlace.LOG else path.split("/")[-2]
+    return found[0].value if found[0] is not SystemPlace.LOG else path.split("/")[3]
 
 
 def events_in(data: bytes) -> int:

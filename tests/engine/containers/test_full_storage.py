@@ -83,4 +83,4 @@ def test_what_is_refused_for_want_of_room_says_so_and_nothing_is_lost(times: int
             assert container.read("s/a", info.start_offset, info.length) == expected
             container.flush()
             assert container.read("s/a", info.start_offset, info.length) == expected
-    assert room > 30 and refused >= room - 2, "each of them was refused once"
+    assert room > 30 and refused >= room - 4, "each of them was refused once; two checkpoints are tried again unheard"
