@@ -104,9 +104,7 @@ class Process:
         return self.failed is None
 
 
-@pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=[pytest.mark.long] * (what == "a reader group")) for what in MAKERS]
-)
+@pytest.mark.parametrize("what", MAKERS)
 def test_a_scope_is_deleted_or_something_is_made_in_it_whatever_comes_between(what: str) -> None:
     """The one up to each of its requests, the other up to each of its own, then the one to its end, then the other."""
     tried, outcomes = 0, set()
