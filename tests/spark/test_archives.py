@@ -35,13 +35,12 @@ class Place(NamedTuple):
         return self.spark.read.format("pravega").options(**self.options(**more)).load()
 
 
-LONG = {CHUNKED}
-"""Has the same events as the other one, in more objects."""
+SAME_IN_MORE_OBJECTS = pytest.param(CHUNKED, id=CHUNKED.name, marks=pytest.mark.long)
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(path, id=path.name, marks=[pytest.mark.long] * (path in LONG)) for path in ARCHIVES],
+    params=[*(pytest.param(path, id=path.name) for path in ARCHIVES if path != CHUNKED), SAME_IN_MORE_OBJECTS],
 )
 def place(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory

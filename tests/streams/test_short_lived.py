@@ -137,7 +137,7 @@ class Roots:
 
 
 def kind_of(path: str) -> str:
-    """What an object is."""
+    """What an object is; of the log its folder, as in `_system/containers/<number>/<kind>/…`."""
     found = place_of(path)
     if found is None:
         return "chunks"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chunkstore.errors import StorageError, StorageUnavailable
 from chunkstore.paths import is_log
 from chunkstore.port import Store
 from chunkstore.testing import Crashed, FaultStore, Request, WrappingStore, crash_at
@@ -249,6 +250,34 @@ def test_an_intact_log_without_a_checkpoint_is_not_given_up(flushed: bool) -> No
     assert simulation.open().read("s/a", 0, len(KEPT)) == KEPT
     assert recovery.recoverable(simulation.stores, 0, force=True).number == container.refresh().cycle.number
     recovery.recover(simulation.stores, 0, force=True)
+
+
+class CheckpointsFail(WrappingStore):
+    """The first so many requests that make a checkpoint fail."""
+
+    def __init__(self, inner: Store, failing: int) -> None:
+        super().__init__(inner)
+        self.failing = failing
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if request.verb in WRITES and "/checkpoints/" in request.paths[0] and self.failing:
+            self.failing -= 1
+            raise StorageUnavailable(f"{request.paths[0]}: no answer")
+        return call()
+
+
+def test_a_checkpoint_whose_first_request_fails_is_made_all_the_same() -> None:
+    simulation, _ = prepared()
+    through = CheckpointsFail(simulation.store, 1)
+    container = simulation.open(through=through)
+    container.checkpoint()
+    assert not through.failing and container.log.boundary() == container.log.head.address
+
+
+def test_a_checkpoint_that_cannot_be_made_says_so() -> None:
+    simulation, _ = prepared()
+    with pytest.raises(StorageError, match=r"the checkpoint at \d+ could not be written: .*no answer"):
+        simulation.open(through=CheckpointsFail(simulation.store, 1000)).checkpoint()
 
 
 def test_the_step_of_a_flush_that_is_over_is_refused() -> None:

@@ -27,11 +27,13 @@ class FullStore(WrappingStore):
         self._room = room
         self._refused = refused
         self.passed = 0
+        self.checkpoints = 0  # that were refused: nobody hears of the first one, as a second try follows it
 
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
         if request.verb in WRITES:
             self.passed += 1
             if self._room < self.passed <= self._room + self._refused:
+                self.checkpoints += "/checkpoints/" in request.paths[0]
                 raise StorageFull(f"{request.paths[0]}: the filesystem is full")
         return call()
 
@@ -71,16 +73,16 @@ def life(container: Container) -> tuple[bytes, int]:
 @pytest.mark.parametrize("times", [1, 7], ids=lambda times: f"{times} refused")
 def test_what_is_refused_for_want_of_room_says_so_and_nothing_is_lost(times: int) -> None:
     """At every request that writes; nothing of it is taken for damage."""
-    room, reached, refused = 0, True, 0
+    room, reached, noticed = 0, True, 0
     while reached:
         inner = SimulatedStore()
         store = FullStore(inner, room, times)
         with Container(Stores(store, store), 0, SETTINGS, now=inner.clock) as container:
-            expected, more = life(container)
-        reached, refused, room = store.passed > room, refused + more, room + 1
+            expected, refused = life(container)
+        reached, noticed, room = store.passed > room, noticed + bool(refused or store.checkpoints), room + 1
         with Container(Stores(inner, inner), 0, SETTINGS, now=inner.clock) as container:
             info = container.info("s/a")
             assert container.read("s/a", info.start_offset, info.length) == expected
             container.flush()
             assert container.read("s/a", info.start_offset, info.length) == expected
-    assert room > 30 and refused >= room - 4, "each of them was refused once; two checkpoints are tried again unheard"
+    assert room > 30 and noticed >= room - 2, "each of them was refused once"
