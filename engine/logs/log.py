@@ -249,6 +249,7 @@ class Log:
     ) -> Flight:
         """Send a frame behind those in flight. here: put it in this thread, so that it has landed on return."""
         self._owner.check()  # two processes with one writer id would both believe that the frame is theirs (W10)
+        assert not self._live, "the owner has not applied all frames before this one"
         position = self.upcoming()
         last = self.flights[-1].position if self.flights else self.head
         data = frames.encode(self.container, position, self._new_attempt(), last, meta, payload)
@@ -372,6 +373,12 @@ class Log:
         """
         self._read_on(RACE_WINDOW if self.losses else 1)
         return self._taken()
+
+    @property
+    def passed(self) -> bool:
+        """Whether live frames were passed, before an error, that the owner was not given yet: it has to follow first,
+        before it sends anything (W2)."""
+        return bool(self._live)
 
     def _taken(self) -> list[Frame]:
         taken, self._live = self._live, []

@@ -441,7 +441,7 @@ class Processor:
 
     def _send(self) -> None:
         """Send a frame with the transactions at the head of the queue."""
-        if self._behind:
+        if self._behind or self.log.passed:
             self._read_to_the_end()
         self._read_on(self.log.follow if self.log.stale and not self.log.flights else self.log.give_way)
         batch = self._take()

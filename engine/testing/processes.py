@@ -301,7 +301,7 @@ class Process:
         draw = self.world.random.random()
         if self.log.flights and (len(self.log.flights) == self.flights or draw < 0.5):
             self.settle()
-        elif self.flights and draw < 0.9:
+        elif self.flights and draw < 0.9 and not self.log.passed:
             self.send()
         elif not self.log.flights:
             self.follow()

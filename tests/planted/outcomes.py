@@ -7,6 +7,13 @@ _FORKS = "tests/client/test_forks.py::"
 
 BREAKAGES = [
     Breakage(
+        name="sends-behind-frames-that-it-has-not-applied",
+        file="engine/logs/processor.py",
+        old="        if self._behind or self.log.passed:\n",
+        new="        if self._behind:\n",
+        tests=[_OUTCOMES + "test_frames_that_were_passed_before_an_error_are_applied_before_anything_is_sent"],
+    ),
+    Breakage(
         name="loaded-attributes-not-judged",
         file="engine/state/changes/attributes.py",
         old="for key, value in missing.items() if draft.judging else ():",

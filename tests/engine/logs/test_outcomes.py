@@ -616,6 +616,25 @@ def test_what_is_live_is_told_although_reading_on_fails() -> None:
         assert fresh.read("s", 0, fresh.info("s").length) == b"live"
 
 
+def test_frames_that_were_passed_before_an_error_are_applied_before_anything_is_sent() -> None:
+    """The log was read on by one frame when the storage failed: nothing is held against the state before it (W2)."""
+    simulation = Simulation()
+    other = simulation.open()
+    other.create_segment("s")
+    broken = FaultStore(simulation.store, verbs=["read_ranges"])
+    container = simulation.open(through=broken, timeout=0.1)
+    other.append("s", b"first")
+    broken.plan = fail_at(broken.passed + 2, forever=True)
+    with pytest.raises(StorageUnavailable):
+        container.refresh()
+    with pytest.raises(StorageUnavailable):
+        container.append("s", b"not sent")
+    broken.plan = None
+    assert container.append("s", b"second") == 5
+    assert container.state.sequence == simulation.open().state.sequence
+    assert other.refresh().segments["s"].length == container.state.segments["s"].length == 11
+
+
 def test_a_race_that_is_lost_against_a_void_frame_leaves_no_trace() -> None:
     """Nothing is read on that would make the state anew: what was sent is judged without itself."""
     simulation = Simulation()
