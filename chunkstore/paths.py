@@ -23,7 +23,7 @@ RESTORING = "_system/restoring.json"
 
 CONTAINERS = "_system/containers/"
 """Has a folder for each container, with the chunks of its tables, and `wal/`, `checkpoints/` and their parts,
-`recovery-points/`, `witness/`, each of which has a folder for each generation of the container's log."""
+`recovery-points/`, `witness/`, `inbox/`, each of which has a folder for each generation of the container's log."""
 
 LAYOUTS = "_system/layout/"
 """The modes of layout that a root of chunks has had."""
@@ -40,6 +40,7 @@ SELF_TESTS = "_system/selftest/"
 _GENERATION = r"(?:([0-9a-f]{32})/)?"
 _CONTAINER = rf"{CONTAINERS}([0-9]{{1,10}})"
 _NUMBERED = r"[0-9]{20}"
+_SUBMITTED = r"[0-9]{20}/[0-9a-f]{32}-[0-9]{20}-[0-9a-f]{16}"
 _PART = r"[0-9]{20}-[0-9a-f]{32}-[0-9]{5}"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -56,7 +57,7 @@ class SystemPlace(enum.Enum):
 _PLACES = {
     SystemPlace.LOG: re.compile(
         rf"{_CONTAINER}/(?:(?:wal|checkpoints)/{_GENERATION}{_NUMBERED}|checkpoint-parts/{_GENERATION}{_PART}"
-        rf"|witness/{_GENERATION}newest)"
+        rf"|witness/{_GENERATION}newest|inbox/{_GENERATION}{_SUBMITTED})"
     ),
     SystemPlace.RECOVERY_POINT: re.compile(rf"{_CONTAINER}/recovery-points/{_GENERATION}{_NUMBERED}"),
     SystemPlace.TABLES: re.compile(rf"{_CONTAINER}/E-[0-9]+-S-[0-9]+\.{_UUID}"),

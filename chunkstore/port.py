@@ -20,7 +20,7 @@ import enum
 import logging
 import re
 import uuid
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, SupportsIndex
 
@@ -179,6 +179,10 @@ class Store(abc.ABC):
     def put(self, path: str, data: Parts) -> None:
         """Make or overwrite an object: readers see the old bytes or the new, and it is durable on return."""
 
+    def post(self, path: str, data: Parts) -> None:
+        """Like `put`, for a message between processes: it need not survive a crash of their machine."""
+        self.put(path, data)
+
     @abc.abstractmethod
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
@@ -249,15 +253,6 @@ class Store(abc.ABC):
     def mark(self, path: str) -> Hashable:
         """What tells an object, or its absence, from what takes its place later, where looking costs no request; None
         elsewhere."""
-        return None
-
-    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
-        """Wait until no other process of this host has the turn to make an object in the folder `prefix` ("a/b/"), and
-        take it. Returns what gives it back, as `put_if_absent` does there as soon as others see the object; None where
-        that took too long (seconds), or the store knows of no turns. Who waits longest is next.
-
-        Nothing is safer for it: who takes turns loses no races, which is all.
-        """
         return None
 
     def neighbours(self) -> builtins.list[str]:

@@ -1,6 +1,6 @@
 """The segment store engine: a write-ahead log on plain objects and the segment containers that live on it.
 
-Owns: frames and their succession (W1-W9), container state, segments and their extents, flushing and truncation.
+Owns: frames and their succession (W1-W8, W18), container state, segments and their extents, flushing and truncation.
 Imports `chunkstore` only; knows nothing of streams or Spark. Its wings are drawn in docs/decisions/wings.md.
 """
 

@@ -37,7 +37,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from chunkstore import stamps
-from chunkstore.backends.local_turns import FolderTurn
 from chunkstore.backends.tree import walk
 from chunkstore.errors import (
     InvalidOffset,
@@ -128,7 +127,6 @@ class LocalStore(Store):
         self._stamped: int | None = None  # the file that shows the filesystem's time
         # Folders that exist and are synced into their parents: ours is never forgotten, or a lost mount is not noticed.
         self._known = Remembered[str](folders, os.path.dirname(self._temporary))
-        self._turns: dict[tuple[int, str], FolderTurn] = {}  # by process and folder
         self._used = False  # whether something of ours was read here
         self._real = Remembered[str](folders, self._folder)  # folders that are no links, nor those on the way to them
         self._real.add(self._folder)
@@ -151,15 +149,24 @@ class LocalStore(Store):
     def put(self, path: str, data: Parts) -> None:
         target = self._file(path)
         try:
-            temporary = self._write_temporary(data)
-            try:
-                self._in_folder_of(target, lambda: os.replace(temporary, target))
-            except BaseException:
-                _remove(temporary)
-                raise
+            self._replace(target, data, durable=True)
             _sync_folder(os.path.dirname(target))
         except OSError as error:
             raise self._error(error, path) from error
+
+    def post(self, path: str, data: Parts) -> None:
+        try:
+            self._replace(self._file(path), data, durable=False)
+        except OSError as error:
+            raise self._error(error, path) from error
+
+    def _replace(self, target: str, data: Parts, durable: bool) -> None:
+        temporary = self._write_temporary(data, durable)
+        try:
+            self._in_folder_of(target, lambda: os.replace(temporary, target))
+        except BaseException:
+            _remove(temporary)
+            raise
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
@@ -279,16 +286,6 @@ class LocalStore(Store):
         except OSError:
             return ()
         return found.st_dev, found.st_ino, found.st_ctime_ns
-
-    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
-        folder = os.path.dirname(self._file(f"{prefix}-"))
-        turn = self._turns.setdefault((os.getpid(), folder), FolderTurn(folder))  # of a fork's parent it is no use
-        return turn.end if turn.take(timeout) else None
-
-    def _end_turn(self, folder: str) -> None:
-        turn = self._turns.get((os.getpid(), folder)) if self._turns else None
-        if turn is not None:
-            turn.end()
 
     def clock(self) -> float:
         """The filesystem stamps one file again and again, which has no name: a new one each time costs as much as an
@@ -411,7 +408,6 @@ class LocalStore(Store):
         try:
             self._in_folder_of(target, lambda: os.link(temporary, target))
             stamps.note(os.lstat(target).st_ctime)  # the filesystem stamped it when it was linked, not when written
-            self._end_turn(os.path.dirname(target))  # the next one writes while this one's folder is synced
             return True
         except FileExistsError:
             return False
@@ -420,11 +416,12 @@ class LocalStore(Store):
         finally:
             _remove(temporary)
 
-    def _write_temporary(self, data: Parts) -> str:
+    def _write_temporary(self, data: Parts, durable: bool = True) -> str:
         fd, name = self._open_temporary()
         try:
             _write(fd, data, 0)
-            _sync(fd)
+            if durable:
+                _sync(fd)
         except BaseException:
             _remove(name)
             raise

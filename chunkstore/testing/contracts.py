@@ -81,6 +81,17 @@ class StoreContract:
         store.put("a", b"after")
         assert store.read("a") == b"after"
 
+    def test_a_posted_message_is_read_as_it_is_put(self, store: Store) -> None:
+        """It may be lost in a crash; until then it is an object like any other."""
+        pieces: list[Data] = [BODY[:5], bytearray(BODY[5:9]), b"", memoryview(BODY)[9:]]
+        store.post("new/folder/a", b"before")
+        store.post("new/folder/a", pieces)
+        assert store.read("new/folder/a") == BODY
+        assert [(info.path, info.size) for info in store.list("new/")] == [("new/folder/a", len(BODY))]
+        assert store.put_if_absent("new/folder/a", body()) is Outcome.ANOTHERS
+        store.delete(["new/folder/a"])
+        assert store.list("") == []
+
     def test_any_bytes_like_is_stored(self, store: Store) -> None:
         given = body()
         words: Any = memoryview(given * 4).cast("I")
@@ -479,6 +490,7 @@ class StoreContract:
                 (store.read, path),
                 (store.read_ranges, [Range(path)]),
                 (store.put, path, BODY),
+                (store.post, path, BODY),
                 (store.put_if_absent, path, BODY),
                 (store.stat, path),
                 (store.delete, ["fine", path]),

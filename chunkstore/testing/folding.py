@@ -59,6 +59,9 @@ class FoldingStore(WrappingStore):
     def put(self, path: str, data: Parts) -> None:
         super().put(self._name(path, new=True), data)
 
+    def post(self, path: str, data: Parts) -> None:
+        super().post(self._name(path, new=True), data)
+
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         return super().put_if_absent(self._name(path, new=True), data)
 

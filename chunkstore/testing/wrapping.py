@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
 
-WRITES = frozenset({"put", "put_if_absent", "append", "link", "truncate", "set_read_only", "delete"})
+WRITES = frozenset({"put", "post", "put_if_absent", "append", "link", "truncate", "set_read_only", "delete"})
 """The verbs that change what is stored."""
 
 Result = TypeVar("Result")
@@ -53,6 +53,9 @@ class WrappingStore(Store):
     def put(self, path: str, data: Parts) -> None:
         return self._carry_out(Request("put", (path,), length_of(data)), lambda: self.inner.put(path, data))
 
+    def post(self, path: str, data: Parts) -> None:
+        return self._carry_out(Request("post", (path,), length_of(data)), lambda: self.inner.post(path, data))
+
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         request = Request("put_if_absent", (path,), length_of(data))
         return self._carry_out(request, lambda: self.inner.put_if_absent(path, data))
@@ -84,9 +87,6 @@ class WrappingStore(Store):
 
     def mark(self, path: str) -> Hashable:
         return self.inner.mark(path)
-
-    def take_turn(self, prefix: str, timeout: float) -> Callable[[], None] | None:
-        return self.inner.take_turn(prefix, timeout)
 
     def pass_over(self, name: str, what: str) -> None:
         self.inner.pass_over(name, what)

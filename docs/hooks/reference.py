@@ -256,6 +256,16 @@ METRICS: dict[str, dict[str, str]] = {
         "put_frame": "One frame is created; its time is what an append waits for the storage. Failures are lost races "
         "(`Overtaken`) and storage errors.",
         "follow": "New frames of other processes are looked for and applied.",
+        "submit": "Transactions are handed to the process that makes the frames (see [many writers](many-writers.md)).",
+        "carried": "A transaction that this process submitted: from then until a frame of another process has its "
+        "outcome.",
+        "void_submission": "A submission is void, because a frame of a higher epoch came without all of it. This "
+        "process commits what is left itself, or submits it again.",
+        "carry": "A transaction that another process submitted to this one: from when it was read until the frame with "
+        "its outcome is durable.",
+        "carrying_frame": "Frames of this process with transactions of other processes. They are only counted: their "
+        "time is 0.",
+        "begin_epoch": "A frame of this process begins an epoch. Often, where writers race for the log.",
     },
     "container": {
         "commit": "A submitted transaction, from its submission until its outcome is known.",

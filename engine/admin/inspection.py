@@ -17,6 +17,7 @@ from chunkstore.segments.chunk_list import ChunkList
 from engine.containers.container import Container
 from engine.errors import DataCorruption, EngineError, SegmentNotFound
 from engine.logs.log import address_of, checkpoints_folder, frame_path
+from engine.logs.submission import inbox_folder
 from engine.root import Root
 from engine.state.segments import CREATION_TIME, EVENT_COUNT, FrameRef, Segment, StoredRef
 from engine.state.state import Cycle, State
@@ -43,7 +44,8 @@ class ContainerDescription(NamedTuple):
     """A container (Pravega: Segment Container Metadata).
 
     sequence: number of the last operation. head, epoch: address and epoch of the last frame. boundary: address of the
-    newest checkpoint object, -1 if there is none; frames: how many came after it. active, unsaved: segments in memory,
+    newest checkpoint object, -1 if there is none; frames: how many came after it. submissions:
+    what processes submitted to those that make the frames, and nobody deleted yet. active, unsaved: segments in memory,
     and those of them that LTS does not know as they are. segments: how many there are. logged: bytes in the log
     and not in LTS. cycle: the last flush cycle. recovery_point: the cycle that the newest one is of, or None.
     garbage: what waits to be deleted. due: the upkeep that is due, by its kind, and whether it is overdue; failures:
@@ -56,6 +58,7 @@ class ContainerDescription(NamedTuple):
     epoch: int
     boundary: int
     frames: int
+    submissions: int
     segments: int
     active: int
     unsaved: int
@@ -153,6 +156,7 @@ def describe_container(container: Container) -> ContainerDescription:
         epoch=head.epoch,
         boundary=boundary,
         frames=max(head.address - boundary, 0),
+        submissions=len(container.stores.log.list(inbox_folder(container.number))),
         segments=saved + sum(segment.saved < 0 for segment in state.segments.values()),
         active=len(state.segments),
         unsaved=len(state.unsaved),

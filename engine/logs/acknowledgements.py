@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from engine.errors import Rejected
+from engine.logs.judging import Refusal
 from engine.logs.log import Flight
 from engine.logs.pending import Pending, Receipt, wake
 from engine.logs.throttle import Throttle
@@ -25,7 +26,7 @@ class Body(NamedTuple):
 
     after: State
     accepted: list[tuple[Pending, list[Any]]]
-    rejected: list[tuple[Pending, Rejected]]
+    rejected: list[tuple[Pending, Refusal]]
     checkpoint: bool
 
     def transactions(self) -> list[Pending]:

@@ -20,6 +20,7 @@ from engine.clocks import StorageClock
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import checkpoints
 from engine.logs.frames import START, Position
+from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.pending import Pending, Receipt
@@ -162,7 +163,7 @@ class DurableLog:
         self._pool: ThreadPoolExecutor | None = None
         alone = executor is None and not (settings.threaded and store.remote)
         if executor is None and settings.threaded:
-            executor = self._pool = ThreadPoolExecutor(settings.flights, f"container-{number}")
+            executor = self._pool = ThreadPoolExecutor(settings.flights + 1, f"container-{number}")
         requests = executor or InlineExecutor()
 
         def new_log(head: Position, proof: float, stamp: float | None) -> Log:
@@ -199,6 +200,7 @@ class DurableLog:
             reopen=self._opening.open,
             storage=storage,
             throttle=self._throttle,
+            inbox=Inbox(store, number, requests.submit, clock),
             committed=self._observers.committed,
             checkpoint_due=self._observers.checkpoint_due,
             flights=settings.flights,
@@ -207,6 +209,8 @@ class DurableLog:
             threaded=settings.threaded,
             alone=alone,
             now=now,
+            clock=clock,
+            sleep=sleep,
         )
 
     # --- operations ----------------------------------------------------------------------------------------------

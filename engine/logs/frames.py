@@ -31,7 +31,7 @@ class Kind(enum.IntEnum):
     """What a frame is for."""
 
     DATA = 0
-    ASK = 1  # always void: asks a faster writer for its turn (W9)
+    BELL = 1  # always void: tells who makes the frames that others want to submit to it (W18)
     REPAIR = 2  # an operator's decision to pass over a damaged frame (W8)
 
 
@@ -64,7 +64,7 @@ class Frame(NamedTuple):
 
     def follows(self, head: Position) -> bool:
         """True when this frame is live, given the live frame before it (W1)."""
-        if self.kind is Kind.ASK or not self.names(head):
+        if self.kind is Kind.BELL or not self.names(head):
             return False
         step = 0 if self.position.writer == head.writer else 1
         return self.position.epoch == head.epoch + step

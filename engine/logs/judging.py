@@ -7,7 +7,7 @@ sent here, and nobody is told: the processor acts on the judgement. Pravega: `Co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkstore.decoding import InvalidData, decoding
 from engine.errors import DataCorruption, InvalidOperation, Rejected, Unresolved
@@ -17,21 +17,25 @@ from engine.state.changes.change import StateChange
 from engine.state.operations import Append, LoggedTransaction
 from engine.state.state import State
 
+Refusal: TypeAlias = Rejected | DataCorruption | InvalidOperation
+"""Why a transaction cannot be applied."""
+
 
 class Judgement:
     """The state after the transactions that are accepted, and what keeps the others out.
 
     accepted: with the results of their operations. unresolved: what depends on entries that have to be looked up.
-    damaged: what was looked up for them cannot be understood, or they make no sense, which is no other's concern.
+    damaged: what was looked up for them cannot be understood, or they make no sense, which is no other's concern. Of
+    what another process submitted it is `rejected`: its owner decides.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.accepted: list[tuple[Pending, list[Any]]] = []
         self.transactions: list[LoggedTransaction] = []
-        self.rejected: list[tuple[Pending, Rejected]] = []
+        self.rejected: list[tuple[Pending, Refusal]] = []
         self.unresolved: list[tuple[Pending, Unresolved]] = []
-        self.damaged: list[tuple[Pending, DataCorruption | InvalidOperation]] = []
+        self.damaged: list[tuple[Pending, Refusal]] = []
 
     def accept(self, pending: Pending, layout: Layout, change: StateChange, loads: Loads | None = None) -> None:
         """Lay a transaction out and apply it, `loads` first. Raises Rejected or Unresolved."""
@@ -102,10 +106,11 @@ def _judged_alone(state: State, batch: Sequence[Pending], layout: Layout, time_m
             judged.rejected.append((pending, error))
         except DataCorruption as error:
             layout.rewind(mark)
-            judged.damaged.append((pending, error))
+            (judged.rejected if pending.carrying else judged.damaged).append((pending, error))
         except InvalidData as problem:
             layout.rewind(mark)
-            judged.damaged.append((pending, InvalidOperation(f"it cannot be applied: {problem}. Nothing was done")))
+            refusal = InvalidOperation(f"it cannot be applied: {problem}. Nothing was done")
+            (judged.rejected if pending.carrying else judged.damaged).append((pending, refusal))
     return judged
 
 

@@ -5,8 +5,8 @@ believed. What the frames mean is its owner's business. Not thread-safe: the own
 
 Keeps W1 (succession), W2 (append after what was applied, an unknown outcome is settled by the same bytes at the same
 address), W3 (acknowledged in order only), W7 (boundary check when the last proof of the head is old), W8 (damage stops
-the log unless a repair frame passes over it), W9 (asking for the turn and giving way) and G3 (what others made is made
-durable before it is believed).
+the log unless a repair frame passes over it) and G3 (what others made is made durable before it is believed). Knows
+whether there is company: other processes that write to it lately (W18).
 """
 
 from __future__ import annotations
@@ -52,14 +52,20 @@ MAX_WINDOW = 64
 RACE_WINDOW = 8
 """The frames asked for at first by who lost a race: some of them are there."""
 
-COMPANY = 1.0
-"""Seconds for which others are reckoned with after a race was lost."""
+MAKER_TRIPS = 16
+"""Round trips after the last sign of others for which who makes the frames listens for what they submit."""
 
-LONGEST_TURN = 0.5
-"""Seconds that a round trip is taken to last at most, so that nobody waits for long for one who does not come."""
+OWNER_TRIPS = 8
+"""Round trips after that sign for which another process submits: fewer, as who listens no more keeps it waiting."""
 
-TURN_WAIT = 32
-"""Round trips for which a turn of the store is waited for: so many writers may be before us, and one may be stopped."""
+LEAST_TRIP = 0.01
+"""Seconds that a round trip counts for here at least: on one machine processes are held up for longer than requests."""
+
+LONGEST_TRIP = 0.5
+"""Seconds that it is taken to last at most, so that nobody waits for long for one who does not come."""
+
+BELL_AHEAD = 4
+"""Addresses from the log's end to a bell, so that a maker with frames in flight runs into it."""
 
 
 _REMEDY = "Restore the object from a copy"
@@ -211,6 +217,7 @@ class Log:
         self.next = head.address + 1
         self.flights: deque[Flight] = deque()
         self.losses = 0
+        self._window = 1  # frames to ask for at first, when the log is read on
         self._writer = new_writer()
         self._proof = proof
         self._stamp = stamp
@@ -228,13 +235,11 @@ class Log:
         self._identity = identity
         self._owner = Owner(f"the log of container {container}", "open the container again")
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
-        self._askers: dict[bytes, float] = {}  # who waits for a turn, and the round trip that it reckons with
-        self._round_trip = 0.001
+        self.round_trip = 0.001
         self._trips: deque[float] = deque(maxlen=4)
-        self._contended = -math.inf  # when others were last met at the log's end
-        self._turn_back: Callable[[], None] | None = None  # gives the turn back that the store has given us
-        self._turns_fail = False  # whether no turn was to be had for the last frame, or it lost its race in one
-        self._pace = 0.0  # addresses per second by which the log grew when it was last read
+        self._met = -math.inf  # when there was the last sign of others that write
+        self._lost = -math.inf  # when the last race was lost
+        self._former: set[bytes] = set()  # writers that this process was
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -279,15 +284,11 @@ class Log:
         """
         flight = self.flights[0]
         path = frame_path(self.container, flight.position.address)
-        in_turn = self.in_turn
-        try:
-            outcome, stamp = self._outcome(flight)
-        finally:
-            self.end_turn()
-        took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TURN)
-        if outcome is Outcome.MINE or took > self._round_trip:  # who is refused may be told before anything is synced
+        outcome, stamp = self._outcome(flight)
+        took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TRIP)
+        if outcome is Outcome.MINE or took > self.round_trip:  # who is refused may be told before anything is synced
             self._trips.append(took)
-            self._round_trip = min(self._trips)  # one that the storage was slow to answer keeps nobody waiting
+            self.round_trip = min(self._trips)  # one that the storage was slow to answer keeps nobody waiting
         try:
             # A lost race too: ours may have been there, and deleted since.
             if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:
@@ -302,11 +303,13 @@ class Log:
             ) from error
         if outcome is Outcome.ANOTHERS:
             self.losses += 1
-            self._turns_fail = self._turns_fail or in_turn
-            self._contended = self._clock()
+            self._window = RACE_WINDOW
+            self._meet_if_again()
             raise Overtaken(f"{path} holds another writer's frame")
         self._prove(flight.sent, stamp)
         self.flights.popleft()  # behind it nothing may fail: the frame would be forgotten
+        if flight.position.epoch > self.head.epoch:
+            _METRICS.add("begin_epoch", took, 0, None)
         self.head = flight.position
         self.next = flight.position.address + 1
         self.losses = 0
@@ -320,7 +323,6 @@ class Log:
         """
         dropped = list(self.flights)
         self.flights.clear()
-        self.end_turn()
         for flight in dropped:
             flight.future.exception()  # waits for it
         return dropped
@@ -328,8 +330,12 @@ class Log:
     def renew(self) -> list[Flight]:
         """Like `drop`, but as another writer from now on: a frame that lands late is never taken for a new one."""
         dropped = self.drop()
-        self._writer = self._new_writer()
+        self._change_writer()
         return dropped
+
+    def _change_writer(self) -> None:
+        self._former.add(self._writer)
+        self._writer = self._new_writer()
 
     def _put(self, address: int, data: Parts) -> Put:
         with _METRICS.measure("put_frame") as measurement:
@@ -371,7 +377,8 @@ class Log:
 
         Raises FrameDamaged (W8) or LogMoved (W7). Live frames that were passed before an error are in the next answer.
         """
-        self._read_on(RACE_WINDOW if self.losses else 1)
+        window, self._window = self._window, 1
+        self._read_on(window)
         return self._taken()
 
     @property
@@ -384,9 +391,8 @@ class Log:
         taken, self._live = self._live, []
         return taken
 
-    def _read_on(self, window: int, sending: bool = False) -> None:
-        """Read on to the log's end. sending: a frame follows at once, so that there is a turn to give."""
-        begun, since = self.next, self._proof
+    def _read_on(self, window: int) -> None:
+        """Read on to the log's end."""
         while True:
             sent = self._clock()
             with stamps.listening() as noted:
@@ -395,15 +401,14 @@ class Log:
             if found:
                 self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
             for frame in found:
-                self._pass(frame, sending or self.losses > 0)
+                self._pass(frame)
             if ended:
                 self._recognise()
-                self._pace = (self.next - begun) / max(sent - since, self._round_trip)
                 self._prove(sent, noted.latest)
                 return
             window = min(2 * window, MAX_WINDOW)
 
-    def _pass(self, frame: Frame | FrameDamaged | UnknownFormat, sending: bool) -> None:
+    def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
         """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""
         if isinstance(frame, FrameDamaged):
             if frame.address >= self.next:
@@ -415,7 +420,7 @@ class Log:
             return  # behind a repair that was found on the way
         if frame.follows(self.head):
             if frame.position.writer == self._writer:  # own frames are settled, not followed: another life made it
-                self._writer = self._new_writer()
+                self._change_writer()
                 logger.warning(
                     "container %d: another process has this one's identity, as a clone of its memory does; this "
                     "process goes on as another writer",
@@ -423,13 +428,10 @@ class Log:
                 )
             self.head = frame.position
             self._live.append(frame)
-            if self.contended:
-                self._contended = self._clock()
-            self._askers.pop(frame.position.writer, None)
-        elif frame.kind is Kind.ASK and frame.position.writer != self._writer and sending:
-            # Whoever only reads on has no turn to give.
-            with understanding(frame_path(self.container, self.next), _REMEDY):
-                self._askers[frame.position.writer] = min(reader(float)(unpack(frame.meta)), LONGEST_TURN)
+            if self.in_company(OWNER_TRIPS):
+                self.meet()
+        elif frame.kind is Kind.BELL and frame.position.writer != self._writer:
+            self.meet()
         self.next += 1
 
     def _look(self, window: int) -> tuple[list[Frame | FrameDamaged | UnknownFormat], bool]:
@@ -557,85 +559,47 @@ class Log:
             stamp -= max(now - sent, 0.0)  # it may have been there no sooner
             self._stamp = stamp if self._stamp is None or self._is_apart(stamp) else max(self._stamp, stamp)
 
-    # --- taking turns (W9) -------------------------------------------------------------------------------------
+    # --- company (W18) -----------------------------------------------------------------------------------------
+
+    def _meet_if_again(self) -> None:
+        """A race was lost. One is soon made up for; who loses two in a short time has company."""
+        now = self._clock()
+        if now - self._lost < MAKER_TRIPS * max(self.round_trip, LEAST_TRIP):
+            self.meet()
+        self._lost = now
+
+    def meet(self) -> None:
+        """There was a sign of others that write to this log."""
+        self._met = self._clock()
+
+    def in_company(self, trips: int) -> bool:
+        """Whether that is no more round trips ago."""
+        return self._clock() - self._met < trips * max(self.round_trip, LEAST_TRIP)
 
     @property
-    def contended(self) -> bool:
-        """Whether a race was lost lately, or other writers' frames have come since."""
-        return self._clock() - self._contended < COMPANY
-
-    def begin_turn(self) -> list[Frame]:
-        """Where others write too and the store knows turns, take one for the next frame, and read on. Returns live
-        frames. A hint only: who gets none in time goes on."""
-        self._turns_fail = False
-        if not self.contended:
-            return self._taken()
-        self.end_turn()
-        self._turn_back = self.store.take_turn(frames_folder(self.container), TURN_WAIT * self._round_trip)
-        if not self.in_turn:
-            self._turns_fail = True
-            return self._taken()
-        self._read_on(RACE_WINDOW if self.losses else 1, sending=True)
-        return self.give_way()  # in the turn, as who asks has none: all who take turns wait meanwhile
+    def made_elsewhere(self) -> bool:
+        """Whether another process makes the frames of the head's epoch."""
+        writer = self.head.writer
+        return self.head != frames.START and writer != self._writer and writer not in self._former
 
     @property
-    def must_ask(self) -> bool:
-        """Whether races are lost against which turns of the store do not help. Who asked tries twice before it asks
-        again."""
-        return self._turns_fail and self.losses > 0 and self.losses % 2 == 0
+    def makes_frames(self) -> bool:
+        """Whether this process does."""
+        return self.head.writer == self._writer
 
-    @property
-    def in_turn(self) -> bool:
-        """Whether the frame in flight is sent in a turn: the next one waits for another."""
-        return self._turn_back is not None
-
-    def end_turn(self) -> None:
-        """Give the turn back, if we have it."""
-        if self._turn_back is not None:
-            back, self._turn_back = self._turn_back, None
-            back()
-
-    def ask(self) -> list[Frame]:
-        """Ask for the turn: publish a void frame some addresses ahead, then read on past it. Returns live frames."""
+    def ring(self) -> None:
+        """Publish a void frame ahead of the log's end, for the one who makes frames to run into: it has company."""
         self._owner.check()
-        target = self._place_ask()
-        moved = self._clock()
-        while self.next <= target and self._clock() - moved < 4 * self._round_trip:
-            before = self.next
-            self._read_on(RACE_WINDOW)
-            if self.next > before:
-                moved = self._clock()
-            else:
-                self._sleep(self._round_trip / 4)
-        self._read_on(RACE_WINDOW)  # meanwhile all that the other had in flight has landed
-        self._askers.clear()  # who waits for a turn has none to give
-        return self._taken()
-
-    def _place_ask(self) -> int:
-        """Publish the void frame, so far ahead that the others do not get there before it. Returns its address."""
-        ahead = 2 + math.ceil(1.5 * self._pace * self._round_trip)
+        ahead = BELL_AHEAD
         while True:
-            target = self.next + ahead
-            meta = msgpack.packb(self._round_trip)
-            asked = Position(target, self._writer, 0)
-            data = frames.encode(self.container, asked, self._new_attempt(), frames.START, meta, (), Kind.ASK)
+            bell = Position(self.next + ahead, self._writer, 0)
+            data = frames.encode(self.container, bell, self._new_attempt(), frames.START, b"", (), Kind.BELL)
             try:
-                if self._put(target, data).outcome is Outcome.MINE:
-                    return target
+                if self._put(bell.address, data).outcome is Outcome.MINE:
+                    return
             except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
-                return target
-            self._read_on(RACE_WINDOW)
+                return
             ahead *= 2
-
-    def give_way(self) -> list[Frame]:
-        """When somebody asked for the turn: leave the next address to it for a few round trips. Returns live frames."""
-        if self._askers:
-            deadline = self._clock() + 4 * max(self._round_trip, *self._askers.values())
-            while self._askers and self._clock() < deadline:
-                self._sleep(self._round_trip / 4)
-                self._read_on(2)
-            self._askers.clear()
-        return self._taken()
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
 

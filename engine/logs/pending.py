@@ -10,17 +10,18 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError as NotInTime
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from engine.errors import InvalidOperation, Unresolved
 from engine.interrupts import uninterrupted
 from engine.state.operations import (
     Append,
     BeginCycle,
+    Carried,
     CheckEntry,
     Checkpoint,
     Collected,
@@ -46,6 +47,9 @@ from engine.state.operations import (
 from engine.state.state import State, find_entry
 from engine.state.tables import ATTRIBUTES, METADATA, METADATA_TABLES, Entry, LookupResult, stored_attribute
 from engine.tables.content import TableLayout
+
+if TYPE_CHECKING:
+    from engine.logs.submission import Carrying
 
 
 class Receipt(NamedTuple):
@@ -111,7 +115,8 @@ class Pending:
     for it; sent: one of them may be live. spill: its payload shall go to a chunk; chunk: the chunk where it is. known:
     what was looked up in LTS to judge it, each under the root of its table then. missed: the table that could not be
     looked up. told: what became of it, None as long as nobody knows. future: for who does not wait for that.
-    left: who waited for it does not any more.
+    left: who waited for it does not any more. carrying: whose it is, if another process submitted it. direct: it goes
+    into an own frame, whoever makes the frames of this epoch.
     """
 
     __slots__ = (
@@ -119,7 +124,9 @@ class Pending:
         "_together",
         "_untold",
         "admitted",
+        "carrying",
         "chunk",
+        "direct",
         "future",
         "known",
         "left",
@@ -135,15 +142,17 @@ class Pending:
         "tries",
     )
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], direct: bool = False) -> None:
         """Raises InvalidOperation for an operation that could not be read back (W14)."""
         self.number = -1
         self.priority = Priority.NORMAL
         self.operations = tuple([checked(operation) for operation in operations])
-        if any(isinstance(operation, _LOADS) for operation in self.operations):
-            raise InvalidOperation("what brings entries into memory is made by the log itself, and never submitted")
+        if any(isinstance(operation, _MADE_HERE) for operation in self.operations):
+            raise InvalidOperation("what the log makes by itself is never submitted")
         self.size = payload_size(self.operations)
         self.admitted = 0
+        self.carrying: Carrying | None = None
+        self.direct = direct
         self.known: dict[tuple[str, str], LookupResult] = {}
         self.missed: TableLayout | None = None
         self.told: Receipt | BaseException | None = None
@@ -242,7 +251,7 @@ def wake(together: deque[Pending]) -> None:
                 return
 
 
-_LOADS = (MapSegment, LoadAttributes)
+_MADE_HERE = (MapSegment, LoadAttributes, Carried)
 
 
 class Queue:
@@ -292,6 +301,11 @@ class Queue:
             size += batch[-1].size
         self.size -= size
         return batch
+
+    def keep(self, wanted: Callable[[Pending], bool]) -> None:
+        """Let go what is not wanted any more."""
+        self._waiting = deque(filter(wanted, self._waiting))
+        self.size = sum(pending.size for pending in self._waiting)
 
     def clear(self) -> list[Pending]:
         """Empty it; what was in it."""

@@ -5,6 +5,10 @@ frame; several frames may be in flight. Keeps W2 (validate again after a lost ra
 W11: a refusal is final only when it was judged by a state that is the log's and no older than the call; what was looked
 up is judged like everything else, and forgotten when its transaction is queued again. `judging` holds transactions
 against the state (W5), `acknowledgements` tells their callers (W3, W11).
+
+Where several processes write, one of them makes the frames of an epoch, and the others submit to it (W18): the queue
+has what came by the `inbox` beside own transactions, and all take the same way from there; what is for another maker
+leaves by the `outbox`, instead of in a frame.
 """
 
 from __future__ import annotations
@@ -30,24 +34,28 @@ from engine.errors import (
     ObjectLost,
     OutcomeUnknown,
     Overtaken,
-    Rejected,
     RootReplaced,
     Unresolved,
 )
 from engine.interrupts import uninterrupted
 from engine.logs.acknowledgements import Acknowledgements, Body, guarded
 from engine.logs.frames import HEADER, Frame, Position
-from engine.logs.judging import judge, spans
-from engine.logs.log import Flight, Log, Repair
+from engine.logs.inbox import Inbox
+from engine.logs.judging import Judgement, Refusal, judge, spans
+from engine.logs.log import MAKER_TRIPS, OWNER_TRIPS, Flight, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
+from engine.logs.outbox import Outbox
 from engine.logs.payload import MAX_PAYLOAD, Layout
-from engine.logs.pending import Pending, Queue, Receipt, payload_size
-from engine.logs.replay import apply_frame, not_applicable, repaired_in
+from engine.logs.pending import Pending, Queue, Receipt, payload_size, wake
+from engine.logs.replay import apply_frame, carried_in, not_applicable, repaired_in
+from engine.logs.submission import encode
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
 from engine.state.changes.change import apply
 from engine.state.operations import (
+    Answer,
     Append,
+    Carried,
     Checkpoint,
     LoggedTransaction,
     Operation,
@@ -65,6 +73,9 @@ SPILL_BYTES = 64 << 10
 """A transaction with more payload than this goes to a chunk once it has lost a race, or before its first one where
 others write too (design 3, group commit): a lost race costs a small frame, never the payload again."""
 
+SUBMITTED_BYTES = 1 << 20
+"""The most payload of one submission. A transaction that has more goes into an own frame."""
+
 ALONE_BYTES = 1 << 20
 """A transaction with no more payload than this is carried out by its caller where nobody else is at work."""
 
@@ -78,6 +89,7 @@ class Processor:
         reopen: opens both again from the newest checkpoint, when W7 says so.
         storage: the long-term storage behind the log.
         throttle: holds callers back that bring more payload than can be worked off.
+        inbox: what other processes submit to this one, and where this one submits to others.
         committed: told the position and state after each own frame, and whether it holds a Checkpoint.
         checkpoint_due: tells, from the number of frames since the last Checkpoint, whether the next frame carries one.
         flights: the most frames in flight. frame_transactions: the most transactions of one frame.
@@ -85,6 +97,7 @@ class Processor:
         threaded: a background thread does the work; otherwise `submit` does it at once, in the caller's thread.
         alone: who commits while nothing is queued and nothing flies does it all in its own thread: where a request
         takes no longer than waking another thread does.
+        clock, sleep: seconds, and who waits for them.
     """
 
     def __init__(
@@ -96,6 +109,7 @@ class Processor:
         reopen: Callable[[], tuple[Log, State]],
         storage: LongTermStorage,
         throttle: Throttle,
+        inbox: Inbox,
         committed: Callable[[Position, State, bool], None],
         checkpoint_due: Callable[[int], bool],
         flights: int = 4,
@@ -104,6 +118,8 @@ class Processor:
         threaded: bool = True,
         alone: bool = False,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.state = state
         self.log = log
@@ -121,11 +137,16 @@ class Processor:
         self._alone = alone
         self._here = False  # a caller does the work itself
         self._now = now
+        self._clock = clock
+        self._sleep = sleep
+        self._inbox = inbox
+        self._outbox = Outbox(clock)
         self._queue = Queue()
         self._lock = threading.RLock()  # guards the queue and `_closing`
         self._wake = threading.Condition(self._lock)  # for the thread; callers hold the lock itself (see `waiting`)
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
+        self._leaving = False  # frames say to those who submit that this process closes
         self._thread: threading.Thread | None = None
         self._news = Waiters()
         self._owner = owner
@@ -153,13 +174,16 @@ class Processor:
         """Submit a transaction and wait for what becomes of it. Raises as the future of `submit` does."""
         try:
             self._admit(pending)
-            if not (self._alone and pending.size <= ALONE_BYTES and uninterrupted(partial(self._carried_out, pending))):
+            if not (self._goes_alone(pending) and uninterrupted(partial(self._carried_out, pending))):
                 self._submit(pending)
             return pending.receipt()
         except BaseException:
             pending.leave()
             self._callers.withdraw(pending)
             raise
+
+    def _goes_alone(self, pending: Pending) -> bool:
+        return self._alone and pending.size <= ALONE_BYTES and not self.log.in_company(MAKER_TRIPS)
 
     def _admit(self, pending: Pending) -> None:
         self._owner.check()  # before any lock is taken; whoever calls this need not ask again
@@ -181,14 +205,17 @@ class Processor:
     def _enqueue(self, pending: Pending) -> None:
         with self._lock:
             self._check_open()
-            if self._threaded and self._thread is None:
-                thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
-                thread.start()  # it may fail, so nothing is queued yet
-                self._thread = thread
+            self._start_thread()  # it may fail, so nothing is queued yet
             if not self._queue or self._queue.size + pending.size >= MAX_PAYLOAD:
                 self._wake.notify_all()  # otherwise it changes nothing: they leave when the first one does
             self._callers.owe(pending)
             self._queue.put(pending)  # last: behind it nothing may fail, and the thread waits for the lock
+
+    def _start_thread(self) -> None:
+        if self._threaded and self._thread is None:
+            thread = threading.Thread(target=self._run, name="operation-processor", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _check_open(self) -> None:
         if isinstance(self.failure, RootReplaced):
@@ -242,13 +269,13 @@ class Processor:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued, and no frame is in flight."""
-        return not self._queue and not self.log.flights
+        return not self._queue and not self.log.flights and not self._outbox.waiting
 
     def claim(self) -> None:
         """Hold the log exclusively: from our next frame on, go offline with NotPrimary when another process appends."""
         for left in reversed(range(_CLAIMS)):
             try:
-                self.submit(Pending([])).result()
+                self.submit(Pending([], direct=True)).result()
                 break
             except OutcomeUnknown:  # the process was stopped for too long; there was nothing in it
                 if not left:
@@ -294,6 +321,10 @@ class Processor:
     def close(self) -> None:
         """Finish what was submitted, then take nothing more."""
         self._owner.check()
+        if self.failure is None and not self._closing and self._listening():
+            self._leaving = True
+            with contextlib.suppress(EngineError, StorageError):
+                self.submit(Pending([], direct=True)).result()
         with self._lock:
             self._closing = True
             self._wake.notify_all()
@@ -301,6 +332,7 @@ class Processor:
             self._thread.join()
         if self.failure is None:
             self._drain()  # what a caller carries out meanwhile
+        self._inbox.clear()
 
     # --- in the caller's thread ------------------------------------------------------------------------------------
 
@@ -331,7 +363,7 @@ class Processor:
             self._queue.put(pending)
         try:
             self._here = True
-            while pending.told is None:
+            while pending.told is None and not (self._outbox.waiting and self._thread_goes_on()):
                 self._step_here()
         except BaseException as error:
             self.fail(error)
@@ -339,15 +371,28 @@ class Processor:
                 raise
         finally:
             self._here = False
-            if self._threaded and not self.idle:
-                self._notify(None)
+            if not self.idle or self._listening():
+                self._thread_goes_on()
         return True
+
+    def _thread_goes_on(self) -> bool:
+        """Whether the thread does what there is to do. Where none can be had it is left to the next caller."""
+        try:
+            with self._lock:
+                self._start_thread()
+                self._wake.notify_all()
+        except Exception as error:
+            logger.warning("container %d has no thread: %s", self.log.container, repr(error))
+            return False
+        return self._threaded
 
     def _step_here(self) -> None:
         """Send a frame or settle one, and tell of it at once: nobody's frame is made while the caller waits to hear."""
         try:
             if self.log.flights:
                 self._settle()
+            elif self._outbox.waiting:
+                self._look_in_time()
             else:
                 self._send()
         except StorageError as error:
@@ -381,6 +426,8 @@ class Processor:
                 pass
             if wait and self.log.flights:
                 self._settle()
+            elif wait and self._outbox.waiting:
+                self._look_in_time()
         except StorageError as error:
             self._give_up(error)
         finally:
@@ -396,29 +443,40 @@ class Processor:
             return True
 
     def _lingering(self) -> float | None:
-        """Seconds until what is queued may leave by itself; None when only a notification changes anything."""
-        if not self._queue or len(self.log.flights) >= self._most_flights():
-            return None
-        return max(self._queue.first().queued + self._linger - time.monotonic(), 0.0)
+        """Seconds until something can be done that no notification tells of; None when there is no such thing."""
+        due = []
+        if self._outbox.waiting:
+            due.append(self._outbox.next_look - self._clock())
+        elif self._queue and len(self.log.flights) < self._most_flights():
+            due.append(self._queue.first().queued + self._linger - time.monotonic())
+        if self._listening():
+            due.append(self.log.round_trip if self._inbox.looking else self._inbox.next_look - self._clock())
+        return max(min(due), 0.0) if due else None
 
     def _ready(self) -> bool:
         try:
             landed = self.log.flights[0].future.done()
         except IndexError:  # nothing flies, or `refresh` settled it just now
             landed = False
-        return landed or self._may_send()
+        return landed or self._inbox.landed or self._must_listen() or self._may_send() or self._must_look()
 
     def _may_send(self) -> bool:
         flying = len(self.log.flights)
         if not self._queue or flying >= self._most_flights():
             return False
-        if not flying or self._closing or self._queue.size >= MAX_PAYLOAD:
+        first = self._queue.first()
+        if self._outbox.waiting:
+            return first.direct
+        if self._closing or self._queue.size >= MAX_PAYLOAD or first.carrying is not None:
             return True
-        return time.monotonic() - self._queue.first().queued >= self._linger
+        if self._inbox.in_rounds(self.log.round_trip):
+            return False
+        return not flying or time.monotonic() - first.queued >= self._linger
 
     def _most_flights(self) -> int:
         """In flight at most, for another frame to be sent."""
-        return 1 if self._behind or self.log.in_turn else self._max_flights
+        alone = self._behind or (self._alone and self.log.in_company(MAKER_TRIPS))
+        return 1 if alone else self._max_flights
 
     def _step(self) -> bool:
         """Settle or send one frame, if one can be without waiting, or else tell of what was settled.
@@ -427,8 +485,14 @@ class Processor:
         """
         if self.log.flights and self.log.flights[0].future.done():
             self._settle()
+        elif self._inbox.landed:
+            self._take_in()
         elif self._may_send():
             self._send()
+        elif self._must_listen():
+            self._listen()
+        elif self._must_look():
+            self._look()
         else:
             return self._callers.tell()
         return True
@@ -440,38 +504,36 @@ class Processor:
     # --- sending -----------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        """Send a frame with the transactions at the head of the queue."""
+        """Let transactions at the head of the queue leave: in a frame, or for another process that makes the frames."""
         if self._behind or self.log.passed:
             self._read_to_the_end()
-        self._read_on(self.log.follow if self.log.stale and not self.log.flights else self.log.give_way)
+        if self.log.stale and not self.log.flights:
+            self._read_on(self.log.follow)
+        if self._outbox.waiting:
+            self._recall()  # the order of submission is that of own frames too
         batch = self._take()
-        if not self._spilled(batch):
+        if not batch or not self._spilled(batch):
+            return
+        if self._submits(batch):
+            self._hand_in(batch)
             return
         try:
-            if not self.log.flights and self.log.contended:
-                self._read_on(self.log.begin_turn)
-                batch = self._with_what_came(batch)
             self._send_laid_out(batch, self._new_layout(batch))
         except (Overtaken, LogMoved) as error:  # while the pieces of a spanning operation were on their way
             self._again(batch)
             self._come_down(error)
         except (OutcomeUnknown, StorageError) as error:  # likewise; the operation itself was not sent
+            self._forget_submission(error)
             self._callers.tell_all(batch, error)
             self._come_down(error)
-        finally:
-            if not self.log.flights:
-                self.log.end_turn()
 
     def _take(self) -> list[Pending]:
+        """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch)."""
+        epoch = self.log.upcoming().epoch
         with self._lock:
-            return self._queue.take(MAX_PAYLOAD, self._frame_transactions)
-
-    def _with_what_came(self, batch: list[Pending]) -> list[Pending]:
-        """The batch, and what was queued while the turn was waited for."""
-        if not self._queue:
-            return batch
-        self._put_back(batch)
-        return self._take()
+            if self._inbox.used:
+                self._queue.keep(lambda each: each.carrying is None or each.carrying.address.epoch == epoch)
+            return self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
         return Layout(self.log.upcoming().address, self._send_piece if spans(batch[0]) else None)
@@ -479,12 +541,22 @@ class Processor:
     def _send_laid_out(self, batch: list[Pending], layout: Layout) -> None:
         time_ms = int(self._now() * 1000)
         judged = judge(self._ahead, batch, layout, time_ms)
-        self._callers.tell_each(judged.damaged)
+        rejected = judged.rejected
+        for pending, error in judged.damaged:
+            if pending in self._outbox:
+                rejected.append((pending, error))
+            else:
+                self._callers.tell_one(pending, error)
         state, accepted, transactions = judged.state, judged.accepted, judged.transactions
-        if transactions:
+        answers = _answers(judged)
+        # What was submitted may be done by another process until a frame of ours is live, be it an empty one.
+        if transactions or answers or self._leaving or any(pending in self._outbox for pending, _ in rejected):
             address = layout.frame.address
+            added: list[Operation] = [Carried(answers, self._leaving)] if answers or self._leaving else []
             if self._checkpoint_due(address - state.checkpoint):
-                transactions.append(LoggedTransaction(time_ms, (Checkpoint(),)))
+                added.append(Checkpoint())
+            if added:
+                transactions.append(LoggedTransaction(time_ms, tuple(added)))
                 state, _ = apply(state, transactions[-1], address)
             meta = encode_transactions(transactions, layout.frame)
             layout.frame.start = HEADER + len(meta)
@@ -492,9 +564,9 @@ class Processor:
                 pending.tries += 1
                 pending.sent = True
             self._ahead = state
-            self._launch(meta, layout, Body(state, accepted, judged.rejected, state.checkpoint == address))
+            self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))
         else:
-            self._refuse(judged.rejected)
+            self._refuse(rejected)
         if judged.unresolved:
             self._resolve(judged.unresolved)
 
@@ -507,14 +579,19 @@ class Processor:
             except ObjectNotFound as gone:  # the state is out of date, and what it names collected
                 layout = self._ahead.tables[error.table].layout
                 if pending.missed == layout:  # though the log has been read to its end since
-                    self._callers.tell_one(pending, ObjectLost(str(gone)))
+                    self._not_looked_up(pending, ObjectLost(str(gone)))
                     continue
                 pending.missed, self._behind = layout, True
             except (StorageError, DataCorruption) as failure:
-                self._callers.tell_one(pending, failure)
+                self._not_looked_up(pending, failure)
                 continue
             resolved.append(pending)
         self._put_back(resolved)
+
+    def _not_looked_up(self, pending: Pending, error: Exception) -> None:
+        if pending in self._outbox:
+            self._forget_submission(error)
+        self._callers.tell_one(pending, error)
 
     def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
         flight = self.log.send(meta, layout.buffers, body, self._here)
@@ -533,11 +610,11 @@ class Processor:
         """Write what has to go to chunks first. False when the storage refused, and the batch has been told."""
         try:
             for pending in batch:
-                if (
-                    pending.spill or (self.log.contended and pending.payload() >= SPILL_BYTES)
-                ) and pending.chunk is None:
+                large = pending.chunk is None and pending.carrying is None and pending.payload() >= SPILL_BYTES
+                if large and (pending.spill or self.log.in_company(OWNER_TRIPS)):
                     self._to_chunk(pending)
         except StorageError as error:
+            self._forget_submission(error)
             self._callers.tell_all(batch, error)
             return False
         return True
@@ -556,7 +633,7 @@ class Processor:
         pending.operations = tuple(bound)
         pending.size = payload_size(bound)
 
-    def _refuse(self, rejected: list[tuple[Pending, Rejected]]) -> None:
+    def _refuse(self, rejected: list[tuple[Pending, Refusal]]) -> None:
         """Tell why transactions were refused: at once those that were submitted before the log was last read to its
         end, if all of the state they were held against is known to be the log's (W5, W11). The others wait for that.
         """
@@ -569,6 +646,111 @@ class Processor:
         if doubtful:
             self._behind = True
             self._requeue(doubtful)
+
+    # --- company (W18) -----------------------------------------------------------------------------------------
+
+    def _submits(self, batch: Sequence[Pending]) -> bool:
+        """Whether these go to another process, which makes the frames of this epoch."""
+        log = self.log
+        if log.flights or self._exclusive or self._outbox.active or not log.made_elsewhere:
+            return False
+        if not log.in_company(OWNER_TRIPS) or batch[0].size > SUBMITTED_BYTES:
+            return False
+        return not any(pending.direct for pending in batch)
+
+    def _hand_in(self, batch: list[Pending]) -> None:
+        """Submit transactions to the maker of the head's epoch."""
+        taken, size = 0, 0
+        while taken < len(batch) and size + batch[taken].size <= SUBMITTED_BYTES:
+            size += batch[taken].size
+            taken += 1
+        self._put_back(batch[taken:])
+        batch = batch[:taken]
+        address = self._outbox.new_address(self.log.head.epoch)
+        data = encode(self.log.container, address, [pending.operations for pending in batch])
+        self._outbox.submit(batch, address)
+        for pending in batch:
+            pending.tries += 1
+            pending.sent = True
+        try:
+            self._inbox.post(address, data)
+        except StorageError as error:  # it may be there all the same
+            logger.info("container %d: what is submitted to others fails: %s", self.log.container, str(error))
+            self._recall()
+        else:
+            self._outbox.begin_to_wait(self.log.round_trip)
+
+    def _must_look(self) -> bool:
+        return self._outbox.waiting and not self.log.flights and self._clock() >= self._outbox.next_look
+
+    def _look_in_time(self) -> None:
+        self._sleep(max(self._outbox.next_look - self._clock(), 0.0))
+        self._look()
+
+    def _look(self) -> None:
+        """Read the log on, for what became of a submission; who waited for long enough makes a frame itself."""
+        self._outbox.looked(self.log.round_trip)
+        self._follow()
+        if self._outbox.waiting and self._outbox.must_ring():
+            self.log.ring()
+        if self._outbox.waiting and self._outbox.impatient:
+            self._recall()
+
+    def _recall(self) -> None:
+        """What was submitted goes into own frames; the submission may be carried all the same."""
+        self._put_back(self._outbox.recall())
+
+    def _wait_again(self) -> None:
+        """Own frames lost the race, and what was submitted is not void."""
+        if self._outbox.recalled:
+            left = self._outbox.wait_again(self.log.round_trip)
+            with self._lock:
+                self._queue.keep(lambda each: each not in left)
+
+    def _forget_submission(self, why: Exception) -> None:
+        """Nobody waits for what becomes of a submission any more (rules once, moved)."""
+        left = self._outbox.forget()
+        if left:
+            self._callers.tell_all(left, OutcomeUnknown(f"it was submitted to another process, and may be done: {why}"))
+
+    def _hear(self, frame: Frame, after: State) -> None:
+        """What a live frame says of a submission. after: the state then."""
+        carried = carried_in(frame)
+        told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)
+        if carried.answers:
+            self.log.meet()  # whoever makes these frames listens
+        together: deque[Pending] = deque()
+        for pending, results in told.done:
+            receipt = Receipt(frame.position.address, results, pending.tries, after)
+            self._callers.tell_one(pending, receipt, together)
+        wake(together)
+        for pending in told.refused:
+            pending.direct = True
+        self._requeue([*told.again, *told.refused])
+        if told.done:
+            with self._lock:
+                self._queue.keep(lambda each: each.told is None)  # it was to go into an own frame, too
+            guarded(self._committed, frame.position, after, False)
+
+    def _listening(self) -> bool:
+        """Whether this process makes the frames of an epoch, and others may submit to it."""
+        log = self.log
+        return log.makes_frames and log.in_company(MAKER_TRIPS) and not (self._exclusive or self._closing)
+
+    def _must_listen(self) -> bool:
+        return not self._inbox.looking and self._listening() and self._clock() >= self._inbox.next_look
+
+    def _listen(self) -> None:
+        self._inbox.look(self.log.head.epoch, self._notify if self._threaded else None)
+
+    def _take_in(self) -> None:
+        """Queue what others submitted, like own transactions."""
+        batch = self._inbox.take_in(self.log.round_trip)
+        if batch:
+            self.log.meet()
+            with self._lock:
+                for pending in batch:
+                    self._queue.put(pending)
 
     # --- settling ----------------------------------------------------------------------------------------------
 
@@ -584,6 +766,10 @@ class Processor:
         self._callers.settled.append(flight)
         body: Body = flight.body
         self._know(body.after)
+        if self._inbox.used:
+            self._inbox.settled(body.transactions())
+        if self._outbox.active:  # an own frame begins an epoch
+            self._requeue(self._outbox.heard(flight.position.epoch, Carried(()), self.log.round_trip).again)
         # Before they are told: who waits may wait for upkeep next.
         guarded(self._committed, flight.position, body.after, body.checkpoint)
 
@@ -601,6 +787,7 @@ class Processor:
             self._tell_unknown(self.log.renew(), error)
             self._ahead = self.state
         else:  # the storage refused the first one, so that those behind it are void; another writer goes on (W1)
+            self._forget_submission(error)
             for flight in self.log.renew():
                 self._callers.tell_all(flight.body.transactions(), error)
             self._ahead = self.state
@@ -611,15 +798,12 @@ class Processor:
         self._again([pending for flight in flights for pending in flight.body.transactions()])
         self._ahead = self.state
         self._follow()
-        if self.log.must_ask:
-            self._read_on(self.log.ask)
+        self._wait_again()
 
     def _give_up(self, error: StorageError) -> None:
-        """The log cannot be read on: what flies is settled all the same, what was not sent is not done."""
-        while self.log.flights:
-            with contextlib.suppress(StorageError):  # the same again, when a race was lost: its operations are queued
-                self._settle()
+        """The log cannot be read on, which is tried when nothing flies: what was not sent is not done."""
         self._callers.tell()
+        self._forget_submission(error)
         with self._lock:
             queued = self._queue.clear()
         self._callers.tell_all(queued, error)
@@ -688,18 +872,22 @@ class Processor:
             self._start_over()  # the state has what they pass over
             self._follow()
             return
-        state = self.state
+        state, states = self.state, []
         for frame in live:
             state = apply_frame(state, frame, self.log.container, repaired.get(frame.position.address))
+            states.append(state)
         self._ahead = state
         self._know(state)
+        for frame, after in zip(live, states, strict=True):
+            if self._outbox.active:
+                self._hear(frame, after)
         if self._exclusive:
             self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
             self._check_online()
 
     def _start_over(self) -> None:
         """What was seen may have been deleted behind our back: open again from the newest checkpoint (W7)."""
-        self.log.end_turn()
+        self._forget_submission(LogMoved("the log was read from its newest checkpoint again"))
         log, state = self._reopen()
         self.log, self.state, self._ahead = log, state, state
         self._opened = log.head.address
@@ -720,12 +908,12 @@ class Processor:
                         logger.error("the operation processor stopped: %s", repr(error))
                 self._queue.clear()
             void = self._land()
-            self.log.end_turn()
             self._callers.tell()
             told = self._told(self.failure)
             unknown = OutcomeUnknown(str(told))
             for pending in self._callers.untold():
-                self._callers.tell_one(pending, unknown if pending.sent and pending not in void else told)
+                may_be = (pending.sent and pending not in void) or pending in self._outbox
+                self._callers.tell_one(pending, unknown if may_be else told)
 
     def _land(self) -> set[Pending]:
         """Settle what flies; the transactions that are in none of the frames that are live."""
@@ -754,3 +942,10 @@ class Processor:
             raise self.failure
         if self.failure is not None:
             raise self._offline(self.failure)
+
+
+def _answers(judged: Judgement) -> tuple[Answer, ...]:
+    """What a frame says to those whose transactions it carries, or refuses."""
+    answers = [each.carrying.answer(results) for each, results in judged.accepted if each.carrying is not None]
+    answers += [each.carrying.answer(None) for each, _ in judged.rejected if each.carrying is not None]
+    return tuple(answers)

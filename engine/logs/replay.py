@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
-from chunkstore.decoding import InvalidData
+from chunkstore.decoding import InvalidData, decoding
 from engine.errors import DataCorruption, Rejected, UnknownFormat, understanding
 from engine.logs.frames import Frame, Kind
 from engine.logs.log import frame_path, repair_of
 from engine.state.changes.change import replay
-from engine.state.operations import decode_transaction, decode_transactions, plain_transactions
+from engine.state.operations import Carried, decode_transaction, decode_transactions, plain_transactions
 from engine.state.segments import FrameRef
 from engine.state.state import State
 
@@ -35,6 +36,21 @@ def apply_frame(state: State, frame: Frame, container: int, given_up: Collection
             return replay(state, decode_transactions(frame.meta, _own(frame)), frame.position.address)
     except Rejected as error:
         raise DataCorruption(f"{path}: it cannot be applied: {error}. {remedy}") from error
+
+
+_NOBODY = Carried(())
+
+
+def carried_in(frame: Frame) -> Carried:
+    """What a live frame that was applied says to those whose transactions it carries (W18): that stands in its last
+    transaction."""
+    if frame.kind is not Kind.DATA:
+        return _NOBODY
+    for fields in _taken_apart(frame)[-1:]:
+        with suppress(InvalidData), decoding():  # a repair passes over what nobody understands
+            first = next(iter(decode_transaction(fields, _own(frame)).operations), None)
+            return first if isinstance(first, Carried) else _NOBODY
+    return _NOBODY
 
 
 def _own(frame: Frame) -> FrameRef:

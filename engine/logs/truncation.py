@@ -1,4 +1,4 @@
-"""Deleting the log's frames and checkpoints behind a boundary (W7)."""
+"""Deleting the log's frames and checkpoints behind a boundary (W7), and submissions that nobody deleted (W18)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from chunkstore import Store
 from chunkstore.numbered import list_numbered
 from engine.logs import checkpoint_parts
 from engine.logs.log import address_of, checkpoints_folder, frames_folder
+from engine.logs.submission import inbox_folder
 from engine.state.segments import FrameRef
 from engine.state.state import State
 
@@ -53,4 +54,16 @@ def truncate_log(
         store.delete(doomed)
         deleted += len(doomed)
         if len(doomed) < BATCH:
-            return deleted
+            return deleted + _sweep_inbox(store, container, now - grace)
+
+
+def _sweep_inbox(store: Store, container: int, before: float) -> int:
+    """Delete submissions from before that time: their owners died, or made frames themselves. Whoever still waits for
+    one loses nothing but a message (W18)."""
+    deleted, last = 0, ""
+    while listed := store.list(inbox_folder(container), last, BATCH):
+        last = listed[-1].path
+        doomed = [info.path for info in listed if info.modified < before]
+        store.delete(doomed)
+        deleted += len(doomed)
+    return deleted

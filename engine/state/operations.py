@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import reprlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgpack
@@ -70,6 +71,8 @@ class Payload:
 
 
 Content: TypeAlias = Payload | IndexRecords | tuple[Extent, ...]
+ReadContent: TypeAlias = Callable[[Any], Content]
+"""Reads what an operation appends, of msgpack values."""
 
 
 class CreateSegment(NamedTuple):
@@ -310,6 +313,46 @@ class Collected(NamedTuple):
     chunks: tuple[str, ...]
 
 
+class OperationResult(NamedTuple):
+    """The result of an operation: a number or names, or neither (see `engine.state.changes.change.apply`)."""
+
+    number: int | None
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, result: int | tuple[str, ...] | None) -> OperationResult:
+        """Of what an operation gave."""
+        return cls(None, result) if isinstance(result, tuple) else cls(result, None)
+
+    @property
+    def value(self) -> int | tuple[str, ...] | None:
+        """What it gave."""
+        return self.number if self.names is None else self.names
+
+
+class Answer(NamedTuple):
+    """What became of one transaction of a submission (see `engine.logs.submission`): the transaction at `place` in the
+    submission `number` of the process `owner`, which drew `nonce` for it.
+
+    results: of its operations, as their frame was made; None if it is not in the frame, because it was refused or could
+    not be judged. That is its owner's to decide then.
+    """
+
+    owner: Annotated[bytes, Size(16)]
+    number: Natural
+    nonce: Annotated[bytes, Size(8)]
+    place: Natural
+    results: tuple[OperationResult, ...] | None
+
+
+class Carried(NamedTuple):
+    """This frame carries transactions that other processes submitted to its maker (W18). It changes nothing by
+    itself. leaving: the maker closes, and carries nobody any more."""
+
+    answers: tuple[Answer, ...]
+    leaving: bool = False
+
+
 class StartSegment(NamedTuple):
     """Let a segment that is empty begin at `offset`, as if all before it had been appended and truncated.
 
@@ -348,6 +391,7 @@ Operation: TypeAlias = (
     | QueueGarbage
     | Discard
     | Collected
+    | Carried
 )
 
 _TYPES: dict[int, type[Any]] = dict(
@@ -380,6 +424,7 @@ _TYPES: dict[int, type[Any]] = dict(
             ExpireSegments,
             GiveUpCycle,
             StartSegment,
+            Carried,
         ),
         start=1,
     )
@@ -414,9 +459,10 @@ def checked(operation: Operation) -> Operation:
 
 def encode_transactions(transactions: Sequence[LoggedTransaction], own: FrameRef) -> bytes:
     """The metadata of the frame `own` that carries these transactions, whose operations were `checked`."""
+    content = partial(encode_extents, own=own)
     return bytes(
         msgpack.packb(
-            [[time, [[_CODES[type(op)], *_plain(op, own)] for op in operations]] for time, operations in transactions]
+            [[time, [plain_operation(op, content) for op in operations]] for time, operations in transactions]
         )
     )
 
@@ -434,19 +480,21 @@ def plain_transactions(meta: bytes) -> list[Any]:
 def decode_transaction(fields: Any, own: FrameRef) -> LoggedTransaction:
     """One of them. Raises InvalidData."""
     time, operations = fields
-    return LoggedTransaction(_TIME(time), tuple([_operation(each, own) for each in operations]))
+    content = partial(decode_extents, own=own)
+    return LoggedTransaction(_TIME(time), tuple([read_operation(each, content) for each in operations]))
 
 
-def _plain(operation: Operation, own: FrameRef) -> list[Any]:
-    """The fields of an operation as msgpack values."""
+def plain_operation(operation: Operation, content: Callable[[Any], Any]) -> list[Any]:
+    """An operation as msgpack values; content: makes them of what it appends."""
+    code = _CODES[type(operation)]
     if isinstance(operation, Append):
-        extents = encode_extents(operation.content, own)  # type: ignore[arg-type]
-        return [operation.segment, extents, operation.offset, operation.updates, operation.created_at]
+        segment, appended, offset, updates, created_at = operation
+        return [code, segment, content(appended), offset, updates, created_at]
     if isinstance(operation, MergeSegment):
-        return [operation.target, operation.source, encode_extents(operation.header, own)]  # type: ignore[arg-type]
+        return [code, operation.target, operation.source, content(operation.header)]
     if isinstance(operation, TablesFlushed):
-        return [operation.cycle, [_plain_table(table) for table in operation.tables]]
-    return list(operation)
+        return [code, operation.cycle, [_plain_table(table) for table in operation.tables]]
+    return [code, *operation]
 
 
 def _plain_table(flushed: FlushedTable) -> list[Any]:
@@ -469,47 +517,51 @@ def _table(fields: list[Any]) -> FlushedTable:
     )
 
 
-def _operation(fields: list[Any], own: FrameRef) -> Operation:
+def read_operation(fields: Any, content: ReadContent) -> Operation:
+    """The inverse of `plain_operation`. Raises InvalidData."""
     read = _READERS.get(fields[0])
     if read is None:
         raise NewerFormat(f"it has operation {fields[0]!r}, which this version does not know: upgrade this program")
-    return read(fields[1:], own)
+    return read(fields[1:], content)
 
 
-def _read_append(fields: list[Any], own: FrameRef) -> Append:
-    segment, extents, offset, updates, created_at = fields
-    content = decode_extents(extents, own)
+def _read_append(fields: list[Any], content: ReadContent) -> Append:
+    segment, appended, offset, updates, created_at = fields
     return Append(
-        _NAME(segment), content, _MAYBE_OFFSET(offset), _UPDATES(updates) if updates else (), _TIME(created_at)
+        _NAME(segment),
+        content(appended),
+        _MAYBE_OFFSET(offset),
+        _UPDATES(updates) if updates else (),
+        _TIME(created_at),
     )
 
 
-def _read_merge(fields: list[Any], own: FrameRef) -> MergeSegment:
+def _read_merge(fields: list[Any], content: ReadContent) -> MergeSegment:
     target, source, header = fields
-    return MergeSegment(_NAME(target), _NAME(source), decode_extents(header, own))
+    return MergeSegment(_NAME(target), _NAME(source), content(header))
 
 
-def _read_tables(fields: list[Any], own: FrameRef) -> TablesFlushed:
+def _read_tables(fields: list[Any], content: ReadContent) -> TablesFlushed:
     cycle, tables = fields
     return TablesFlushed(_TIME(cycle), tuple([_table(table) for table in tables]))
 
 
-def _reader_of(kind: Any) -> Callable[[list[Any], FrameRef], Operation]:
+def _reader_of(kind: Any) -> Callable[[list[Any], ReadContent], Operation]:
     """What reads operations of which the annotations say everything."""
     read = reader(kind)
-    return lambda fields, own: read(fields)
+    return lambda fields, content: read(fields)
 
 
 _NAME, _TIME, _FLAG, _LIST = reader(str), reader(int), reader(bool), reader(list[Any])
 _OFFSET, _MAYBE_OFFSET = reader(Natural), reader(Natural | None)
 _UPDATES = reader(tuple[AttributeUpdate, ...])
 _LAYOUT = reader(TableLayout)
-_SPECIAL: dict[type[Any], Callable[[list[Any], FrameRef], Operation]] = {
+_SPECIAL: dict[type[Any], Callable[[list[Any], ReadContent], Operation]] = {
     Append: _read_append,
     MergeSegment: _read_merge,
     TablesFlushed: _read_tables,
 }
-_READERS: dict[int, Callable[[list[Any], FrameRef], Operation]] = {
+_READERS: dict[int, Callable[[list[Any], ReadContent], Operation]] = {
     code: _SPECIAL.get(kind) or _reader_of(kind) for code, kind in _TYPES.items()
 }
 

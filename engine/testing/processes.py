@@ -308,8 +308,6 @@ class Process:
 
     def send(self) -> None:
         """Send the next item."""
-        if not self.log.flights and not self._read(self.log.give_way):
-            return
         if self._again:
             item = self._again.popleft()
         else:
@@ -324,8 +322,6 @@ class Process:
         except errors.Overtaken:
             self._lost([flight.body for flight in self.log.drop()])
             self.follow()
-            if self.log.losses and self.log.losses % 2 == 0:
-                self._read(self.log.ask)
         except errors.LogMoved:
             self._give_up_on(self.log.drop())
             self._start_over()

@@ -1,7 +1,7 @@
 """Processes that open a root, commit once and end, one after the other: what they leave behind, and what opening costs.
 
 Each is a container with threads of its own on a storage that dies with its process. Simulated time passes between two
-of them; the processes' own clocks also run, since waiting for a turn in the log (W9) ends by them.
+of them; the processes' own clocks also run, since waiting for what was submitted to another process (W18) ends by them.
 """
 
 from __future__ import annotations

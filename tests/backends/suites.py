@@ -131,6 +131,7 @@ class RoundTrips:
             for name, request in {
                 "put_if_absent": lambda: store.put_if_absent("created", body(b"x" * 1000)),
                 "put": lambda: store.put("put", body(b"x" * 1000)),
+                "post": lambda: store.post("posted", body(b"x" * 1000)),
                 "read": lambda: store.read("created"),
                 "range": lambda: store.read("created", 10, 20),
                 "stat": lambda: store.stat("created"),

@@ -107,6 +107,7 @@ CONTAINER = {
     "epoch": int,
     "boundary": int,
     "frames_since_checkpoint": int,
+    "submissions": int,
     "segments": int,
     "active": int,
     "unsaved": int,

@@ -101,7 +101,7 @@ def measured_in_code() -> set[str]:
     found: set[str] = set()
     for package in ("chunkstore", "engine", "pravega_spark"):
         for path in (PROJECT / package).rglob("*.py"):
-            found |= set(re.findall(r"\b_?measured?\(\"(\w+)\"", path.read_text("utf-8")))
+            found |= set(re.findall(r"\b(?:_?measured?|_METRICS\.add)\(\"(\w+)\"", path.read_text("utf-8")))
     return found
 
 

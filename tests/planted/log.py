@@ -13,8 +13,8 @@ BREAKAGES = [
     Breakage(
         name="the-predecessor-is-not-compared",
         file="engine/logs/frames.py",
-        old="if self.kind is Kind.ASK or not self.names(head):",
-        new="if self.kind is Kind.ASK:",
+        old="if self.kind is Kind.BELL or not self.names(head):",
+        new="if self.kind is Kind.BELL:",
         tests=["tests/engine/logs/test_frames.py::test_succession"],
     ),
     Breakage(
@@ -72,13 +72,6 @@ BREAKAGES = [
         old="self.next = self._repaired(frame)",
         new="self.next = frame.address + 1",
         tests=["tests/engine/logs/test_log.py", "tests/engine/admin/test_corruption.py"],
-    ),
-    Breakage(
-        name="nobody-gives-way",
-        file="engine/logs/log.py",
-        old="        if self._askers:\n            deadline",
-        new="        if self.head.address < -9:\n            deadline",
-        tests=["tests/engine/logs/test_log_fairness.py::test_the_following_address_is_left_to_the_asker"],
     ),
     Breakage(
         name="frames-needed-by-segments-are-deleted",

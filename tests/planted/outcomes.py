@@ -76,8 +76,8 @@ BREAKAGES = [
     Breakage(
         name="queued-before-there-is-a-thread",
         file="engine/logs/processor.py",
-        old="            if self._threaded and self._thread is None:\n",
-        new="            self._queue.put(pending)\n            if self._threaded and self._thread is None:\n",
+        old="            self._start_thread()  # it may fail, so nothing is queued yet\n",
+        new="            self._queue.put(pending)\n            self._start_thread()\n",
         tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
     ),
     Breakage(
@@ -86,14 +86,6 @@ BREAKAGES = [
         old="            flight.future = _INLINE.submit(self._put, address, data)\n",
         new="            raise\n",
         tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
-    ),
-    Breakage(
-        name="frames-in-flight-fail-with-a-read",
-        file="engine/logs/processor.py",
-        old="        while self.log.flights:\n            with contextlib.suppress(StorageError):",
-        new="        for flight in self.log.renew():\n            self._callers.tell_all(flight.body.transactions(), error)\n"
-        "        while self.log.flights:\n            with contextlib.suppress(StorageError):",
-        tests=[_OUTCOMES + "test_what_is_live_is_told_although_reading_on_fails"],
     ),
     Breakage(
         name="frames-in-flight-given-up-on-failure",
@@ -147,62 +139,11 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="turn-left-to-a-fork",
-        file="chunkstore/backends/local_turns.py",
-        old="        fcntl.flock(descriptor, fcntl.LOCK_UN)\n",
-        new="",
-        tests=["tests/backends/test_local.py::test_a_fork_keeps_no_turn"],
-    ),
-    Breakage(
-        name="turn-kept-though-the-object-is-seen",
-        file="chunkstore/backends/local.py",
-        old="            self._end_turn(os.path.dirname(target))  # the next one writes while this one's folder is synced\n",
-        new="",
-        tests=["tests/backends/test_local.py::test_a_turn_ends_as_soon_as_others_see_the_object"],
-    ),
-    Breakage(
-        name="turn-that-came-too-late-is-kept",
-        file="chunkstore/backends/local_turns.py",
-        old="                if held is not None and not self._wanted:  # nobody waited for so long\n",
-        new="                if held is None and not self._wanted:\n",
-        tests=["tests/backends/test_local.py::test_a_turn_that_comes_too_late_is_given_on"],
-    ),
-    Breakage(
-        name="small-frames-race-among-writers-of-a-folder",
-        file="engine/logs/processor.py",
-        old="            if not self.log.flights and self.log.contended:\n",
-        new="            if not self.log.flights and any(pending.chunk is not None for pending in batch):\n",
-        tests=["tests/engine/logs/test_log_fairness.py::test_writers_of_a_folder_lose_few_races"],
-    ),
-    Breakage(
-        name="asks-before-it-has-taken-a-turn",
-        file="engine/logs/log.py",
-        old="        return self._turns_fail and self.losses > 0 and",
-        new="        return self.losses > 0 and",
-        tests=["tests/engine/logs/test_log_fairness.py::test_who_can_take_turns_asks_only_where_they_do_not_help"],
-    ),
-    Breakage(
-        name="a-race-lost-at-once-shortens-the-wait-for-a-turn",
-        file="engine/logs/log.py",
-        old="        if outcome is Outcome.MINE or took > self._round_trip:",
-        new="        if took:",
-        tests=[
-            "tests/engine/logs/test_log_fairness.py::test_a_turn_is_waited_for_as_long_as_frames_take_that_are_made"
-        ],
-    ),
-    Breakage(
         name="ctrl-c-deferred-in-a-fork",
         file="engine/interrupts.py",
         old="os.register_at_fork(after_in_child=_after_fork)\n",
         new="",
         tests=["tests/engine/test_interrupts.py::test_a_fork_meanwhile_hears_the_first_one"],
-    ),
-    Breakage(
-        name="who-takes-turns-hears-no-asker",
-        file="engine/logs/log.py",
-        old="self._read_on(RACE_WINDOW if self.losses else 1, sending=True)",
-        new="self._read_on(RACE_WINDOW if self.losses else 1)",
-        tests=["tests/engine/logs/test_log_fairness.py::test_who_takes_turns_leaves_one_to_who_asks_without_them"],
     ),
     Breakage(
         name="flush-waits-for-a-thread-at-other-work",

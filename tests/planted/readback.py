@@ -37,7 +37,7 @@ BREAKAGES = [
     Breakage(
         name="what-the-log-makes-is-submitted",
         file="engine/logs/pending.py",
-        old="        if any(isinstance(operation, _LOADS) for operation in self.operations):\n",
+        old="        if any(isinstance(operation, _MADE_HERE) for operation in self.operations):\n",
         new="        if False:\n",
         tests=[f"{ENGINE}::test_what_the_log_makes_by_itself_is_not_submitted"],
     ),

@@ -261,7 +261,7 @@ class LogCheck:
                 frame = self._parse(address, prefix) if prefix is not None else None
             except DataCorruption:
                 continue
-            if frame is None or frame.kind is Kind.ASK or frame.predecessor.address < addresses[0] - 1:
+            if frame is None or frame.kind is Kind.BELL or frame.predecessor.address < addresses[0] - 1:
                 continue
             if frame.predecessor.writer != frame.position.writer:
                 return f"frame {address} follows it, and is another process's"

@@ -108,4 +108,5 @@ _APPLY: dict[type[Any], Callable[[StateDraft, Any], Any]] = {
     ops.QueueGarbage: chunks.queue_garbage,
     ops.Collected: chunks.collected,
     ops.Discard: chunks.discard,
+    ops.Carried: cycles.note_carried,
 }

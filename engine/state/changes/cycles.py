@@ -24,6 +24,10 @@ def mark_checkpoint(draft: StateDraft, op: ops.Checkpoint) -> None:
     draft.checkpoint = draft.address
 
 
+def note_carried(draft: StateDraft, op: ops.Carried) -> None:
+    """It tells those whose transactions these are; they are in the frame themselves."""
+
+
 def begin_cycle(draft: StateDraft, op: ops.BeginCycle) -> None:
     if op.number != draft.cycle.number + 1:
         raise FlushOvertaken(f"flush cycle {draft.cycle.number} was begun meanwhile")

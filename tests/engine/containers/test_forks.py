@@ -54,7 +54,7 @@ def test_a_container_refuses_in_a_fork_and_goes_on_where_it_was_made(root: Root)
         processor.claim,
         processor.close,
         lambda: log.send(b"", [], None),
-        log.ask,
+        log.ring,
     ]
     assert refusals(*calls) == [True] * len(calls)
     container.append("s", b"two")

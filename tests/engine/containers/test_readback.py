@@ -26,6 +26,7 @@ from engine.state.operations import (
     Append,
     AttributeUpdate,
     BeginCycle,
+    Carried,
     CheckEntry,
     Checkpoint,
     Collected,
@@ -217,9 +218,12 @@ EXAMPLES: list[Operation] = [
     Checkpoint(),
 ]
 
+NEVER_SUBMITTED = {MapSegment, LoadAttributes, Carried}
+"""What the log makes by itself."""
+
 
 def test_every_operation_is_tried() -> None:
-    assert {type(operation) for operation in EXAMPLES} == set(OPERATIONS) - {MapSegment, LoadAttributes}
+    assert {type(operation) for operation in EXAMPLES} == set(OPERATIONS) - NEVER_SUBMITTED
 
 
 NEVER = (float, bool, np.float64, np.float32, np.bool_, Decimal, complex, dict, set, object, uuid.UUID)
@@ -283,7 +287,7 @@ def test_an_odd_argument_costs_its_operation_and_nothing_else(number: int) -> No
     assert outcomes["invalid"] or isinstance(operation, Checkpoint)
 
 
-@pytest.mark.parametrize("operation", [MapSegment("s/x", b"record", 5), LoadAttributes("s/a", ((W, 5),))])
+@pytest.mark.parametrize("operation", [MapSegment("s/x", b"record", 5), LoadAttributes("s/a", ((W, 5),)), Carried(())])
 def test_what_the_log_makes_by_itself_is_not_submitted(operation: Operation) -> None:
     """It would be looked up again and again, and nothing behind it would ever leave."""
     container = lived(Simulation())

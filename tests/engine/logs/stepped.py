@@ -1,22 +1,57 @@
 """An operation processor that moves on only when it is told to: tests decide what happens in which order."""
 
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from engine.logs.outbox import Outbox
 from engine.logs.pending import Pending
 from engine.logs.processor import Processor
 
 
 class Stepped(Processor):
-    """Does nothing by itself: `step` settles or sends one frame."""
+    """Does nothing by itself: `step` settles or sends one frame. finishes: it does all that there is to do, as ever.
+    submits, listens: as it finds right; False: it does neither."""
 
+    finishes = False
+    submits = True
+    listens = True
     _steps_left = 0
-    _only_sends = False
 
     @property
     def first(self) -> Pending:
         """What is to leave next."""
         return self._queue.first()
 
+    @property
+    def queued(self) -> int:
+        """Transactions that are to leave."""
+        return len(self._queue)
+
+    @property
+    def outbox(self) -> Outbox:
+        """What it has submitted."""
+        return self._outbox
+
+    def have_the_memory_of(self, other: Stepped) -> None:
+        """As a clone of another process."""
+        self._outbox = copy.copy(other.outbox)
+
+    def start_over(self) -> None:
+        """Open again from the newest checkpoint, as after LogMoved."""
+        with self._turn:
+            self._start_over()
+
+    def _submits(self, batch: Sequence[Pending]) -> bool:
+        return self.submits and super()._submits(batch)
+
+    def _listening(self) -> bool:
+        return self.listens and super()._listening()
+
     def _drain(self) -> None:
-        return
+        if self.finishes:
+            super()._drain()
 
     def step(self) -> None:
         with self._turn:
@@ -25,13 +60,4 @@ class Stepped(Processor):
 
     def _step(self) -> bool:
         self._steps_left -= 1
-        if self._only_sends:
-            self._send()
-            return True
-        return self._steps_left >= 0 and super()._step()
-
-    def send(self) -> None:
-        """Send frames, and settle none that has landed, until that fails."""
-        self._only_sends = True
-        self._steps()
-        self._only_sends = False
+        return (self.finishes or self._steps_left >= 0) and super()._step()

@@ -156,7 +156,7 @@ def test_succession(writer: bytes, epoch: int, names: tuple[int, bytes, int, int
     frame = Frame(Position(7, writer, epoch), Kind.DATA, Position(*names), b"", HEADER, 0)
     assert frame.follows(BEFORE) is live
     assert frame._replace(kind=Kind.REPAIR).follows(BEFORE) is live
-    assert not frame._replace(kind=Kind.ASK).follows(BEFORE)
+    assert not frame._replace(kind=Kind.BELL).follows(BEFORE)
 
 
 def test_the_first_frame_follows_the_start() -> None:

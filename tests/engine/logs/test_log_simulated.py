@@ -20,7 +20,7 @@ from chunkstore import Outcome, PutUnknown, StorageError, StorageUnavailable
 from chunkstore.testing import Request, SimulatedExecutor, WrappingStore
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
-from engine.errors import BadAttributeUpdate, EngineError
+from engine.errors import BadAttributeUpdate, EngineError, OutcomeUnknown
 from engine.logs.frames import Frame
 from engine.logs.log import Flight, Log, Put
 from engine.logs.pending import Receipt
@@ -248,7 +248,7 @@ def check_containers(seed: int, faults: dict[str, float]) -> None:
 def check_receipts(sent: list[list[tuple[int, Future[Receipt]]]], records: list[bytes], content: bytes) -> None:
     """Hold what the callers of each container were told against what is in the segment."""
     done: dict[int, int] = {}
-    refused = set()
+    refused, unknown = set(), set()
     for own in sent:
         end = 0
         for number, future in own:
@@ -260,8 +260,12 @@ def check_receipts(sent: list[list[tuple[int, Future[Receipt]]]], records: list[
                 end = done[number] + len(records[number])
             elif isinstance(error, BadAttributeUpdate):
                 refused.add(number)
+            elif isinstance(error, OutcomeUnknown):  # it was submitted to another container
+                unknown.add(number)
             else:  # its chunk was refused, or the log could not be read: nothing was done
                 assert isinstance(error, StorageUnavailable)
-    in_order = sorted(done, key=lambda number: done[number])
-    assert content == b"".join(records[number] for number in in_order)
-    assert refused <= set(done), "refused because of what is not in the log"
+    there = [int(record[:3]) for record in content.split()]
+    assert len(there) == len(set(there)) and set(done) <= set(there) <= set(done) | unknown
+    assert content == b"".join(records[number] for number in there)
+    assert [number for number in there if number in done] == sorted(done, key=lambda number: done[number])
+    assert refused <= set(there), "refused because of what is not in the log"

@@ -594,28 +594,6 @@ def test_a_call_back_that_fails_is_not_taken_for_the_operations_failure() -> Non
         assert not container.offline
 
 
-def test_what_is_live_is_told_although_reading_on_fails() -> None:
-    """A frame is in flight, and has landed, when the storage fails to answer another process's request for the turn."""
-    simulation, executor = Simulation(linger=0.0), ByHand()
-    simulation.open().create_segment("s")
-    broken = FaultStore(simulation.store, verbs=["read_ranges"])
-    with mock.patch("engine.logs.durable_log.Processor", Stepped):
-        container = simulation.open(through=broken, executor=executor, timeout=0.1)
-    processor = container.log.processor
-    assert isinstance(processor, Stepped)
-    live = container.submit([Append("s", Payload(b"live"))])
-    processor.step()
-    executor.land()
-    processor.log._askers[b"another writer"] = 0.001
-    queued = container.submit([Append("s", Payload(b"queued"))])
-    broken.plan = fail_at(broken.passed + 1, forever=True)
-    processor.send()
-    assert live.result().results == [0]
-    assert isinstance(queued.exception(), StorageUnavailable)
-    with simulation.open() as fresh:
-        assert fresh.read("s", 0, fresh.info("s").length) == b"live"
-
-
 def test_frames_that_were_passed_before_an_error_are_applied_before_anything_is_sent() -> None:
     """The log was read on by one frame when the storage failed: nothing is held against the state before it (W2)."""
     simulation = Simulation()

@@ -16,8 +16,10 @@ from engine.logs.frames import NOBODY, Position
 from engine.state import operations
 from engine.state.changes.tables import layout_of
 from engine.state.operations import (
+    Answer,
     Append,
     BeginCycle,
+    Carried,
     CheckEntry,
     Checkpoint,
     Collected,
@@ -35,6 +37,7 @@ from engine.state.operations import (
     LoggedTransaction,
     MapSegment,
     MergeSegment,
+    OperationResult,
     PutEntry,
     QueueGarbage,
     SaveSegments,
@@ -110,6 +113,9 @@ roots = st.none() | st.builds(TreeRoot, numbers, numbers)
 layouts = st.tuples(numbers, numbers, numbers, numbers, roots, numbers, numbers, numbers)
 placements = (tuples(in_chunks), tuples(in_chunks), merges, merges, st.booleans())
 flushed_tables = st.builds(FlushedTable, names, numbers, layouts, *placements)
+results = st.builds(OperationResult, st.none() | numbers, st.none() | tuples(names))
+nonces = st.binary(min_size=8, max_size=8)
+answers = st.builds(Answer, ids, numbers, nonces, numbers, st.none() | tuples(results))
 OPERATIONS: dict[type, st.SearchStrategy] = {
     Append: st.builds(Append, names, tuples(anywhere), st.none() | numbers, updates, numbers),
     SealSegment: st.builds(SealSegment, names),
@@ -124,6 +130,7 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     Flushed: st.builds(Flushed, numbers, names, names, numbers, numbers, tuples(names)),
     DeleteSegment: st.builds(DeleteSegment, names),
     Collected: st.builds(Collected, tuples(names)),
+    Carried: st.builds(Carried, tuples(answers)),
     Discard: st.builds(Discard, tuples(names), numbers),
     MapSegment: st.builds(MapSegment, names, st.binary(max_size=5), numbers),
     EvictSegments: st.builds(EvictSegments, tuples(names)),

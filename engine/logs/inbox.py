@@ -1,0 +1,208 @@
+"""The inbox: what other processes submit to this one, as long as it makes the frames of an epoch (W18).
+
+Keeps of W18 what binds a maker. It takes in what is addressed to its own epoch only (rule epoch), each submission once,
+whatever is listed later (ahead), and those of one owner in increasing order only (mono). What it took in is queued like
+its own transactions. A listing is always under way while there is company, at a pace that slows down when nothing
+comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from chunkstore import Range, StorageError, Store
+from chunkstore.decoding import InvalidData
+from chunkstore.metrics import default_metrics
+from engine.errors import InvalidOperation
+from engine.logs.pending import Pending
+from engine.logs.submission import Address, Carrying, address_in, decode, inbox_folder, submission_path
+
+logger = logging.getLogger(__name__)
+
+_METRICS = default_metrics().layer("log")
+
+MOST_BYTES = 8 << 20
+"""What is taken in at once at most."""
+
+ROUND = 3
+"""From so many submissions a round on, the maker's own transactions wait for the next round."""
+
+PAUSE_WITHOUT_THREAD = 0.1
+"""Seconds until a listing is tried again for which no thread could be had."""
+
+DELETED_AT_ONCE = 64
+"""So many objects that are dealt with are deleted together, and what is left of them when company ends."""
+
+
+class Found(NamedTuple):
+    """Submissions that were listed and read, and when the listing began."""
+
+    epoch: int
+    began: float
+    read: list[tuple[Address, bytes]]
+
+
+class Inbox:
+    """The inbox of one container, as its maker sees it.
+
+    Args:
+        store: the root of the log. container: its number. submit: carries out a request, maybe in the background.
+        clock: seconds.
+    """
+
+    def __init__(self, store: Store, container: int, submit: Callable[..., Any], clock: Callable[[], float]) -> None:
+        self._store = store
+        self._container = container
+        self._submit = submit
+        self._clock = clock
+        self._epoch = -1
+        self._taken: set[Address] = set()
+        self._newest: dict[bytes, int] = {}  # by owner
+        self._left: Counter[Address] = Counter()  # transactions that are not settled yet
+        self._done: list[str] = []
+        self._look: Any = None
+        self._next = 0.0
+        self._pause = 0.0
+        self._came = 0
+        self._began = 0.0
+
+    # --- for owners --------------------------------------------------------------------------------------------
+
+    def post(self, address: Address, data: bytes) -> None:
+        """Hand in a submission. Raises StorageError; it may be there all the same."""
+        with _METRICS.measure("submit") as measurement:
+            self._store.post(submission_path(self._container, address), data)
+            measurement.bytes = len(data)
+
+    # --- for the maker -------------------------------------------------------------------------------------------
+
+    @property
+    def looking(self) -> bool:
+        """Whether a listing is under way."""
+        return self._look is not None
+
+    @property
+    def landed(self) -> bool:
+        """Whether one is, and has its answer."""
+        return self._look is not None and self._look.done()
+
+    @property
+    def next_look(self) -> float:
+        """When the next listing is due."""
+        return self._next
+
+    def in_rounds(self, round_trip: float) -> bool:
+        """Whether so much comes that own transactions are to wait for the round that is under way."""
+        return self._came >= ROUND and self.looking and self._clock() - self._began < 4 * round_trip
+
+    def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
+        """Begin to list what was submitted to the maker of `epoch`. done: told when the answer is there."""
+        if epoch != self._epoch:
+            self._begin(epoch)
+        self._began = self._clock()
+        gone, self._done = (self._done, []) if len(self._done) >= DELETED_AT_ONCE else ([], self._done)
+        try:
+            self._look = self._submit(self._found, epoch, self._began, gone)
+        except Exception as error:  # no thread can be had: nobody is carried meanwhile
+            logger.warning("the inbox of container %d is not looked at: %s", self._container, repr(error))
+            self._next = self._began + PAUSE_WITHOUT_THREAD
+            return
+        if done is not None:
+            self._look.add_done_callback(done)
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._taken, self._newest, self._left, self._came, self._pause = set(), {}, Counter(), 0, 0.0
+
+    def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
+        """List and read; in the background."""
+        if gone:
+            self._store.delete(gone)
+        read: list[tuple[Address, bytes]] = []
+        wanted: list[tuple[Address, Range]] = []
+        size = 0
+        for info in self._store.list(inbox_folder(self._container, epoch)):
+            address = address_in(info.path)
+            if address is None or address.epoch != epoch or address in self._taken:
+                continue
+            size += info.size
+            if size > MOST_BYTES and wanted:
+                break
+            wanted.append((address, Range(info.path, 0, info.size)))
+        if wanted:
+            data = self._store.read_ranges([where for _, where in wanted])
+            read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
+        return Found(epoch, began, read)
+
+    def take_in(self, round_trip: float) -> list[Pending]:
+        """The transactions of what was found, once the listing has its answer."""
+        look, self._look = self._look, None
+        batch: list[Pending] = []
+        try:
+            found: Found = look.result()
+        except Exception as error:  # also what no store declares: it costs those who submitted some time
+            logger.warning("the inbox of container %d could not be read: %s", self._container, repr(error))
+            found = Found(self._epoch, self._began, [])
+        came = 0
+        if found.epoch == self._epoch:
+            for address, data in sorted(found.read, key=_by_number):
+                if address.number > self._newest.get(address.owner, -1) and address not in self._taken:
+                    batch += self._transactions(address, data)
+                    came += 1
+        self._came = came
+        self._pause = 0.0 if came else min(max(2 * self._pause, round_trip / 4), 8 * round_trip)
+        self._next = self._clock() + self._pause
+        return batch
+
+    def _transactions(self, address: Address, data: bytes) -> list[Pending]:
+        """One submission's. What nobody understands is left alone: its owner makes a frame itself."""
+        self._taken.add(address)
+        self._newest[address.owner] = address.number
+        try:
+            batch = [Pending(operations) for operations in decode(data, self._container, address)]
+        except (InvalidData, InvalidOperation) as problem:
+            logger.warning("%s is passed over: %s", submission_path(self._container, address), str(problem))
+            return []
+        for place, pending in enumerate(batch):
+            pending.carrying = Carrying(address, place)
+            pending.leave()  # nobody waits for it here
+        self._left[address] = len(batch)
+        return batch
+
+    @property
+    def used(self) -> bool:
+        """Whether something was taken in that is not settled."""
+        return bool(self._left)
+
+    def settled(self, batch: Iterable[Pending]) -> None:
+        """A live frame answers to these."""
+        carries = False
+        for pending in batch:
+            if pending.carrying is None:
+                continue
+            carries = True
+            _METRICS.add("carry", time.monotonic() - pending.queued, pending.size, None)
+            address = pending.carrying.address
+            self._left[address] -= 1
+            if self._left[address] <= 0:
+                del self._left[address]
+                self._done.append(submission_path(self._container, address))
+        if carries:
+            _METRICS.add("carrying_frame", 0.0, 0, None)
+
+    def clear(self) -> None:
+        """Delete what was dealt with; the rest is swept with the folders of past epochs."""
+        gone, self._done = self._done, []
+        if gone:
+            try:
+                self._store.delete(gone)
+            except StorageError as error:
+                logger.info("%d submissions are left for a sweep: %s", len(gone), str(error))
+
+
+def _by_number(found: tuple[Address, bytes]) -> int:
+    return found[0].number

@@ -1,0 +1,187 @@
+"""The outbox: what this process has submitted to the maker of an epoch, and not heard of yet (W18).
+
+Keeps of W18 what binds an owner. One submission is outstanding at a time. Its transactions are told by live frames
+only (rule live); they are queued again when a live frame of a higher epoch came without them, which makes the
+submission void for ever (early), but may be put into own frames at any time (recalled), and then are not queued again
+from here (flown). What was told is never told again, whatever comes of its submission (once, moved).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from chunkstore.metrics import default_metrics
+from engine.logs.pending import Pending
+from engine.logs.submission import Address
+from engine.state.operations import Carried
+
+_METRICS = default_metrics().layer("log")
+
+PATIENCE_TRIPS = 16
+"""Round trips without a frame that carries somebody, after which an owner makes a frame itself, besides PATIENCE_TIMES
+the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
+
+LONGEST_WAIT_TRIPS = 5
+"""Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
+
+PATIENCE_TIMES = 4
+"""See PATIENCE_TRIPS."""
+
+LEAST_PATIENCE = 0.1
+"""Seconds; processes of one busy machine are held up for longer than their storage takes."""
+
+PLAIN_FRAMES = 6
+"""Frames that carry nobody, after which an owner rings for the maker: it may not know that it has company."""
+
+
+class Told(NamedTuple):
+    """What a live frame says of a submission: transactions with the results of their operations, and those that are to
+    be queued again. `refused`: those that the maker did not put into its frame, for this process to decide."""
+
+    done: list[tuple[Pending, list[Any]]]
+    again: list[Pending]
+    refused: list[Pending]
+
+
+class Outbox:
+    """What one process has submitted. clock: seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._owner = uuid.uuid4().bytes
+        self._number = 0
+        self._address: Address | None = None
+        self._waiting: dict[int, Pending] = {}
+        self._sent = 0.0
+        self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
+        self._seen = 0.0  # when a frame came that carried somebody
+        self._plain = 0
+        self._rang = False
+        self._deadline = 0.0
+        self.next_look = 0.0
+        self.recalled = False
+
+    @property
+    def active(self) -> bool:
+        """Whether a submission is outstanding: it was not heard of, and is not void."""
+        return self._address is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether its outcome is waited for: its transactions are neither queued nor in flight here."""
+        return self._address is not None and not self.recalled
+
+    def __contains__(self, pending: Pending) -> bool:
+        return any(each is pending for each in self._waiting.values())
+
+    def new_address(self, epoch: int) -> Address:
+        """The address of the next submission, to the maker of an epoch."""
+        self._number += 1
+        return Address(epoch, self._owner, self._number, os.urandom(8))
+
+    def submit(self, batch: Sequence[Pending], address: Address) -> None:
+        """The transactions of `batch` are submitted from now on."""
+        assert self._address is None, "one submission at a time"
+        self._waiting = dict(enumerate(batch))
+        self._address = address
+        self._sent = self._clock()
+        self._plain, self._rang, self.recalled = 0, False, False
+
+    def wait_again(self, round_trip: float) -> list[Pending]:
+        """Own frames lost the race: its outcome is looked for again, that of these transactions. Where all of them were
+        told something else meanwhile, it is forgotten (rule once)."""
+        self._waiting = {place: pending for place, pending in self._waiting.items() if pending.told is None}
+        if not self._waiting:
+            return self.forget()
+        self.begin_to_wait(round_trip)
+        return list(self._waiting.values())
+
+    def begin_to_wait(self, round_trip: float) -> None:
+        """From now on its outcome is looked for."""
+        self.recalled = False
+        now = self._clock()
+        self._be_patient(now, round_trip)
+        expected = min(0.7 * self._usual, LONGEST_WAIT_TRIPS * round_trip)
+        self.next_look = max(now + round_trip / 2, self._sent + expected)
+
+    def _be_patient(self, now: float, round_trip: float) -> None:
+        patience = max(PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual, LEAST_PATIENCE)
+        self._deadline = now + patience * random.uniform(1, 2)
+
+    def looked(self, round_trip: float) -> None:
+        """The log was read to its end, and the outcome was not there."""
+        self.next_look = self._clock() + round_trip / 2
+
+    def heard(self, frame_epoch: int, carried: Carried, round_trip: float) -> Told:
+        """What a live frame of an epoch says, which carries these."""
+        told, now, company = Told([], [], []), self._clock(), False
+        if self._address is None:
+            return told
+        for owner, number, nonce, place, results in carried.answers:
+            company = True
+            if (owner, number) == (self._owner, self._address.number) and nonce != self._address.nonce:
+                self._owner = uuid.uuid4().bytes  # of the next one: a clone of this process's memory has the old one
+            if (owner, number, nonce) != self._address[1:]:
+                continue
+            pending = self._waiting.pop(place, None)
+            if pending is None:
+                continue
+            self._note_time(now)
+            if results is None:
+                told.refused.append(pending)
+            else:
+                told.done.append((pending, [result.value for result in results]))
+        if company:
+            self._plain = 0
+            self._be_patient(now, round_trip)
+        else:
+            self._plain += 1
+            if not self._rang:
+                self._be_patient(now, round_trip)
+        if carried.leaving:
+            self._deadline = now + 2 * round_trip * random.random()
+        if frame_epoch > self._address.epoch or not self._waiting:
+            if self._waiting:
+                _METRICS.add("void_submission", now - self._sent, 0, None)
+            if not self.recalled:
+                told.again.extend(self._waiting.values())
+            self.forget()
+        return told
+
+    def _note_time(self, now: float) -> None:
+        took = now - self._sent
+        _METRICS.add("carried", took, 0, None)
+        self._took.append(took)
+
+    @property
+    def _usual(self) -> float:
+        """Seconds until an outcome, when nothing holds it up."""
+        return min(self._took, default=0.0)
+
+    def must_ring(self) -> bool:
+        """Whether the maker is to be told that it has company: once for each submission."""
+        if self._plain < PLAIN_FRAMES or self._rang:
+            return False
+        self._rang = True
+        return True
+
+    @property
+    def impatient(self) -> bool:
+        """Whether this process makes a frame itself."""
+        return self._clock() >= self._deadline
+
+    def recall(self) -> list[Pending]:
+        """The transactions that go into own frames now; the submission stays, as it may be carried all the same."""
+        self.recalled = True
+        return list(self._waiting.values())
+
+    def forget(self) -> list[Pending]:
+        """The submission is void, or what becomes of it is of no interest any more; what was not heard of."""
+        left = list(self._waiting.values())
+        self._address, self._waiting, self.recalled = None, {}, False
+        return left

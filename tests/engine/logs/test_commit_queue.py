@@ -1,0 +1,370 @@
+"""Processes that know of each other commit together: what is submitted to the maker of an epoch (W18)."""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+from hypothesis import given, strategies as st
+
+from chunkstore.decoding import InvalidData
+from engine.containers.container import Container
+from engine.errors import BadOffset, OutcomeUnknown, SegmentNotFound
+from engine.logs.log import MAKER_TRIPS
+from engine.logs.outbox import PLAIN_FRAMES
+from engine.logs.processor import SUBMITTED_BYTES
+from engine.logs.submission import Address, address_in, decode, encode, inbox_folder, submission_path
+from engine.state.index_records import IndexRecords
+from engine.state.operations import (
+    Append,
+    CreateSegment,
+    DeleteSegment,
+    MergeSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    SealSegment,
+    TruncateSegment,
+)
+from engine.testing.simulation import Simulation
+from tests.engine.logs.stepped import Stepped
+
+S = "s/a"
+
+
+class Company:
+    """Containers of one root that know of each other; the first one makes the frames."""
+
+    def __init__(self, others: int = 2) -> None:
+        self.simulation = Simulation(linger=0.0)
+        with mock.patch("engine.logs.durable_log.Processor", Stepped):
+            self.containers = [self.simulation.open() for _ in range(1 + others)]
+        self.maker, self.owner = self.containers[:2]
+        self.now(self.maker, CreateSegment(S))
+        for container in self.containers:
+            container.refresh()
+            processor_of(container).log.meet()
+
+    def now(self, container: Container, *operations: Operation) -> None:
+        """Let a container commit by itself, as if it were alone."""
+        processor = processor_of(container)
+        processor.submits = False
+        future = container.submit(operations)
+        for _ in range(4):
+            processor.step()
+        processor.submits = True
+        assert future.exception() is None
+
+    def turn(self, *containers: Container) -> None:
+        """Let some time pass, in which each of these does what there is to do."""
+        for _ in range(30):
+            for container in containers or self.containers:
+                processor_of(container).log.meet()
+                processor_of(container).step()
+            self.simulation.advance(0.001)
+
+    def close_maker(self) -> None:
+        """Let it finish all that it has begun, and close."""
+        processor_of(self.maker).finishes = True
+        self.maker.close()
+
+    @property
+    def inbox(self) -> list[str]:
+        """What was submitted and not deleted."""
+        return [info.path for info in self.simulation.store.list(inbox_folder(0))]
+
+    @property
+    def content(self) -> bytes:
+        """What somebody reads who comes anew."""
+        with self.simulation.open() as fresh:
+            return fresh.read(S, 0, fresh.info(S).length)
+
+
+def processor_of(container: Container) -> Stepped:
+    processor = container.log.processor
+    assert isinstance(processor, Stepped)
+    return processor
+
+
+@pytest.fixture
+def company() -> Company:
+    return Company()
+
+
+def appended(data: bytes, offset: int | None = None) -> Append:
+    return Append(S, Payload(data), offset)
+
+
+def test_what_is_submitted_is_in_a_frame_of_the_maker(company: Company) -> None:
+    owner, maker = company.owner, company.maker
+    futures = [owner.submit([appended(b"one")]), owner.submit([appended(b"two"), PutEntry("t", "k", b"v")])]
+    epoch, head = owner.log.head.epoch, owner.log.head.address
+    processor_of(owner).step()
+    assert len(company.inbox) == 1 and not futures[0].done()
+    own = maker.submit([appended(b"own")])
+    company.turn()
+    one, two, ours = (future.result().results[0] for future in (*futures, own))
+    content = company.content
+    assert [content[at : at + 3] for at in (one, two, ours)] == [b"one", b"two", b"own"]
+    assert len(content) == 9 and one < two and len(futures[1].result().results) == 2
+    assert {future.result().address for future in futures} <= {head + 1, head + 2}
+    assert owner.log.head.epoch == epoch, "nobody lost a race"
+    assert futures[0].result().state.segments[S].length >= 3
+
+
+@pytest.mark.parametrize("with_others", [False, True])
+def test_what_the_maker_refuses_is_refused_by_its_owner(company: Company, with_others: bool) -> None:
+    company.owner.submit([appended(b"first")])
+    company.turn()
+    futures = [company.owner.submit([appended(b"there") if with_others else SealSegment("s/none")])]
+    wrong, missing = company.owner.submit([appended(b"x", 3)]), company.owner.submit([DeleteSegment("s/none")])
+    futures.append(company.owner.submit([appended(b"last")]))
+    company.turn()
+    company.turn()
+    assert isinstance(wrong.exception(), BadOffset) and isinstance(missing.exception(), SegmentNotFound)
+    assert futures[1].exception() is None
+    assert company.content == (b"firsttherelast" if with_others else b"firstlast")
+
+
+def test_what_a_higher_epoch_came_without_is_submitted_again(company: Company) -> None:
+    future = company.owner.submit([appended(b"once")])
+    processor_of(company.owner).step()
+    company.now(company.containers[2], appended(b"another "))
+    company.turn(company.owner, company.containers[2])
+    assert future.result().tries == 2
+    company.turn()
+    assert company.content == b"another once"
+
+
+def test_who_is_not_served_makes_a_frame_itself(company: Company) -> None:
+    future, later = company.owner.submit([appended(b"once")]), None
+    processor_of(company.owner).step()
+    epoch = company.owner.log.head.epoch
+    for _ in range(200):
+        company.simulation.advance(0.01)
+        later = later or company.owner.submit([appended(b" later")])
+        processor_of(company.owner).step()
+    assert later is not None
+    assert (future.result().results, later.result().results) == ([0], [4]), "in the order of submission"
+    assert company.owner.log.head.epoch == epoch + 1
+    company.turn()
+    assert company.content == b"once later", "the maker of the old epoch carries it no more"
+
+
+def test_a_refusal_is_not_told_while_it_may_be_carried(company: Company) -> None:
+    """Its owner's own frame, be it empty, makes the submission void first (rules held and empty)."""
+    future = company.owner.submit([appended(b"x", 5)])
+    processor_of(company.owner).step()
+    frames = company.owner.log.head.address
+    while not future.done():
+        company.simulation.advance(0.01)
+        processor_of(company.owner).step()
+    assert isinstance(future.exception(), BadOffset)
+    assert company.owner.log.head.address == frames + 1
+    company.now(company.maker, appended(b"12345"))
+    company.turn()
+    assert company.content == b"12345"
+
+
+def test_what_was_submitted_before_a_checkpoint_was_opened_again_is_unknown(company: Company) -> None:
+    """Rule moved: and when it is carried all the same, nobody is told again."""
+    future = company.owner.submit([appended(b"x")])
+    processor = processor_of(company.owner)
+    processor.step()
+    processor.start_over()
+    assert isinstance(future.exception(), OutcomeUnknown)
+    company.turn()
+    assert company.content == b"x"
+    again = company.owner.submit([appended(b"y")])
+    company.turn()
+    assert again.result().results == [1]
+
+
+def test_a_submission_of_another_life_is_not_ones_own(company: Company) -> None:
+    """A clone of the memory submits under the same owner and number: what it drew for it differs (rule nonce)."""
+    one, other = company.owner, company.containers[2]
+    processor_of(other).have_the_memory_of(processor_of(one))
+    futures = [one.submit([appended(b"one")]), other.submit([appended(b"other")])]
+    for container in (one, other):
+        processor_of(container).step()
+    assert len(company.inbox) == 2
+    for _ in range(60):
+        company.turn()
+        company.simulation.advance(0.02)
+    offsets = [future.result().results[0] for future in futures]
+    content = company.content
+    assert [content[offset:][: len(data)] for offset, data in zip(offsets, (b"one", b"other"), strict=True)] == [
+        b"one",
+        b"other",
+    ]
+    assert len(content) == 8
+    owners = {processor_of(container).outbox.new_address(0).owner for container in (one, other)}
+    assert len(owners) == 2, "one of them has noticed"
+
+
+def test_a_maker_that_does_not_listen_is_rung_for(company: Company) -> None:
+    future = company.owner.submit([appended(b"once")])
+    processor = processor_of(company.owner)
+    processor.step()
+    rung = 0
+    maker = processor_of(company.maker)
+    maker.listens = False
+    for number in range(PLAIN_FRAMES):
+        company.now(company.maker, appended(b"%d" % number))
+        company.simulation.advance(0.005)
+        processor.step()
+    maker.listens = True
+    head = company.owner.log.head.address
+    for address in range(head + 1, head + 12):
+        path = f"_system/containers/0/wal/{address:020d}"
+        rung += any(info.path == path for info in company.simulation.store.list("_system/containers/0/wal/"))
+    assert rung == 1 and not future.done()
+    company.simulation.advance(60)
+    assert not maker.log.in_company(MAKER_TRIPS)
+    for _ in range(8):
+        company.now(company.maker, appended(b"more"))
+        company.simulation.advance(0.001)
+    assert processor_of(company.maker).log.in_company(1), "it ran into the bell"
+    company.turn()
+    assert future.result().tries == 1
+    assert company.content.count(b"once") == 1
+
+
+def test_a_maker_that_closes_says_so(company: Company) -> None:
+    future = company.owner.submit([appended(b"once")])
+    before = company.owner.log.head
+    processor = processor_of(company.maker)
+    company.close_maker()
+    processor_of(company.owner).step()
+    assert processor.failure is None
+    company.simulation.advance(0.01)
+    for _ in range(30):
+        processor_of(company.owner).step()
+        company.simulation.advance(0.001)
+    assert future.result().address <= before.address + 3
+    assert company.content == b"once"
+
+
+def test_the_inbox_is_emptied_by_its_maker() -> None:
+    company = Company(others=3)
+    for number in range(40):
+        futures = [each.submit([appended(b"%d" % number)]) for each in company.containers[1:]]
+        company.turn()
+        assert all(future.exception() is None for future in futures)
+    assert len(company.inbox) < 3 * 40, "in batches"
+    company.close_maker()
+    assert company.inbox == []
+
+
+def test_what_is_large_goes_to_a_chunk_or_into_an_own_frame(company: Company) -> None:
+    large = company.owner.submit([appended(b"x" * (SUBMITTED_BYTES + 1))])
+    company.turn()
+    assert large.result().tries == 1 and len(company.content) == SUBMITTED_BYTES + 1
+    header = Payload(b"h" * (SUBMITTED_BYTES + 1))
+    company.now(company.maker, CreateSegment("s/b"), SealSegment("s/b"))
+    company.owner.refresh()
+    merged = company.owner.submit([MergeSegment(S, "s/b", header)])
+    company.turn()
+    company.turn()
+    assert merged.result().results == [SUBMITTED_BYTES + 1]
+
+
+# --- the form of submissions -----------------------------------------------------------------------------------------
+
+contents = st.one_of(
+    st.builds(Payload, st.binary(max_size=300)),
+    st.builds(
+        lambda segment, number: IndexRecords(segment, bytes(32 * number)), st.text(max_size=5), st.integers(0, 3)
+    ),
+    st.just(()),
+)
+operations = st.one_of(
+    st.builds(Append, st.text(max_size=5), contents, st.none() | st.integers(0, 99), st.just(()), st.integers(0, 99)),
+    st.builds(MergeSegment, st.text(max_size=5), st.text(max_size=5), contents),
+    st.builds(TruncateSegment, st.text(max_size=5), st.integers(0, 1 << 62)),
+    st.builds(PutEntry, st.text(max_size=5), st.text(max_size=5), st.none() | st.binary(max_size=5), st.none()),
+)
+
+
+def plain(operation: Operation) -> list[object]:
+    return [
+        (part.records, part.segment) if isinstance(part, IndexRecords) else bytes(part.data)
+        for part in operation
+        if isinstance(part, IndexRecords | Payload)
+    ] + [part for part in operation if not isinstance(part, IndexRecords | Payload)]
+
+
+@given(st.lists(st.lists(operations, max_size=4), max_size=4), st.integers(0, 1 << 40))
+def test_a_submission_is_read_as_it_was_written(transactions: list[list[Operation]], number: int) -> None:
+    address = Address(7, os.urandom(16), number, os.urandom(8))
+    assert address_in(submission_path(3, address)) == address
+    data = encode(3, address, transactions)
+    found = decode(data, 3, address)
+    assert [[plain(op) for op in each] for each in found] == [[plain(op) for op in each] for each in transactions]
+
+
+def test_a_damaged_or_misplaced_submission_is_told_from_a_good_one() -> None:
+    address = Address(7, os.urandom(16), 2, os.urandom(8))
+    data = encode(3, address, [[appended(b"data")]])
+    others = [address._replace(epoch=8), address._replace(number=1), address._replace(nonce=bytes(8))]
+    for wrong in others:
+        with pytest.raises(InvalidData):
+            decode(data, 3, wrong)
+    with pytest.raises(InvalidData):
+        decode(data, 4, address)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(InvalidData):
+            decode(bytes(damaged), 3, address)
+    for length in range(len(data)):
+        with pytest.raises(InvalidData):
+            decode(data[:length], 3, address)
+
+
+def test_names_that_are_no_submissions_are_passed_over(company: Company) -> None:
+    epoch = company.maker.log.head.epoch
+    for name in ("x", "a-b-c", f"{'0' * 32}-00000000000000000001-{'0' * 16}", f"{'0' * 32}-x-{'0' * 16}"):
+        company.simulation.store.put(f"{inbox_folder(0, epoch)}{name}", b"nonsense")
+    future = company.owner.submit([appended(b"data")])
+    company.turn()
+    assert future.result().results == [0]
+    assert company.content == b"data"
+
+
+def posted(company: Company, number: int, data: bytes) -> None:
+    """Some owner's submission arrives at the maker's inbox."""
+    address = Address(company.maker.log.head.epoch, b"o" * 16, number, b"%08d" % number)
+    company.simulation.store.put(submission_path(0, address), encode(0, address, [[appended(data)]]))
+
+
+def test_an_older_submission_of_an_owner_is_not_carried_after_a_newer_one(company: Company) -> None:
+    """Rule mono: its owner has told that its outcome is unknown, and gone on."""
+    posted(company, 2, b"new")
+    company.turn()
+    posted(company, 1, b"old")
+    company.turn()
+    assert company.content == b"new"
+
+
+def test_a_submission_is_carried_once_however_often_it_is_listed(company: Company) -> None:
+    """Rule ahead: its object may come again after it was deleted."""
+    for _ in range(3):
+        posted(company, 1, b"once")
+        company.turn()
+    assert company.content == b"once"
+
+
+def test_what_was_taken_in_is_not_carried_in_another_epoch(company: Company) -> None:
+    """Rule epoch: a maker that lost its race lets go what it had taken in."""
+    posted(company, 1, b"void")
+    maker = processor_of(company.maker)
+    for _ in range(30):
+        if maker.queued:
+            break
+        maker.step()
+    company.now(company.owner, appended(b"another"))
+    company.now(company.maker, appended(b" more"))
+    company.turn(company.maker)
+    assert company.content == b"another more"

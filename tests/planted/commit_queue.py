@@ -1,0 +1,115 @@
+"""Breakages of group commit by many processes (W18): one for each of its rules."""
+
+from tests.planted import Breakage
+
+_QUEUE = "tests/engine/logs/test_commit_queue.py::test_"
+
+BREAKAGES = [
+    Breakage(
+        name="carried-in-another-epoch",
+        file="engine/logs/processor.py",
+        old="lambda each: each.carrying is None or each.carrying.address.epoch == epoch",
+        new="lambda each: True",
+        tests=[f"{_QUEUE}what_was_taken_in_is_not_carried_in_another_epoch"],
+    ),
+    Breakage(
+        name="carried-as-often-as-it-is-listed",
+        file="engine/logs/inbox.py",
+        old="        self._taken.add(address)\n        self._newest[address.owner] = address.number\n",
+        new="",
+        tests=[f"{_QUEUE}a_submission_is_carried_once_however_often_it_is_listed"],
+    ),
+    Breakage(
+        name="an-older-submission-behind-a-newer-one",
+        file="engine/logs/inbox.py",
+        old="                if address.number > self._newest.get(address.owner, -1) and address not in self._taken:\n",
+        new="                if address not in self._taken:\n",
+        tests=[f"{_QUEUE}an_older_submission_of_an_owner_is_not_carried_after_a_newer_one"],
+    ),
+    Breakage(
+        name="queued-again-before-it-is-void",
+        file="engine/logs/outbox.py",
+        old="        if frame_epoch > self._address.epoch or not self._waiting:\n",
+        new="        if frame_epoch >= self._address.epoch or not self._waiting:\n",
+        tests=["tests/engine/logs/test_commit_queue.py"],
+    ),
+    Breakage(
+        name="void-and-in-flight-is-queued-again",
+        file="engine/logs/outbox.py",
+        old="            if not self.recalled:\n                told.again",
+        new="            if True:\n                told.again",
+        tests=["tests/engine/logs/test_commit_queue.py"],
+    ),
+    Breakage(
+        name="what-was-submitted-survives-a-log-that-moved",
+        file="engine/logs/processor.py",
+        old="        self._forget_submission(LogMoved(",
+        new="        str(LogMoved(",
+        tests=[f"{_QUEUE}what_was_submitted_before_a_checkpoint_was_opened_again_is_unknown"],
+    ),
+    Breakage(
+        name="refused-while-it-may-be-carried",
+        file="engine/logs/processor.py",
+        old="or any(pending in self._outbox for pending, _ in rejected):",
+        new="or False:",
+        tests=[f"{_QUEUE}a_refusal_is_not_told_while_it_may_be_carried"],
+    ),
+    Breakage(
+        name="a-clones-submission-taken-for-ones-own",
+        file="engine/logs/outbox.py",
+        old="            if (owner, number, nonce) != self._address[1:]:\n",
+        new="            if (owner, number) != self._address[1:3]:\n",
+        tests=[f"{_QUEUE}a_submission_of_another_life_is_not_ones_own"],
+    ),
+    Breakage(
+        name="endless-patience",
+        file="engine/logs/outbox.py",
+        old="        return self._clock() >= self._deadline\n",
+        new="        return False\n",
+        tests=[f"{_QUEUE}who_is_not_served_makes_a_frame_itself"],
+    ),
+    Breakage(
+        name="nobody-rings",
+        file="engine/logs/outbox.py",
+        old="        if self._plain < PLAIN_FRAMES or self._rang:\n",
+        new="        if True:\n",
+        tests=[f"{_QUEUE}a_maker_that_does_not_listen_is_rung_for"],
+    ),
+    Breakage(
+        name="a-maker-that-closes-says-nothing",
+        file="engine/logs/processor.py",
+        old="            self._leaving = True\n",
+        new="            self._leaving = False\n",
+        tests=[f"{_QUEUE}a_maker_that_closes_says_so"],
+    ),
+    Breakage(
+        name="a-damaged-submission-is-carried",
+        file="engine/logs/submission.py",
+        old="        if len(payload) != size or crc32c(meta) != meta_crc or crc32c_of([payload]) != crc:\n",
+        new="        if len(payload) != size:\n",
+        tests=[f"{_QUEUE}a_damaged_or_misplaced_submission_is_told_from_a_good_one"],
+    ),
+    Breakage(
+        name="submissions-are-never-swept",
+        file="engine/logs/truncation.py",
+        old="            return deleted + _sweep_inbox(store, container, now - grace)\n",
+        new="            return deleted\n",
+        tests=["tests/engine/logs/test_inbox_sweep.py::test_a_truncation_costs_one_listing_more"],
+    ),
+    Breakage(
+        name="submissions-are-swept-too-soon",
+        file="engine/logs/truncation.py",
+        old="        doomed = [info.path for info in listed if info.modified < before]\n        store.delete(doomed)\n"
+        "        deleted += len(doomed)\n    return deleted",
+        new="        doomed = [info.path for info in listed]\n        store.delete(doomed)\n"
+        "        deleted += len(doomed)\n    return deleted",
+        tests=["tests/engine/logs/test_inbox_sweep.py::test_a_truncation_costs_one_listing_more"],
+    ),
+    Breakage(
+        name="a-carried-operation-is-submitted",
+        file="engine/logs/pending.py",
+        old="_MADE_HERE = (MapSegment, LoadAttributes, Carried)",
+        new="_MADE_HERE = (MapSegment, LoadAttributes)",
+        tests=["tests/engine/containers/test_readback.py::test_what_the_log_makes_by_itself_is_not_submitted"],
+    ),
+]
