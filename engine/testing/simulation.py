@@ -5,7 +5,7 @@ Nothing here sleeps or starts a thread: time passes when a test says so, or when
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -43,10 +43,12 @@ class Simulation:
         repair: int | None = None,
         unread: bool = False,
         executor: Executor | None = None,
+        sleep: Callable[[float], None] | None = None,
         **settings: Any,
     ) -> Container:
         """Container 0 as another process would open it. `through`: a store that wraps this root's. repair: the address
-        of a damaged frame that is given up first. unread: see Container."""
+        of a damaged frame that is given up first. unread: see Container. sleep: what it does to wait; None: it lets
+        time pass."""
         store = through or self.store
         container = Container(
             Stores(store, store),
@@ -57,7 +59,7 @@ class Simulation:
             executor=executor,
             clock=self.clock,
             now=lambda: self.store.now,
-            sleep=self.advance,
+            sleep=sleep or self.advance,
         )
         if repair is not None:
             container.repair(repair)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from unittest import mock
 
 import pytest
 from hypothesis import given, strategies as st
 
 from chunkstore.decoding import InvalidData
-from engine.containers.container import Container
 from engine.errors import BadOffset, OutcomeUnknown, SegmentNotFound
 from engine.logs.log import MAKER_TRIPS
 from engine.logs.outbox import PLAIN_FRAMES
@@ -27,73 +25,12 @@ from engine.state.operations import (
     SealSegment,
     TruncateSegment,
 )
-from engine.testing.simulation import Simulation
-from tests.engine.logs.stepped import Stepped
-
-S = "s/a"
-
-
-class Company:
-    """Containers of one root that know of each other; the first one makes the frames."""
-
-    def __init__(self, others: int = 2) -> None:
-        self.simulation = Simulation(linger=0.0)
-        with mock.patch("engine.logs.durable_log.Processor", Stepped):
-            self.containers = [self.simulation.open() for _ in range(1 + others)]
-        self.maker, self.owner = self.containers[:2]
-        self.now(self.maker, CreateSegment(S))
-        for container in self.containers:
-            container.refresh()
-            processor_of(container).log.meet()
-
-    def now(self, container: Container, *operations: Operation) -> None:
-        """Let a container commit by itself, as if it were alone."""
-        processor = processor_of(container)
-        processor.submits = False
-        future = container.submit(operations)
-        for _ in range(4):
-            processor.step()
-        processor.submits = True
-        assert future.exception() is None
-
-    def turn(self, *containers: Container) -> None:
-        """Let some time pass, in which each of these does what there is to do."""
-        for _ in range(30):
-            for container in containers or self.containers:
-                processor_of(container).log.meet()
-                processor_of(container).step()
-            self.simulation.advance(0.001)
-
-    def close_maker(self) -> None:
-        """Let it finish all that it has begun, and close."""
-        processor_of(self.maker).finishes = True
-        self.maker.close()
-
-    @property
-    def inbox(self) -> list[str]:
-        """What was submitted and not deleted."""
-        return [info.path for info in self.simulation.store.list(inbox_folder(0))]
-
-    @property
-    def content(self) -> bytes:
-        """What somebody reads who comes anew."""
-        with self.simulation.open() as fresh:
-            return fresh.read(S, 0, fresh.info(S).length)
-
-
-def processor_of(container: Container) -> Stepped:
-    processor = container.log.processor
-    assert isinstance(processor, Stepped)
-    return processor
+from tests.engine.logs.company import Company, S, appended, processor_of
 
 
 @pytest.fixture
 def company() -> Company:
     return Company()
-
-
-def appended(data: bytes, offset: int | None = None) -> Append:
-    return Append(S, Payload(data), offset)
 
 
 def test_what_is_submitted_is_in_a_frame_of_the_maker(company: Company) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chunkstore.metrics import default_metrics
 from engine.admin.inspection import describe_container
-from tests.engine.logs.test_commit_queue import Company, appended, processor_of
+from tests.engine.logs.company import Company, appended, processor_of
 
 COUNTED = ("submit", "carried", "void_submission", "carry", "carrying_frame", "begin_epoch")
 

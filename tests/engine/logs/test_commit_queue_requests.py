@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.logs.log import LEAST_TRIP, MAKER_TRIPS
 from engine.logs.submission import inbox_folder
-from engine.state.operations import Append, CreateSegment, Payload
-from engine.testing.simulation import Simulation
+from engine.state.operations import Append, Operation, Payload
 from tests.engine.containers.segments import counted
-from tests.engine.logs.stepped import Stepped
+from tests.engine.logs.company import Company, S, processor_of
 
-S = "s/a"
 ROUNDS = 100
 
 
-def processor_of(container: Container) -> Stepped:
-    processor = container.log.processor
-    assert isinstance(processor, Stepped)
-    return processor
-
-
-class Company:
+class Counted(Company):
     """A maker and owners, each of whose requests are counted."""
 
     def __init__(self, owners: int) -> None:
-        self.simulation = Simulation(linger=0.0)
-        self.stores = [CountingStore(self.simulation.store) for _ in range(1 + owners)]
-        with mock.patch("engine.logs.durable_log.Processor", Stepped):
-            self.containers = [self.simulation.open(through=store) for store in self.stores]
-        self.maker, self.owners = self.containers[0], self.containers[1:]
-        created = self.maker.submit([CreateSegment(S)])
-        self.pass_time(10)
-        assert created.exception() is None
-        for container in self.containers:
-            container.refresh()
-            processor_of(container).log.meet()
+        super().__init__(owners, through=CountingStore)
         for store in self.stores:
             store.reset()
+
+    def now(self, container: Container, *operations: Operation) -> None:
+        """Let a container commit by itself; that takes time."""
+        future = container.submit(operations)
+        self.pass_time(10)
+        assert future.exception() is None
+
+    @property
+    def owners(self) -> list[Container]:
+        """All but the maker."""
+        return self.containers[1:]
 
     def pass_time(self, steps: int) -> None:
         """Let every process do what there is to do."""
@@ -61,7 +52,7 @@ def test_a_single_writer_makes_one_request_a_commit_and_never_lists() -> None:
 
 
 def test_each_commit_of_an_owner_is_one_message_and_few_reads() -> None:
-    company = Company(3)
+    company = Counted(3)
     for _ in range(ROUNDS):
         futures = [owner.submit([Append(S, Payload(b"x"))]) for owner in company.owners]
         for _ in range(40):
@@ -85,7 +76,7 @@ def test_each_commit_of_an_owner_is_one_message_and_few_reads() -> None:
 
 
 def test_a_maker_whose_company_is_gone_stops_listing() -> None:
-    company = Company(1)
+    company = Counted(1)
     future = company.owners[0].submit([Append(S, Payload(b"x"))])
     company.pass_time(40)
     assert future.exception() is None
@@ -101,7 +92,7 @@ def test_a_maker_whose_company_is_gone_stops_listing() -> None:
 
 
 def test_a_maker_that_nothing_comes_to_lists_ever_more_rarely() -> None:
-    company = Company(0)
+    company = Counted(0)
     processor_of(company.maker).log.meet()
     company.pass_time(8 * MAKER_TRIPS)
     assert 1 <= company.stores[0].counts["list"] <= MAKER_TRIPS

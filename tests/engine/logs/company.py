@@ -1,0 +1,136 @@
+"""Containers of one root that know of each other: one makes the frames, the others submit to it (W18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from chunkstore import Store
+from engine.containers.container import Container
+from engine.logs.replay import carried_in
+from engine.logs.submission import inbox_folder
+from engine.state.operations import Append, CreateSegment, Operation, Payload
+from engine.testing.contracts import open_log
+from engine.testing.simulation import Simulation
+from tests.engine.logs.stepped import Stepped
+
+S = "s/a"
+
+STEPS = 6
+"""What a process does while another one waits: it lists, takes in, sends and settles, and has two to spare."""
+
+
+def processor_of(container: Container) -> Stepped:
+    processor = container.log.processor
+    assert isinstance(processor, Stepped)
+    return processor
+
+
+def appended(data: bytes, offset: int | None = None) -> Append:
+    return Append(S, Payload(data), offset)
+
+
+def carried(store: Store) -> int:
+    """How many transactions the live frames of a log carry for others than their makers."""
+    live = open_log(store).follow()
+    return sum(answer.results is not None for frame in live for answer in carried_in(frame).answers)
+
+
+class Company:
+    """Containers of one root that know of each other; the first one makes the frames. Each moves on when it is told
+    to, or when one that `finishes` waits for it.
+
+    through: each one's way to the storage. others_work: a context for what the others do while one waits.
+    """
+
+    def __init__(
+        self,
+        others: int = 2,
+        *,
+        simulation: Simulation | None = None,
+        through: Callable[[Store], Any] = lambda store: store,
+        others_work: Callable[[], Any] = nullcontext,
+    ) -> None:
+        self.simulation = simulation or Simulation(linger=0.0)
+        self.stores = [through(self.simulation.store) for _ in range(1 + others)]
+        self.dead: set[Container] = set()
+        self.others_work = others_work
+        self._working = False
+        self.containers: list[Container] = []
+        for store in self.stores:
+            self.join(store)
+        self.maker = self.containers[0]
+        self.now(self.maker, CreateSegment(S))
+        for container in self.containers:
+            container.refresh()
+            processor_of(container).log.meet()
+
+    @property
+    def owner(self) -> Container:
+        """The first of those who submit."""
+        return self.containers[1]
+
+    def join(self, store: Store | None = None, **settings: Any) -> Container:
+        """One more process."""
+        number = len(self.containers)
+        sleep = partial(self._sleep, number)
+        with mock.patch("engine.logs.durable_log.Processor", Stepped):
+            self.containers.append(self.simulation.open(through=store, sleep=sleep, **settings))
+        return self.containers[-1]
+
+    def _sleep(self, number: int, seconds: float) -> None:
+        """While one waits the others work, and wait for nobody."""
+        self.simulation.advance(seconds)
+        if not self._working:
+            with self.others_work():
+                self.work(*(each for place, each in enumerate(self.containers) if place != number))
+
+    def work(self, *containers: Container) -> None:
+        """Let these do what there is to do now."""
+        self._working = True
+        try:
+            for container in containers:
+                if container not in self.dead:
+                    for _ in range(STEPS):
+                        processor_of(container).log.meet()
+                        processor_of(container).step()
+        finally:
+            self._working = False
+
+    def now(self, container: Container, *operations: Operation) -> None:
+        """Let a container commit by itself, as if it were alone."""
+        processor = processor_of(container)
+        processor.submits = False
+        future = container.submit(operations)
+        for _ in range(4):
+            processor.step()
+        processor.submits = True
+        assert future.exception() is None
+
+    def turn(self, *containers: Container) -> None:
+        """Let some time pass, in which each of these does what there is to do."""
+        for _ in range(30):
+            for container in containers or self.containers:
+                if container not in self.dead:
+                    processor_of(container).log.meet()
+                    processor_of(container).step()
+            self.simulation.advance(0.001)
+
+    def close_maker(self) -> None:
+        """Let it finish all that it has begun, and close."""
+        processor_of(self.maker).finishes = True
+        self.maker.close()
+
+    @property
+    def inbox(self) -> list[str]:
+        """What was submitted and not deleted."""
+        return [info.path for info in self.simulation.store.list(inbox_folder(0))]
+
+    @property
+    def content(self) -> bytes:
+        """What somebody reads who comes anew."""
+        with self.simulation.open() as fresh:
+            return fresh.read(S, 0, fresh.info(S).length)
