@@ -105,10 +105,12 @@ class Company:
         processor = processor_of(container)
         processor.submits = False
         future = container.submit(operations)
-        for _ in range(4):
+        for number in range(40):
+            if number >= 4 and future.done():
+                break
             processor.step()
         processor.submits = True
-        assert future.exception() is None
+        assert future.exception(0) is None
 
     def turn(self, *containers: Container) -> None:
         """Let some time pass, in which each of these does what there is to do."""
