@@ -3,6 +3,7 @@
 from tests.planted import Breakage
 
 _QUEUE = "tests/engine/logs/test_commit_queue.py::test_"
+_RULES = "tests/engine/logs/test_commit_queue_rules.py::test_"
 
 BREAKAGES = [
     Breakage(
@@ -52,7 +53,46 @@ BREAKAGES = [
         file="engine/logs/processor.py",
         old="or any(pending in self._outbox for pending, _ in rejected):",
         new="or False:",
-        tests=[f"{_QUEUE}a_refusal_is_not_told_while_it_may_be_carried"],
+        tests=[
+            f"{_QUEUE}a_refusal_is_not_told_while_it_may_be_carried",
+            f"{_RULES}an_empty_frame_makes_a_submission_void_that_nobody_listed",
+        ],
+    ),
+    Breakage(
+        name="unknown-and-still-outstanding",
+        file="engine/logs/processor.py",
+        old="        left = self._outbox.forget()\n",
+        new="        left = list(self._outbox._waiting.values())\n",
+        tests=[f"{_RULES}who_cannot_look_for_the_outcome_tells_unknown_and_has_nothing_outstanding"],
+    ),
+    Breakage(
+        name="unknown-by-an-own-frame-and-still-outstanding",
+        file="engine/logs/outbox.py",
+        old="for place, pending in self._waiting.items() if pending.told is None}",
+        new="for place, pending in self._waiting.items()}",
+        tests=[f"{_RULES}an_own_frame_of_unknown_outcome_leaves_nothing_outstanding"],
+    ),
+    Breakage(
+        name="completed-by-a-void-frame",
+        file="engine/logs/log.py",
+        old="        if frame.follows(self.head):\n            if frame.position.writer",
+        new="        if frame.kind is Kind.DATA:\n            if frame.position.writer",
+        tests=[f"{_RULES}a_void_frame_that_carries_it_completes_nothing"],
+    ),
+    Breakage(
+        name="refused-before-the-empty-frame-is-live",
+        file="engine/logs/processor.py",
+        old="            self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))\n",
+        new="            self._callers.tell_each(rejected)\n"
+        "            self._launch(meta, layout, Body(state, accepted, [], state.checkpoint == address))\n",
+        tests=[f"{_RULES}an_empty_frame_that_loses_to_the_one_that_carries_it_refuses_nothing"],
+    ),
+    Breakage(
+        name="what-the-maker-refused-is-submitted-again",
+        file="engine/logs/processor.py",
+        old="            pending.direct = True\n",
+        new="            pass\n",
+        tests=[f"{_RULES}a_refusal_by_maker_and_owner_is_told_and_leaves_nothing_behind"],
     ),
     Breakage(
         name="a-clones-submission-taken-for-ones-own",

@@ -43,7 +43,8 @@ class Company:
     """Containers of one root that know of each other; the first one makes the frames. Each moves on when it is told
     to, or when one that `finishes` waits for it.
 
-    through: each one's way to the storage. others_work: a context for what the others do while one waits.
+    through: each one's way to the storage. others_work: a context for what the others do while one waits. settings: of
+    `Simulation.open`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Company:
         simulation: Simulation | None = None,
         through: Callable[[Store], Any] = lambda store: store,
         others_work: Callable[[], Any] = nullcontext,
+        **settings: Any,
     ) -> None:
         self.simulation = simulation or Simulation(linger=0.0)
         self.stores = [through(self.simulation.store) for _ in range(1 + others)]
@@ -61,7 +63,7 @@ class Company:
         self._working = False
         self.containers: list[Container] = []
         for store in self.stores:
-            self.join(store)
+            self.join(store, **settings)
         self.maker = self.containers[0]
         self.now(self.maker, CreateSegment(S))
         for container in self.containers:

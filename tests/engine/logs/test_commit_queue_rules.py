@@ -1,0 +1,195 @@
+"""The rules of W18 that an owner keeps when it tells its callers: once, live, empty, held."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from chunkstore.testing import FaultStore
+from chunkstore.testing.faults import Fault
+from engine.errors import BadOffset, OutcomeUnknown
+from engine.logs import log as logs
+from engine.logs.pending import Outcome
+from engine.logs.submission import inbox_folder
+from engine.testing.processes import ByHand
+from tests.engine.logs.company import Company, appended, carried, processor_of
+
+
+class Failing(Company):
+    """Each one's storage can fail: `broken` has that of the owner."""
+
+    def __init__(self) -> None:
+        super().__init__(through=FaultStore)
+        self.broken: FaultStore = self.stores[1]
+
+    def unknown(self, verb: str) -> Outcome:
+        """The owner submits; while its requests of one kind fail, and the others stand still, it tells that it does not
+        know what became of it."""
+        owner = processor_of(self.owner)
+        future = self.owner.submit([appended(b"first")])
+        owner.step()
+        self.dead = {*self.containers} - {self.owner}
+        self.broken.plan = lambda at, request: Fault("before") if request.verb == verb else None
+        while not future.done():
+            self.simulation.advance(0.05)
+            owner.step()
+        self.broken.plan = None
+        self.dead = set()
+        assert isinstance(future.exception(), OutcomeUnknown)
+        return future
+
+
+# --- once: who is told that it is unknown is told nothing else, and its submission is forgotten ----------------------
+
+
+def test_who_cannot_look_for_the_outcome_tells_unknown_and_has_nothing_outstanding() -> None:
+    company = Failing()
+    future = company.unknown("read_ranges")
+    assert not processor_of(company.owner).outbox.active
+    epoch = company.maker.log.head.epoch
+    later = company.owner.submit([appended(b"later")])
+    company.turn()
+    assert (later.result(0).results, later.result(0).tries) == ([5], 1), "what is unknown is carried all the same"
+    assert company.content == b"firstlater" and company.maker.log.head.epoch == epoch
+    assert isinstance(future.exception(0), OutcomeUnknown), "told once"
+
+
+def test_what_is_unknown_is_not_submitted_again_when_it_is_void() -> None:
+    company = Failing()
+    future = company.unknown("read_ranges")
+    company.now(company.containers[2], appended(b"another"))
+    company.turn()
+    assert isinstance(future.exception(0), OutcomeUnknown)
+    assert company.content == b"another"
+
+
+def test_an_own_frame_of_unknown_outcome_leaves_nothing_outstanding() -> None:
+    """Its submission may be carried yet; but nobody waits for that, and what comes next is done meanwhile."""
+    company = Failing()
+    owner = processor_of(company.owner)
+    future = company.unknown("put_if_absent")
+    company.simulation.store.delete(company.inbox)  # it is on its way yet
+    company.now(company.maker, appended(b"maker "))
+    later = company.owner.submit([appended(b"later")])
+    for _ in range(4):  # an own frame, which loses the race
+        owner.log.meet()
+        owner.step()
+    assert [pending.future for pending in owner.untold() if pending in owner.outbox] == [later]
+    company.turn()
+    assert (later.result(0).results, company.content) == ([6], b"maker later")
+    assert isinstance(future.exception(0), OutcomeUnknown)
+
+
+# --- live: a frame that is void tells nothing ------------------------------------------------------------------------
+
+
+def test_a_void_frame_that_carries_it_completes_nothing() -> None:
+    """The maker's first frame in flight runs into a bell; the second one, which carries, lands all the same."""
+    company, executor = Company(), ByHand()
+    executor.inline = True
+    maker = company.join(executor=executor)
+    company.now(maker, appended(b"a"))
+    for container in company.containers:
+        container.refresh()
+    processor = processor_of(maker)
+    processor.log.meet()
+    future = company.owner.submit([appended(b"once")])
+    processor_of(company.owner).step()
+    company.maker = maker
+    executor.inline = False
+    own = maker.submit([appended(b"own")])
+    processor.step()  # the first flight
+    assert len(processor.log.flights) == 1
+    executor.inline = True
+    processor.step()  # lists
+    executor.inline = False
+    processor.step()  # takes in
+    processor.step()  # the second flight
+    assert len(processor.log.flights) == 2
+    with mock.patch.object(logs, "BELL_AHEAD", 0):
+        processor_of(company.owner).log.ring()
+    executor.land()
+    executor.land()
+    executor.inline = True
+    void = processor.log.flights[1].position.address
+    company.turn(company.owner)
+    assert not future.done(), "the frame that carries it is not live"
+    company.turn()
+    assert own.exception(0) is None
+    assert future.result(0).address > void
+    assert company.content.count(b"once") == 1
+    offset = future.result(0).results[0]
+    assert company.content[offset : offset + 4] == b"once"
+
+
+# --- held and empty: a refusal is told when nothing can make it wrong ------------------------------------------------
+
+
+def test_an_empty_frame_that_loses_to_the_one_that_carries_it_refuses_nothing() -> None:
+    """By the owner's state it is refused; by the maker's, which the log goes on with, it is done."""
+    company, executor = Company(others=1), ByHand()
+    owner = company.join(executor=executor)
+    owner.refresh()
+    future = owner.submit([appended(b"x", 5)])
+    processor = processor_of(owner)
+    processor.log.meet()
+    processor.step()
+    assert processor.outbox.active
+    while not processor.log.flights:
+        company.simulation.advance(0.02)
+        processor.step()
+    assert not future.done(), "its frame is not live yet"
+    company.now(company.maker, appended(b"12345"))
+    company.turn(company.maker)
+    assert carried(company.simulation.store) == 1
+    executor.inline = True
+    executor.land()
+    company.turn(owner)
+    assert future.result(0).results == [5]
+    assert company.content == b"12345x"
+
+
+def test_what_the_maker_refuses_is_done_if_its_owner_finds_it_right() -> None:
+    """The maker's refusal is older than what the owner knows when it decides."""
+    company = Company()
+    future = company.owner.submit([appended(b"late", 3)])
+    processor_of(company.owner).step()
+    company.turn(company.maker)
+    assert carried(company.simulation.store) == 0 and not future.done()
+    company.now(company.maker, appended(b"123"))
+    company.turn()
+    assert future.result(0).results == [3]
+    assert company.content == b"123late"
+
+
+def test_a_refusal_by_maker_and_owner_is_told_and_leaves_nothing_behind() -> None:
+    company = Company()
+    future = company.owner.submit([appended(b"late", 3)])
+    company.turn()
+    company.turn()
+    assert isinstance(future.exception(0), BadOffset)
+    assert not processor_of(company.owner).outbox.active
+    assert company.content == b""
+
+
+@pytest.mark.parametrize("accepted", [0, 1])
+def test_an_empty_frame_makes_a_submission_void_that_nobody_listed(accepted: int) -> None:
+    """Whether or not others in it are done: one epoch more, and what arrives late is carried by nobody."""
+    company = Company()
+    futures = [company.owner.submit([appended(b"y")]) for _ in range(accepted)]
+    refused = company.owner.submit([appended(b"x", 5)])
+    owner = processor_of(company.owner)
+    owner.step()
+    messages = company.inbox
+    epoch = owner.log.head.epoch
+    while not refused.done():
+        company.simulation.advance(0.02)
+        owner.step()
+    assert isinstance(refused.exception(), BadOffset)
+    assert [future.result(0).results for future in futures] == [[0]] * accepted
+    assert owner.log.head.epoch == epoch + 1
+    company.now(company.maker, appended(b"12345"))
+    assert [path for path in messages if path.startswith(inbox_folder(0, epoch))] == messages
+    company.turn()
+    assert company.content == b"y" * accepted + b"12345"
