@@ -77,18 +77,18 @@ class Company:
 
     def join(self, store: Store | None = None, **settings: Any) -> Container:
         """One more process."""
-        number = len(self.containers)
-        sleep = partial(self._sleep, number)
+        itself: list[Container] = []
         with mock.patch("engine.logs.durable_log.Processor", Stepped):
-            self.containers.append(self.simulation.open(through=store, sleep=sleep, **settings))
-        return self.containers[-1]
+            itself.append(self.simulation.open(through=store, sleep=partial(self._sleep, itself), **settings))
+        self.containers += itself
+        return itself[0]
 
-    def _sleep(self, number: int, seconds: float) -> None:
+    def _sleep(self, sleeping: list[Container], seconds: float) -> None:
         """While one waits the others work, and wait for nobody."""
         self.simulation.advance(seconds)
         if not self._working:
             with self.others_work():
-                self.work(*(each for place, each in enumerate(self.containers) if place != number))
+                self.work(*(each for each in self.containers if each not in sleeping))
 
     def work(self, *containers: Container) -> None:
         """Let these do what there is to do now."""
