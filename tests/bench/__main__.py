@@ -28,6 +28,7 @@ from tests.bench import (
     micro_batches,
     s3,
     skew,
+    writers,
 )
 from tests.bench.figures import Figures
 from tests.bench.noop import Files, NoopSource
@@ -120,6 +121,8 @@ def main(parts: list[str]) -> None:
             client.measure(folder, figures, [part for part in of_client if part])
         if not parts or "s3" in parts:
             s3.measure(figures)
+        if not parts or "writers" in parts:
+            writers.measure(folder, figures)
         if not parts or "large" in parts:
             large.measure(folder)
         if not parts or "chunks" in parts:
