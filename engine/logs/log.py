@@ -64,8 +64,9 @@ LEAST_TRIP = 0.01
 LONGEST_TRIP = 0.5
 """Seconds that it is taken to last at most, so that nobody waits for long for one who does not come."""
 
-BELL_AHEAD = 4
-"""Addresses from the log's end to a bell, so that a maker with frames in flight runs into it."""
+BELLS_AHEAD = (4, 8, 16)
+"""Addresses from the log's end to a bell, so that a maker with frames in flight runs into it; the next ones where
+something is already, which is others' bells as a rule: that they are heard does as well."""
 
 
 _REMEDY = "Restore the object from a copy"
@@ -590,8 +591,7 @@ class Log:
     def ring(self) -> None:
         """Publish a void frame ahead of the log's end, for the one who makes frames to run into: it has company."""
         self._owner.check()
-        ahead = BELL_AHEAD
-        while True:
+        for ahead in BELLS_AHEAD:
             bell = Position(self.next + ahead, self._writer, 0)
             data = frames.encode(self.container, bell, self._new_attempt(), frames.START, b"", (), Kind.BELL)
             try:
@@ -599,7 +599,6 @@ class Log:
                     return
             except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
                 return
-            ahead *= 2
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
 
