@@ -447,11 +447,17 @@ class Processor:
         due = []
         if self._outbox.waiting:
             due.append(self._outbox.next_look - self._clock())
-        elif self._queue and len(self.log.flights) < self._most_flights():
+        elif self._collects():
             due.append(self._queue.first().queued + self._linger - time.monotonic())
         if self._listening():
             due.append(self.log.round_trip if self._inbox.looking else self._inbox.next_look - self._clock())
         return max(min(due), 0.0) if due else None
+
+    def _collects(self) -> bool:
+        """Whether what is queued leaves when it has lingered. What waits for a round leaves when that lands."""
+        if not self._queue or len(self.log.flights) >= self._most_flights():
+            return False
+        return not self._inbox.in_rounds(self.log.round_trip)
 
     def _ready(self) -> bool:
         try:

@@ -1,0 +1,66 @@
+"""Writers of one log in simulated time: each event is there once and in order, and a seed gives the same run again."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from engine.logs.frames import START
+from engine.logs.log import BELLS_AHEAD, Log, address_of, frames_folder
+from tests.bench.simulated_writers import Company
+from tests.bench.virtual_time import Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World
+
+WRITERS = 8
+
+
+def run(seed: int) -> Company:
+    """Eight writers, some hundred events; fails if one of them is not there once and in order."""
+    company = Company(WRITERS, seed)
+    company.run(2.0, 4.0)
+    return company
+
+
+def test_a_seed_gives_the_same_run() -> None:
+    one, again, other = run(1), run(1), run(2)
+    assert len(one.trace) > 150 and {writer for _, writer, _ in one.trace} == set(range(WRITERS))
+    assert one.trace == again.trace and one.bill.requests == again.bill.requests
+    assert one.trace != other.trace
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_impatient_owners_lose_and_double_nothing(seed: int) -> None:
+    """Epochs change all the time, so that submissions become void."""
+    hurry = {"PATIENCE_TRIPS": 1, "PATIENCE_TIMES": 0.1, "LEAST_PATIENCE": 0.01}
+    with mock.patch.multiple("engine.logs.outbox", **hurry):
+        company = run(seed)
+    assert max(container.log.head.epoch for container in company.containers) > 4
+    assert len(company.trace) > 100
+
+
+def test_who_waits_for_something_sleeps_meanwhile() -> None:
+    """Also a maker whose own transactions wait for a round of the others'."""
+    waits = 0
+    wait = VirtualCondition.wait
+
+    def counted(self: VirtualCondition, *timeout: Any) -> None:
+        nonlocal waits
+        waits += 1
+        wait(self, *timeout)
+
+    with mock.patch.object(VirtualCondition, "wait", counted):
+        company = run(3)
+    assert waits < 20 * len(company.trace), f"{waits} waits for {len(company.trace)} events"
+
+
+def test_many_bells_are_few_requests() -> None:
+    """However many owners ring at the same time, each of them tries few addresses, near the log's end."""
+    world, objects, bill = World(0), Objects(0), Bill()
+    for _ in range(100):
+        store = FarStore(objects, world, bill)
+        log = Log(store, 0, START, 0.0, grace=600.0, executor=VirtualExecutor(world), clock=world.clock)
+        world.spawn(log.ring)
+    world.sleep(10)
+    assert bill.requests["PUT"] <= 100 * len(BELLS_AHEAD)
+    assert {address_of(info.path) for info in objects.list(frames_folder(0))} == set(BELLS_AHEAD)
