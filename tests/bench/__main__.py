@@ -27,7 +27,9 @@ from tests.bench import (
     memory,
     micro_batches,
     s3,
+    simulated_writers,
     skew,
+    spark_writers,
     writers,
 )
 from tests.bench.figures import Figures
@@ -145,6 +147,11 @@ def main(parts: list[str]) -> None:
             spark.stop()
         if not parts or "skew" in parts:
             skew.measure(folder)
+        if "writers-simulated" in parts:
+            simulated_writers.measure(figures)
+        if "writers-spark" in parts:
+            spark_writers.measure(_session(), folder, figures)
+            SparkSession.builder.getOrCreate().stop()
         if "memory" in parts:
             memory.measure(folder)
         if "micro_batches" in parts:
