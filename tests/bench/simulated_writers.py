@@ -47,12 +47,17 @@ _KEPT = 256
 
 @dataclass
 class Outcome:
-    """What happened in a run. acknowledged: when, by whom, and how long it took, of each event. writers: how often the
-    head's writer was another one."""
+    """What happened in a run.
+
+    acknowledged: when, by whom, and how long it took, of each event. peaks: the most requests of a second, by kind and
+    folder; of_limit: that of all folders, as a share of what S3 takes for a prefix. queued: transactions that one
+    process had in its queue at most; remembered: submissions that its inbox keeps in mind.
+    """
 
     acknowledged: list[tuple[float, int, float]] = field(default_factory=list)
     requests: dict[str, int] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=dict)
+    of_limit: float = 0.0
     epochs: int = 0
     frames: int = 0
     queued: int = 0
@@ -89,6 +94,7 @@ def told(outcome: Outcome, count: int, seconds: float) -> dict[str, float]:
         "epochs": outcome.epochs,
         "frames_s": outcome.frames / seconds,
         **outcome.peaks,
+        "of_limit": outcome.of_limit,
         "queued": outcome.queued,
         "queued_kB": outcome.queued_bytes / 1000,
         "remembered": outcome.remembered,
@@ -134,6 +140,7 @@ class Company:
                 for what in LIMITS
                 for where in ("all", "wal", "inbox")
             }
+            outcome.of_limit = max(outcome.peaks[f"peak {what} all"] / most for what, most in LIMITS.items())
             self._end()
             self._check()
         outcome.real_seconds = time.monotonic() - begun
