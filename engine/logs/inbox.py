@@ -35,7 +35,7 @@ PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
 
 DELETED_AT_ONCE = 64
-"""So many objects that are dealt with are deleted together, and what is left of them when company ends."""
+"""So many objects that are dealt with are deleted together, and what is left of them when the container closes."""
 
 
 class Found(NamedTuple):
@@ -60,8 +60,7 @@ class Inbox:
         self._submit = submit
         self._clock = clock
         self._epoch = -1
-        self._taken: set[Address] = set()
-        self._newest: dict[bytes, int] = {}  # by owner
+        self._newest: dict[bytes, int] = {}  # that was taken in, by owner
         self._left: Counter[Address] = Counter()  # transactions that are not settled yet
         self._done: list[str] = []
         self._look: Any = None
@@ -116,7 +115,7 @@ class Inbox:
 
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
-        self._taken, self._newest, self._left, self._came, self._pause = set(), {}, Counter(), 0, 0.0
+        self._newest, self._left, self._came, self._pause = {}, Counter(), 0, 0.0
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
@@ -127,7 +126,7 @@ class Inbox:
         size = 0
         for info in self._store.list(inbox_folder(self._container, epoch)):
             address = address_in(info.path)
-            if address is None or address.epoch != epoch or address in self._taken:
+            if address is None or address.epoch != epoch or not self._is_new(address):
                 continue
             size += info.size
             if size > MOST_BYTES and wanted:
@@ -137,6 +136,10 @@ class Inbox:
             data = self._store.read_ranges([where for _, where in wanted])
             read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
         return Found(epoch, began, read)
+
+    def _is_new(self, address: Address) -> bool:
+        """Whether it comes behind all that was taken in of its owner (rules ahead, mono)."""
+        return address.number > self._newest.get(address.owner, -1)
 
     def take_in(self, round_trip: float) -> list[Pending]:
         """The transactions of what was found, once the listing has its answer."""
@@ -150,7 +153,7 @@ class Inbox:
         came = 0
         if found.epoch == self._epoch:
             for address, data in sorted(found.read, key=_by_number):
-                if address.number > self._newest.get(address.owner, -1) and address not in self._taken:
+                if self._is_new(address):
                     batch += self._transactions(address, data)
                     came += 1
         self._came = came
@@ -160,7 +163,6 @@ class Inbox:
 
     def _transactions(self, address: Address, data: bytes) -> list[Pending]:
         """One submission's. What nobody understands is left alone: its owner makes a frame itself."""
-        self._taken.add(address)
         self._newest[address.owner] = address.number
         try:
             batch = [Pending(operations) for operations in decode(data, self._container, address)]

@@ -35,6 +35,10 @@ PATIENCE_TIMES = 4
 LEAST_PATIENCE = 0.1
 """Seconds; processes of one busy machine are held up for longer than their storage takes."""
 
+PASSED_OVER = 16
+"""Frames that carry others and not this process, after which it makes a frame itself however busy the maker is: it may
+be unable to read what was submitted, or have let go of it."""
+
 PLAIN_FRAMES = 6
 """Frames that carry nobody, after which an owner rings for the maker: it may not know that it has company."""
 
@@ -61,6 +65,7 @@ class Outbox:
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
         self._seen = 0.0  # when a frame came that carried somebody
         self._plain = 0
+        self._passed_over = 0  # frames that carried others, since it was submitted
         self._rang = False
         self._deadline = 0.0
         self.next_look = 0.0
@@ -90,7 +95,7 @@ class Outbox:
         self._waiting = dict(enumerate(batch))
         self._address = address
         self._sent = self._clock()
-        self._plain, self._rang, self.recalled = 0, False, False
+        self._plain, self._passed_over, self._rang, self.recalled = 0, 0, False, False
 
     def wait_again(self, round_trip: float) -> list[Pending]:
         """Own frames lost the race: its outcome is looked for again, that of these transactions. Where all of them were
@@ -110,6 +115,8 @@ class Outbox:
         self.next_look = max(now + round_trip / 2, self._sent + expected)
 
     def _be_patient(self, now: float, round_trip: float) -> None:
+        if self._passed_over > PASSED_OVER:
+            return  # a race that is lost is tried again at once, too
         patience = max(PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual, LEAST_PATIENCE)
         self._deadline = now + patience * random.uniform(1, 2)
 
@@ -138,6 +145,7 @@ class Outbox:
                 told.done.append((pending, [result.value for result in results]))
         if company:
             self._plain = 0
+            self._passed_over += not told.done and not told.refused
             self._be_patient(now, round_trip)
         else:
             self._plain += 1

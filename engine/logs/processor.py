@@ -147,6 +147,7 @@ class Processor:
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
         self._leaving = False  # frames say to those who submit that this process closes
+        self._left = -1  # the last epoch whose maker was heard to close
         self._thread: threading.Thread | None = None
         self._news = Waiters()
         self._owner = owner
@@ -473,7 +474,7 @@ class Processor:
         first = self._queue.first()
         if self._outbox.waiting:
             return first.direct
-        if self._closing or self._queue.size >= MAX_PAYLOAD or first.carrying is not None:
+        if self._closing or self._queue.size >= MAX_PAYLOAD or first.carrying is not None or first.direct:
             return True
         if self._inbox.in_rounds(self.log.round_trip):
             return False
@@ -537,9 +538,8 @@ class Processor:
         """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch)."""
         epoch = self.log.upcoming().epoch
         with self._lock:
-            if self._inbox.used:
-                self._queue.keep(lambda each: each.carrying is None or each.carrying.address.epoch == epoch)
-            return self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []
+            batch = self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []
+        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
         return Layout(self.log.upcoming().address, self._send_piece if spans(batch[0]) else None)
@@ -660,7 +660,7 @@ class Processor:
         log = self.log
         if log.flights or self._exclusive or self._outbox.active or not log.made_elsewhere:
             return False
-        if not log.in_company(OWNER_TRIPS) or batch[0].size > SUBMITTED_BYTES:
+        if not log.in_company(OWNER_TRIPS) or batch[0].size > SUBMITTED_BYTES or log.head.epoch == self._left:
             return False
         return not any(pending.direct for pending in batch)
 
@@ -725,6 +725,8 @@ class Processor:
         told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)
         if carried.answers:
             self.log.meet()  # whoever makes these frames listens
+        if carried.leaving:
+            self._left = frame.position.epoch
         together: deque[Pending] = deque()
         for pending, results in told.done:
             receipt = Receipt(frame.position.address, results, pending.tries, after)

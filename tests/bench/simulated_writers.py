@@ -279,7 +279,7 @@ class Virtual(Processor):
 
     def held(self) -> tuple[Any, int]:
         """Its queue, and how many submissions its inbox remembers."""
-        return self._queue, len(self._inbox._taken)
+        return self._queue, len(self._inbox._newest)
 
 
 if __name__ == "__main__":

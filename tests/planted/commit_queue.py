@@ -9,22 +9,22 @@ BREAKAGES = [
     Breakage(
         name="carried-in-another-epoch",
         file="engine/logs/processor.py",
-        old="lambda each: each.carrying is None or each.carrying.address.epoch == epoch",
-        new="lambda each: True",
+        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
+        new="        return [each for each in batch if epoch >= 0]\n",
         tests=[f"{_QUEUE}what_was_taken_in_is_not_carried_in_another_epoch"],
     ),
     Breakage(
         name="carried-as-often-as-it-is-listed",
         file="engine/logs/inbox.py",
-        old="        self._taken.add(address)\n        self._newest[address.owner] = address.number\n",
+        old="        self._newest[address.owner] = address.number\n",
         new="",
         tests=[f"{_QUEUE}a_submission_is_carried_once_however_often_it_is_listed"],
     ),
     Breakage(
         name="an-older-submission-behind-a-newer-one",
         file="engine/logs/inbox.py",
-        old="                if address.number > self._newest.get(address.owner, -1) and address not in self._taken:\n",
-        new="                if address not in self._taken:\n",
+        old="        return address.number > self._newest.get(address.owner, -1)\n",
+        new="        return address.number != self._newest.get(address.owner, -1)\n",
         tests=[f"{_QUEUE}an_older_submission_of_an_owner_is_not_carried_after_a_newer_one"],
     ),
     Breakage(
@@ -57,6 +57,13 @@ BREAKAGES = [
             f"{_QUEUE}a_refusal_is_not_told_while_it_may_be_carried",
             f"{_RULES}an_empty_frame_makes_a_submission_void_that_nobody_listed",
         ],
+    ),
+    Breakage(
+        name="an-owner-that-is-passed-over-is-patient",
+        file="engine/logs/outbox.py",
+        old="        if self._passed_over > PASSED_OVER:\n",
+        new="        if self._passed_over < 0:\n",
+        tests=[f"{_RULES}who_is_passed_over_makes_a_frame_itself"],
     ),
     Breakage(
         name="unknown-and-still-outstanding",

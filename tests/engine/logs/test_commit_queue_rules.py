@@ -10,6 +10,7 @@ from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault
 from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs import log as logs
+from engine.logs.outbox import PASSED_OVER
 from engine.logs.pending import Outcome
 from engine.logs.submission import inbox_folder
 from engine.testing.processes import ByHand
@@ -107,7 +108,7 @@ def test_a_void_frame_that_carries_it_completes_nothing() -> None:
     processor.step()  # takes in
     processor.step()  # the second flight
     assert len(processor.log.flights) == 2
-    with mock.patch.object(logs, "BELL_AHEAD", 0):
+    with mock.patch.object(logs, "BELLS_AHEAD", (0,)):
         processor_of(company.owner).log.ring()
     executor.land()
     executor.land()
@@ -193,3 +194,23 @@ def test_an_empty_frame_makes_a_submission_void_that_nobody_listed(accepted: int
     assert [path for path in messages if path.startswith(inbox_folder(0, epoch))] == messages
     company.turn()
     assert company.content == b"y" * accepted + b"12345"
+
+
+# --- patience: an owner is served in bounded frames -------------------------------------------------------------------
+
+
+def test_who_is_passed_over_makes_a_frame_itself() -> None:
+    """The maker cannot read what it submitted, and carries another's all the time."""
+    company = Company()
+    other = company.containers[2]
+    future = company.owner.submit([appended(b"once")])
+    processor_of(company.owner).step()
+    company.simulation.store.put(company.inbox[0], b"?")
+    for _ in range(4 * PASSED_OVER):
+        other.submit([appended(b".")])
+        company.turn()
+        if future.done():
+            break
+    assert future.result(0).tries == 2
+    company.turn()
+    assert company.content.count(b"once") == 1

@@ -130,7 +130,7 @@ def test_a_repair_is_no_sign_of_another_life(caplog: pytest.LogCaptureFixture) -
 
 
 def _fork(work: Callable[[], None]) -> int:
-    """A fork that Python's hooks do not see. It keeps the interpreter's lock: in the child nobody else could let it go."""
+    """A fork that Python does not see. It keeps the interpreter's lock: in the child nobody else could let it go."""
     number: int = ctypes.PyDLL(None).fork()
     if number == 0:
         try:
