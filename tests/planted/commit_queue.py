@@ -14,6 +14,15 @@ BREAKAGES = [
         tests=[f"{_QUEUE}what_was_taken_in_is_not_carried_in_another_epoch"],
     ),
     Breakage(
+        name="taken-in-for-a-past-epoch-is-carried-once-the-inbox-has-begun-anew",
+        file="engine/logs/processor.py",
+        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
+        new="        used = self._inbox.used\n"
+        "        return [each for each in batch if not used or each.carrying is None or each.carrying.address.epoch == epoch]"
+        "\n",
+        tests=[f"{_RULES}what_a_slow_listing_brings_is_not_carried_in_a_later_epoch"],
+    ),
+    Breakage(
         name="carried-as-often-as-it-is-listed",
         file="engine/logs/inbox.py",
         old="        self._newest[address.owner] = address.number\n",

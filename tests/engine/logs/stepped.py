@@ -12,11 +12,12 @@ from engine.logs.processor import Processor
 
 class Stepped(Processor):
     """Does nothing by itself: `step` settles or sends one frame. finishes: it does all that there is to do, as ever.
-    submits, listens: as it finds right; False: it does neither."""
+    submits, listens, sends: as it finds right; False: it does not."""
 
     finishes = False
     submits = True
     listens = True
+    sends = True
     _steps_left = 0
 
     @property
@@ -48,6 +49,9 @@ class Stepped(Processor):
 
     def _listening(self) -> bool:
         return self.listens and super()._listening()
+
+    def _most_flights(self) -> int:
+        return super()._most_flights() if self.sends else 0
 
     def _drain(self) -> None:
         if self.finishes:

@@ -214,3 +214,36 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
     assert future.result(0).tries == 2
     company.turn()
     assert company.content.count(b"once") == 1
+
+
+# --- epoch: what was taken in for a past one is carried no more ------------------------------------------------------
+
+
+def test_what_a_slow_listing_brings_is_not_carried_in_a_later_epoch() -> None:
+    """The epoch has changed twice since the listing began, and the maker is the same. Its owner has gone on: it would
+    be there twice."""
+    company, executor = Company(), ByHand()
+    executor.inline = True
+    maker = company.join(executor=executor)
+    company.now(maker, appended(b"a"))
+    for container in company.containers:
+        container.refresh()
+    processor = processor_of(maker)
+    processor.log.meet()
+    future = company.owner.submit([appended(b"once")])
+    processor_of(company.owner).step()
+    executor.inline = False
+    processor.step()  # lists
+    executor.inline = True
+    company.now(company.containers[2], appended(b"b"))
+    company.now(maker, appended(b"c"))
+    executor.land()
+    processor.sends = False  # as many are in flight as may be
+    for _ in range(3):  # it takes in what was listed, and lists for the new epoch
+        company.simulation.advance(1.0)
+        processor.log.meet()
+        processor.step()
+    processor.sends = True
+    company.turn()
+    assert future.result(0).tries == 2
+    assert company.content.count(b"once") == 1
