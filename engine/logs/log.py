@@ -588,11 +588,12 @@ class Log:
         """Whether this process does."""
         return self.head.writer == self._writer
 
-    def ring(self) -> None:
-        """Publish a void frame ahead of the log's end, for the one who makes frames to run into: it has company."""
+    def ring(self, ahead: Sequence[int] = BELLS_AHEAD) -> None:
+        """Publish a void frame so many addresses ahead of the log's end, at the first of them where nothing is, for the
+        one who makes frames to run into: it has company."""
         self._owner.check()
-        for ahead in BELLS_AHEAD:
-            bell = Position(self.next + ahead, self._writer, 0)
+        for addresses in ahead:
+            bell = Position(self.next + addresses, self._writer, 0)
             data = frames.encode(self.container, bell, self._new_attempt(), frames.START, b"", (), Kind.BELL)
             try:
                 if self._put(bell.address, data).outcome is Outcome.MINE:

@@ -23,6 +23,7 @@ from unittest import mock
 
 from engine.containers.container import Container
 from engine.logs import frames, inbox, log, outbox, pending, processor
+from engine.logs.pending import Queue
 from engine.logs.processor import Processor
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
@@ -51,7 +52,7 @@ class Outcome:
 
     acknowledged: when, by whom, and how long it took, of each event. peaks: the most requests of a second, by kind and
     folder; of_limit: that of all folders, as a share of what S3 takes for a prefix. queued: transactions that one
-    process had in its queue at most; remembered: submissions that its inbox keeps in mind.
+    process had in its queue at most.
     """
 
     acknowledged: list[tuple[float, int, float]] = field(default_factory=list)
@@ -62,7 +63,6 @@ class Outcome:
     frames: int = 0
     queued: int = 0
     queued_bytes: int = 0
-    remembered: int = 0
     real_seconds: float = 0.0
 
 
@@ -97,7 +97,6 @@ def told(outcome: Outcome, count: int, seconds: float) -> dict[str, float]:
         "of_limit": outcome.of_limit,
         "queued": outcome.queued,
         "queued_kB": outcome.queued_bytes / 1000,
-        "remembered": outcome.remembered,
         "real_s": outcome.real_seconds,
     }
 
@@ -179,10 +178,9 @@ class Company:
         for container in self.containers:
             found = container.log.processor
             assert isinstance(found, Virtual)
-            queue, remembered = found.held()
+            queue = found.waiting
             outcome.queued = max(outcome.queued, len(queue))
             outcome.queued_bytes = max(outcome.queued_bytes, queue.size)
-            outcome.remembered = max(outcome.remembered, remembered)
 
     def _end(self) -> None:
         """Have all writers finish, then their threads."""
@@ -277,9 +275,10 @@ class Virtual(Processor):
             self._closing = True
             self._wake.notify_all()
 
-    def held(self) -> tuple[Any, int]:
-        """Its queue, and how many submissions its inbox remembers."""
-        return self._queue, len(self._inbox._newest)
+    @property
+    def waiting(self) -> Queue:
+        """What is to leave."""
+        return self._queue
 
 
 if __name__ == "__main__":

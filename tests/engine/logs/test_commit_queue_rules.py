@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
 
 from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault
 from engine.errors import BadOffset, OutcomeUnknown
-from engine.logs import log as logs
 from engine.logs.outbox import PASSED_OVER
 from engine.logs.pending import Outcome
 from engine.logs.submission import inbox_folder
@@ -108,8 +105,7 @@ def test_a_void_frame_that_carries_it_completes_nothing() -> None:
     processor.step()  # takes in
     processor.step()  # the second flight
     assert len(processor.log.flights) == 2
-    with mock.patch.object(logs, "BELLS_AHEAD", (0,)):
-        processor_of(company.owner).log.ring()
+    processor_of(company.owner).log.ring([0])
     executor.land()
     executor.land()
     executor.inline = True
