@@ -63,13 +63,13 @@ class Outbox:
         self._waiting: dict[int, Pending] = {}
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
-        self._seen = 0.0  # when a frame came that carried somebody
         self._plain = 0
         self._passed_over = 0  # frames that carried others, since it was submitted
         self._rang = False
         self._deadline = 0.0
         self.next_look = 0.0
         self.recalled = False
+        self.closed = -1  # the last epoch whose maker was heard to close
 
     @property
     def active(self) -> bool:
@@ -115,7 +115,7 @@ class Outbox:
         self.next_look = max(now + round_trip / 2, self._sent + expected)
 
     def _be_patient(self, now: float, round_trip: float) -> None:
-        if self._passed_over > PASSED_OVER:
+        if self._passed_over >= PASSED_OVER:
             return  # a race that is lost is tried again at once, too
         patience = max(PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual, LEAST_PATIENCE)
         self._deadline = now + patience * random.uniform(1, 2)
@@ -127,6 +127,8 @@ class Outbox:
     def heard(self, frame_epoch: int, carried: Carried, round_trip: float) -> Told:
         """What a live frame of an epoch says, which carries these."""
         told, now, company = Told([], [], []), self._clock(), False
+        if carried.leaving:
+            self.closed = frame_epoch
         if self._address is None:
             return told
         for owner, number, nonce, place, results in carried.answers:
@@ -145,7 +147,8 @@ class Outbox:
                 told.done.append((pending, [result.value for result in results]))
         if company:
             self._plain = 0
-            self._passed_over += not told.done and not told.refused
+            if not (told.done or told.refused):
+                self._passed_over += 1
             self._be_patient(now, round_trip)
         else:
             self._plain += 1

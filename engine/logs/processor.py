@@ -147,7 +147,6 @@ class Processor:
         self._turn = threading.RLock()  # guards the log and the states
         self._closing = False
         self._leaving = False  # frames say to those who submit that this process closes
-        self._left = -1  # the last epoch whose maker was heard to close
         self._thread: threading.Thread | None = None
         self._news = Waiters()
         self._owner = owner
@@ -660,7 +659,9 @@ class Processor:
         log = self.log
         if log.flights or self._exclusive or self._outbox.active or not log.made_elsewhere:
             return False
-        if not log.in_company(OWNER_TRIPS) or batch[0].size > SUBMITTED_BYTES or log.head.epoch == self._left:
+        if not log.in_company(OWNER_TRIPS) or log.head.epoch == self._outbox.closed:
+            return False
+        if batch[0].size > SUBMITTED_BYTES:
             return False
         return not any(pending.direct for pending in batch)
 
@@ -725,8 +726,6 @@ class Processor:
         told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)
         if carried.answers:
             self.log.meet()  # whoever makes these frames listens
-        if carried.leaving:
-            self._left = frame.position.epoch
         together: deque[Pending] = deque()
         for pending, results in told.done:
             receipt = Receipt(frame.position.address, results, pending.tries, after)
@@ -887,7 +886,7 @@ class Processor:
         self._ahead = state
         self._know(state)
         for frame, after in zip(live, states, strict=True):
-            if self._outbox.active:
+            if self._outbox.active or self.log.in_company(OWNER_TRIPS):
                 self._hear(frame, after)
         if self._exclusive:
             self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))

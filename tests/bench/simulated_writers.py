@@ -30,13 +30,14 @@ from engine.state.operations import Append, Payload
 from engine.storage.reads import Stores
 from tests.bench.figures import Figures
 from tests.bench.virtual_time import Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World, wait_for
+from tests.bench.writers import usd
+from tests.bench.writing import HEAD, SIZE, InOrder, event
 
 COUNTS = [int(number) for number in os.environ.get("SIMULATED", "1 4 16 64 256 1000").split()]
 SECONDS = float(os.environ.get("SIMULATED_SECONDS", "20"))
 WARM = 10.0
 SEED = int(os.environ.get("SEED", "1"))
 SEGMENT = "s/a"
-SIZE, HEAD = 1000, 24
 LIMITS = {"PUT and DELETE": 3500, "GET and LIST": 5500}
 """Requests of a second that S3 takes for a prefix."""
 
@@ -90,7 +91,7 @@ def told(outcome: Outcome, count: int, seconds: float) -> dict[str, float]:
         "least_share": min(by_writer) / events * count,
         "most_share": max(by_writer) / events * count,
         **requests,
-        "usd_per_million": 5 * (requests["PUT"] + requests["LIST"]) + 0.4 * requests["GET"],
+        "usd_per_million": usd(requests) * 1e6,
         "epochs": outcome.epochs,
         "frames_s": outcome.frames / seconds,
         **outcome.peaks,
@@ -161,7 +162,7 @@ class Company:
         self.containers.append(container)
         self._writing += 1
         while not self._closing:
-            data = (b"%010d %012d;" % (writer, self._numbers[writer])).ljust(SIZE, b"x")
+            data = event(writer, self._numbers[writer])
             begun = world.now
             future = container.log.submit([Append(SEGMENT, Payload(data))])
             wait_for(world, future)
@@ -195,17 +196,15 @@ class Company:
             self.world.sleep(1)
 
     def _check(self) -> None:
-        seen = [0] * self._count
+        order = InOrder(self._count)
         with Container(Stores(self.objects, self.objects), 0, _settings(threaded=False)) as reader:
             length = reader.info(SEGMENT).length
             assert length == SIZE * len(self.trace), (length, len(self.trace))
             for at in range(0, length, SIZE << 10):
                 data = reader.read(SEGMENT, at, min(at + (SIZE << 10), length))
                 for head in (data[start : start + HEAD] for start in range(0, len(data), SIZE)):
-                    writer, number = map(int, head.rstrip(b";").split())
-                    assert number == seen[writer], f"writer {writer}: {number} is where {seen[writer]} was to be"
-                    seen[writer] += 1
-        assert seen == self._numbers
+                    order.note(head)
+        assert order.seen == self._numbers
 
     @contextlib.contextmanager
     def _simulated(self) -> Iterator[None]:

@@ -21,10 +21,11 @@ from engine.root import Root
 from pravega_spark import StreamManager
 from tests.bench.figures import Figures
 from tests.bench.writers import Place, places, quantile
+from tests.bench.writing import HEAD, SIZE, InOrder
 
 COUNTS = [int(number) for number in os.environ.get("QUERIES", "1 8").split()]
 SECONDS = float(os.environ.get("QUERIES_SECONDS", "20"))
-WARM, ROWS, SIZE, HEAD = 5, 100, 1000, 24
+WARM, ROWS = 5, 100
 """Batches of each query before the window, and what a batch is."""
 
 SLOWEST = 200.0
@@ -100,11 +101,8 @@ def _started(spark: SparkSession, folder: str, number: int, sink: str, options: 
 
 def _check(manager: StreamManager, least: list[int]) -> None:
     """Each query's events are there once and in order, as many as it told at least."""
-    seen = [0] * len(least)
+    order = InOrder(len(least))
     for event in manager.read_events(SCOPE, STREAM):
-        query, number = map(int, bytes(event.data[:HEAD]).rstrip(b";").split())
-        if number != seen[query]:
-            raise RuntimeError(f"query {query}: event {number} is where {seen[query]} was to be")
-        seen[query] += 1
-    if any(there < told for there, told in zip(seen, least, strict=True)):
-        raise RuntimeError(f"events that are there, by query: {seen}; {least} were told at least")
+        order.note(bytes(event.data[:HEAD]))
+    if any(there < told for there, told in zip(order.seen, least, strict=True)):
+        raise RuntimeError(f"events that are there, by query: {order.seen}; {least} were told at least")

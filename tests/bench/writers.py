@@ -31,7 +31,7 @@ from engine.root import Root
 from pravega_spark import StreamManager
 from tests.bench.far import Far
 from tests.bench.figures import Figures
-from tests.bench.writing import HEAD, SCOPE, SIZE, STREAM, UPKEEP, Spec, Told
+from tests.bench.writing import HEAD, SCOPE, SIZE, STREAM, UPKEEP, InOrder, Spec, Told
 
 COUNTS = [int(number) for number in os.environ.get("WRITERS", "1 2 4 8 16").split()]
 SECONDS = float(os.environ.get("WRITERS_SECONDS", "8"))
@@ -179,7 +179,7 @@ def run(place: Place, count: int, events: int = 1) -> Row:
     specs = [Spec(url, place.options, writer, events) for writer in range(count)]
     told = _written(specs)
     with StreamManager.over(Root.open(url, place.near, create=False)) as manager:
-        check(manager, {spec.writer: one.acknowledged * events for spec, one in zip(specs, told, strict=True)})
+        check(manager, [one.acknowledged * events for one in told])
     return summary(specs, told)
 
 
@@ -247,17 +247,14 @@ def quantile(times: Iterable[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
-def check(manager: StreamManager, acknowledged: Mapping[int, int]) -> None:
+def check(manager: StreamManager, acknowledged: Sequence[int]) -> None:
     """Each event that was acknowledged is there once, those of each writer in order, and nothing else."""
-    seen = dict.fromkeys(acknowledged, 0)
+    order = InOrder(len(acknowledged))
     for batch in manager.read_events(SCOPE, STREAM).to_batches(["event"]):
         for head in pc.binary_slice(batch.column(0), 0, HEAD).to_pylist():
-            writer, number = map(int, head.rstrip(b";").split())
-            if number != seen[writer]:
-                raise RuntimeError(f"writer {writer}: event {number} is where {seen[writer]} was to be")
-            seen[writer] += 1
-    if seen != dict(acknowledged):
-        raise RuntimeError(f"events that are there, by writer: {seen}; acknowledged: {dict(acknowledged)}")
+            order.note(head)
+    if order.seen != list(acknowledged):
+        raise RuntimeError(f"events that are there, by writer: {order.seen}; acknowledged: {acknowledged}")
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------

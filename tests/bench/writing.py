@@ -120,6 +120,20 @@ def event(writer: int, number: int) -> bytes:
     return (b"%010d %012d;" % (writer, number)).ljust(SIZE, b"x")
 
 
+class InOrder:
+    """Checks, as a stream is read, that each writer's events are there once and in order. seen: how many, by writer."""
+
+    def __init__(self, writers: int) -> None:
+        self.seen = [0] * writers
+
+    def note(self, head: bytes) -> None:
+        """The first HEAD bytes of the next event. Raises RuntimeError."""
+        writer, number = map(int, head.rstrip(b";").split())
+        if number != self.seen[writer]:
+            raise RuntimeError(f"writer {writer}: event {number} is where {self.seen[writer]} was to be")
+        self.seen[writer] += 1
+
+
 class Window:
     """The common time of all writers: what was counted at its begin and at its end."""
 

@@ -70,9 +70,23 @@ BREAKAGES = [
     Breakage(
         name="an-owner-that-is-passed-over-is-patient",
         file="engine/logs/outbox.py",
-        old="        if self._passed_over > PASSED_OVER:\n",
+        old="        if self._passed_over >= PASSED_OVER:\n",
         new="        if self._passed_over < 0:\n",
         tests=[f"{_RULES}who_is_passed_over_makes_a_frame_itself"],
+    ),
+    Breakage(
+        name="submitted-to-a-maker-that-closed",
+        file="engine/logs/processor.py",
+        old=" or log.head.epoch == self._outbox.closed:\n",
+        new=":\n",
+        tests=[f"{_RULES}nothing_is_submitted_to_a_maker_that_was_heard_to_close"],
+    ),
+    Breakage(
+        name="what-is-refused-waits-for-a-round",
+        file="engine/logs/processor.py",
+        old="first.carrying is not None or first.direct:",
+        new="first.carrying is not None:",
+        tests=[f"{_RULES}what_was_refused_waits_for_no_round"],
     ),
     Breakage(
         name="unknown-and-still-outstanding",

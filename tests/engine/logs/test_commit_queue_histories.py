@@ -176,9 +176,7 @@ class World:
         known = state.segments[S].length
         parts: dict[str, lin.Operation] = {}
         change: tuple[str, int, int] | None = None
-        match draw.choices(("append", "there", "both", "set", "come", "go", "cut", "seal"), (8, 4, 5, 3, 1, 1, 1, 1))[
-            0
-        ]:
+        match draw.choices(list(KINDS), list(KINDS.values()))[0]:
             case "append":
                 parts[S] = lin.Append(data)
                 operations: list[ops.Operation] = [ops.Append(S, Payload(data))]

@@ -6,6 +6,7 @@ Each caller is told once and truly, no event is lost or doubled, and the other p
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import FunctionType
@@ -17,7 +18,7 @@ from chunkstore.testing import FaultStore, fail_at
 from chunkstore.testing.faults import When
 from engine.logs.inbox import Inbox
 from engine.logs.outbox import Outbox
-from engine.logs.pending import Receipt
+from engine.logs.pending import Receipt, payload_size
 from engine.testing.simulation import Simulation, small_sizes
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.test_outcomes import (
@@ -45,7 +46,7 @@ def is_crucial(site: Site) -> bool:
     return caller in CRUCIAL or called in BOXES or caller in BOXES
 
 
-class Together:
+class Together(ABC):
     """A process that carries out WORK in company: one that `tested` names meets the faults.
 
     What another one submits or appends meanwhile is in `beside`, by its bytes.
@@ -79,8 +80,9 @@ class Together:
                 self.prepare(letter)
             self.outcomes.submit(self.tested, letter)
 
+    @abstractmethod
     def prepare(self, letter: str) -> None:
-        raise NotImplementedError
+        """What the others do before one of WORK is submitted."""
 
     def lose(self) -> None:
         """Let the maker lose its next race, against the third process."""
@@ -103,7 +105,7 @@ class Together:
             self.outcomes.check(fresh, unknown)
             content = fresh.read("s", 0, fresh.info("s").length)
             for letter, heard in self.outcomes.heard.items():
-                size = len(WORK[letter][0].content)  # type: ignore[union-attr, arg-type]
+                size = payload_size(WORK[letter])
                 assert content.count(letter.encode()) in (0, size), f"{letter} is there in part, or twice: {heard}"
             besides = fresh.read(S, 0, fresh.info(S).length)
         for data, future in self.beside.items():

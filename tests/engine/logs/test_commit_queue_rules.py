@@ -8,7 +8,7 @@ from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault
 from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.outbox import PASSED_OVER
-from engine.logs.pending import Outcome
+from engine.logs.pending import Outcome, Pending
 from engine.logs.submission import inbox_folder
 from engine.testing.processes import ByHand
 from tests.engine.logs.company import Company, appended, carried, processor_of
@@ -36,6 +36,18 @@ class Failing(Company):
         self.dead = set()
         assert isinstance(future.exception(), OutcomeUnknown)
         return future
+
+
+def made_by_hand(others: int = 2) -> tuple[Company, ByHand]:
+    """A company whose maker's requests are carried out when the test says so; until then each at once."""
+    company, executor = Company(others), ByHand()
+    executor.inline = True
+    company.maker = company.join(executor=executor)
+    company.now(company.maker, appended(b"a"))
+    for container in company.containers:
+        container.refresh()
+        processor_of(container).log.meet()
+    return company, executor
 
 
 # --- once: who is told that it is unknown is told nothing else, and its submission is forgotten ----------------------
@@ -84,19 +96,12 @@ def test_an_own_frame_of_unknown_outcome_leaves_nothing_outstanding() -> None:
 
 def test_a_void_frame_that_carries_it_completes_nothing() -> None:
     """The maker's first frame in flight runs into a bell; the second one, which carries, lands all the same."""
-    company, executor = Company(), ByHand()
-    executor.inline = True
-    maker = company.join(executor=executor)
-    company.now(maker, appended(b"a"))
-    for container in company.containers:
-        container.refresh()
-    processor = processor_of(maker)
-    processor.log.meet()
+    company, executor = made_by_hand()
+    processor = processor_of(company.maker)
     future = company.owner.submit([appended(b"once")])
     processor_of(company.owner).step()
-    company.maker = maker
     executor.inline = False
-    own = maker.submit([appended(b"own")])
+    own = company.maker.submit([appended(b"own")])
     processor.step()  # the first flight
     assert len(processor.log.flights) == 1
     executor.inline = True
@@ -212,27 +217,59 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
     assert company.content.count(b"once") == 1
 
 
+@pytest.mark.parametrize("outstanding", [False, True])
+def test_nothing_is_submitted_to_a_maker_that_was_heard_to_close(outstanding: bool) -> None:
+    company = Company()
+    owner = processor_of(company.owner)
+    futures = [company.owner.submit([appended(b"first")])] if outstanding else []
+    owner.step()
+    company.close_maker()
+    company.owner.refresh()
+    futures.append(company.owner.submit([appended(b"last")]))
+    messages = company.inbox
+    for _ in range(30):
+        owner.log.meet()
+        owner.step()
+        company.simulation.advance(0.001)
+    assert [future.exception(0) for future in futures] == [None] * len(futures)
+    assert futures[-1].result().tries == 1 and company.inbox == messages
+    assert company.content == b"first" * outstanding + b"last"
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_was_refused_waits_for_no_round(direct: bool) -> None:
+    """A maker that is busy keeps its own transactions for the round that is under way, but not those."""
+    company, executor = made_by_hand(others=3)
+    maker = processor_of(company.maker)
+    for container in company.containers[:4]:
+        container.submit([appended(b".")])
+        processor_of(container).step()
+    for _ in range(4):  # it lists, takes in, sends and settles
+        maker.step()
+    assert company.content == b"a...."
+    executor.inline = False
+    maker.log.meet()
+    maker.step()  # the next round
+    maker.submit(Pending([appended(b"own")], direct=direct))
+    maker.step()
+    assert len(maker.log.flights) == direct
+
+
 # --- epoch: what was taken in for a past one is carried no more ------------------------------------------------------
 
 
 def test_what_a_slow_listing_brings_is_not_carried_in_a_later_epoch() -> None:
     """The epoch has changed twice since the listing began, and the maker is the same. Its owner has gone on: it would
     be there twice."""
-    company, executor = Company(), ByHand()
-    executor.inline = True
-    maker = company.join(executor=executor)
-    company.now(maker, appended(b"a"))
-    for container in company.containers:
-        container.refresh()
-    processor = processor_of(maker)
-    processor.log.meet()
+    company, executor = made_by_hand()
+    processor = processor_of(company.maker)
     future = company.owner.submit([appended(b"once")])
     processor_of(company.owner).step()
     executor.inline = False
     processor.step()  # lists
     executor.inline = True
     company.now(company.containers[2], appended(b"b"))
-    company.now(maker, appended(b"c"))
+    company.now(company.maker, appended(b"c"))
     executor.land()
     processor.sends = False  # as many are in flight as may be
     for _ in range(3):  # it takes in what was listed, and lists for the new epoch
