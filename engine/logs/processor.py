@@ -362,18 +362,22 @@ class Processor:
             self._callers.owe(pending)
             self._queue.put(pending)
         try:
-            self._here = True
-            while pending.told is None and not (self._outbox.waiting and self._thread_goes_on()):
-                self._step_here()
-        except BaseException as error:
+            self._steps_here(pending)
+        except BaseException as error:  # the caller hears what becomes of its transaction, and nothing else
             self.fail(error)
             if not isinstance(error, Exception):
                 raise
+        return True
+
+    def _steps_here(self, pending: Pending) -> None:
+        try:
+            self._here = True
+            while pending.told is None and not (self._outbox.waiting and self._thread_goes_on()):
+                self._step_here()
         finally:
             self._here = False
-            if not self.idle or self._listening():
-                self._thread_goes_on()
-        return True
+        if not self.idle or self._listening():
+            self._thread_goes_on()
 
     def _thread_goes_on(self) -> bool:
         """Whether the thread does what there is to do. Where none can be had it is left to the next caller."""

@@ -410,6 +410,30 @@ def work_of_a_caller(faults: CallFaults) -> None:
         outcomes.check(fresh)
 
 
+def work_of_a_caller_that_meets_others(faults: CallFaults) -> None:
+    """Commit in the caller's thread what then is submitted to another process, which does not carry it."""
+    simulation = Simulation(**SETTINGS)
+    numbered(simulation)
+    through = Meanwhile(simulation, faults.paused)
+    another = simulation.open(upkeep=False)
+    with faults.installed():
+        container = Container(Stores(through, through), 0, Settings(**simulation.settings, linger=0.001))
+
+        def meet() -> None:
+            another.append("s", b"other")
+            container.log.processor.log.meet()
+
+        def lose() -> None:
+            through.other = meet
+
+        faults.armed = True
+        outcomes = committed(container, lose)
+        faults.armed = False
+        container.close()
+    with simulation.open() as fresh:
+        outcomes.check(fresh, unknown=True)
+
+
 def committed(container: Container, lose: Callable[[], None]) -> Outcomes:
     """Carry out WORK as `one_by_one`, each waited for."""
     outcomes = Outcomes()
@@ -476,6 +500,21 @@ def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFault
             except BaseException as error:
                 where = f"{site[0].co_name} called from {site[1].co_name} in {site[1].co_filename}, line {site[2]}"
                 raise AssertionError(where) from error
+
+
+HANDING_OVER = {function.__code__ for function in (Processor._carried_out, Processor._done_here, Processor._steps_here)}
+"""Where a caller's thread hands its transaction over to the container's own."""
+
+
+def test_a_fault_where_a_caller_hands_over_what_it_submitted_to_another_process() -> None:
+    with small_sizes():
+        found = [site for site in sites(work_of_a_caller_that_meets_others) if site[1] in HANDING_OVER]
+        assert {"_thread_goes_on", "_step_here"} <= {site[0].co_name for site in found}
+        for site in found:
+            try:
+                work_of_a_caller_that_meets_others(CallFaults(site))
+            except BaseException as error:
+                raise AssertionError(f"{site[0].co_name} called from {site[1].co_name}, line {site[2]}") from error
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
