@@ -542,6 +542,7 @@ class Processor:
         epoch = self.log.upcoming().epoch
         with self._lock:
             batch = self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []
+        batch = [each for each in batch if each.told is None]
         return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]
 
     def _new_layout(self, batch: list[Pending]) -> Layout:
@@ -723,6 +724,8 @@ class Processor:
         left = self._outbox.forget()
         if left:
             self._callers.tell_all(left, OutcomeUnknown(f"it was submitted to another process, and may be done: {why}"))
+            with self._lock:  # it was to go into an own frame, too
+                self._queue.keep(lambda each: each.told is None)
 
     def _hear(self, frame: Frame, after: State) -> None:
         """What a live frame says of a submission. after: the state then."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
+from engine.logs.mailbox import Kind, open_mailbox
 from engine.logs.outbox import Outbox
 from engine.logs.pending import Pending
 from engine.logs.processor import Processor
@@ -62,6 +64,39 @@ class Stepped(Processor):
             self._steps_left = 1
             self._steps()
 
+    def look(self) -> None:
+        """Look for the outcome of what it has submitted."""
+        with self._turn:
+            self._look()
+
     def _step(self) -> bool:
         self._steps_left -= 1
         return (self.finishes or self._steps_left >= 0) and super()._step()
+
+
+class Neighbour(Stepped):
+    """One whose host has mailboxes: it receives when it steps."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "open_mailbox": open_mailbox})
+
+    def step(self) -> None:
+        self._receive()
+        super().step()
+
+    def lose_messages(self) -> None:
+        """What has come by the mailbox is lost."""
+        self._receive()
+        self._messages.clear()
+
+    def answer_all(self, address: int) -> None:
+        """Say to all that have submitted something that the log is durable up to an address."""
+        self._receive()
+        assert self._mailbox is not None
+        for message in self._messages:
+            self._mailbox.answer(message.sender, Kind.DURABLE, address.to_bytes(8, "big"))
+
+    def die(self) -> None:
+        """As a process that is killed: nobody receives by its mailbox any more."""
+        assert self._mailbox is not None
+        self._mailbox.abandon()

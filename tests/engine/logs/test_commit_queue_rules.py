@@ -91,6 +91,30 @@ def test_an_own_frame_of_unknown_outcome_leaves_nothing_outstanding() -> None:
     assert isinstance(future.exception(0), OutcomeUnknown)
 
 
+def test_what_is_unknown_as_the_log_moved_does_not_leave_in_an_own_frame() -> None:
+    company = Company()
+    future = company.owner.submit([appended(b"once")])
+    owner = processor_of(company.owner)
+    owner.step()
+    while not owner.outbox.recalled:  # the maker stands still meanwhile
+        company.simulation.advance(0.01)
+        owner.look()
+    assert owner.queued == 1
+    company.turn(company.maker)
+    assert carried(company.simulation.store) == 1
+    company.dead = {company.owner}  # it sleeps for longer than the grace period
+    processor_of(company.maker).finishes = True
+    for _ in range(2):
+        company.simulation.advance(company.maker.settings.grace * 1.2)
+        company.maker.checkpoint()
+    company.maker.truncate_log()
+    processor_of(company.maker).finishes = False
+    company.dead = set()
+    company.turn()
+    assert isinstance(future.exception(0), OutcomeUnknown)
+    assert company.content == b"once"
+
+
 # --- live: a frame that is void tells nothing ------------------------------------------------------------------------
 
 
