@@ -23,6 +23,7 @@ from engine.logs.frames import START, Position
 from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
+from engine.logs.mailbox import no_mailbox, open_mailbox
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
 from engine.logs.throttle import Throttle
@@ -208,6 +209,7 @@ class DurableLog:
             linger=settings.linger,
             threaded=settings.threaded,
             alone=alone,
+            open_mailbox=open_mailbox if self._pool is not None and alone else no_mailbox,
             now=now,
             clock=clock,
             sleep=sleep,

@@ -18,8 +18,9 @@ from chunkstore import Range, StorageError, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metrics import default_metrics
 from engine.errors import InvalidOperation
+from engine.logs.mailbox import Delivery, Kind, Mailbox, Message
 from engine.logs.pending import Pending
-from engine.logs.submission import Address, Carrying, address_in, decode, inbox_folder, submission_path
+from engine.logs.submission import Address, Carrying, address_in, address_of, decode, inbox_folder, submission_path
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ ROUND = 3
 
 PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
+
+GATHER_TRIPS = 4
+"""Round trips after a frame for which the next one waits for those that it answered, and that come by the mailbox."""
 
 DELETED_AT_ONCE = 64
 """So many objects that are dealt with are deleted together, and what is left of them when the container closes."""
@@ -68,14 +72,23 @@ class Inbox:
         self._pause = 0.0
         self._came = 0
         self._began = 0.0
+        self._received: list[Message] = []
+        self._senders: dict[bytes, str] = {}  # of owners whose submissions came by the mailbox
+        self._gathered = 0  # submissions that came by it since the last frame
+        self._expected = 0  # that the last frame answered
+        self._answered = 0.0  # when that was
 
     # --- for owners --------------------------------------------------------------------------------------------
 
-    def post(self, address: Address, data: bytes) -> None:
-        """Hand in a submission. Raises StorageError; it may be there all the same."""
+    def post(self, address: Address, data: bytes, maker: bytes, mailbox: Mailbox | None) -> Delivery:
+        """Hand in a submission to the writer that makes the epoch's frames: by the mailbox, or as an object (NOBODY).
+        DEAD: that writer was here and is gone. Raises StorageError; it may be there all the same."""
         with _METRICS.measure("submit") as measurement:
-            self._store.post(submission_path(self._container, address), data)
             measurement.bytes = len(data)
+            delivery = mailbox.send(maker, Kind.SUBMISSION, data) if mailbox is not None else Delivery.NOBODY
+            if delivery is Delivery.NOBODY:
+                self._store.post(submission_path(self._container, address), data)
+            return delivery
 
     # --- for the maker -------------------------------------------------------------------------------------------
 
@@ -88,6 +101,18 @@ class Inbox:
     def landed(self) -> bool:
         """Whether one is, and has its answer."""
         return self._look is not None and self._look.done()
+
+    def receive(self, message: Message) -> None:
+        """A submission came by the mailbox."""
+        self._received.append(message)
+        self._gathered += 1
+
+    def gathers_until(self, round_trip: float) -> float:
+        """When the next frame leaves, whether or not as many submissions have come by the mailbox as the last one
+        answered; 0 if they have, or if these are few."""
+        if self._expected < ROUND or self._gathered >= self._expected:
+            return 0.0
+        return self._answered + GATHER_TRIPS * round_trip
 
     @property
     def next_look(self) -> float:
@@ -116,6 +141,7 @@ class Inbox:
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
         self._newest, self._left, self._came, self._pause = {}, Counter(), 0, 0.0
+        self._senders, self._expected = {}, 0
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
@@ -140,6 +166,32 @@ class Inbox:
     def _is_new(self, address: Address) -> bool:
         """Whether it comes behind all that was taken in of its owner (rules ahead, mono)."""
         return address.number > self._newest.get(address.owner, -1)
+
+    def take_received(self, epoch: int) -> list[Pending]:
+        """The transactions of what came by the mailbox, addressed to the maker of `epoch`."""
+        if epoch != self._epoch:
+            self._begin(epoch)
+        received, self._received = self._received, []
+        batch: list[Pending] = []
+        for message in received:
+            try:
+                address = address_of(message.data)
+            except InvalidData as problem:
+                logger.warning("a message to container %d is passed over: %s", self._container, str(problem))
+                continue
+            if address.epoch == epoch and self._is_new(address):
+                self._senders[address.owner] = message.sender
+                batch += self._transactions(address, message.data)
+        return batch
+
+    def in_vain(self, epoch: int, makes_frames: bool) -> set[str]:
+        """The senders whose submissions will not be carried, as the log is at another epoch now, or at that of another
+        maker: they learn it sooner if they are told to look."""
+        if makes_frames and epoch == self._epoch:
+            return set()
+        senders = {*self._senders.values(), *(message.sender for message in self._received)} - {""}
+        self._senders, self._received = {}, []
+        return senders
 
     def take_in(self, round_trip: float) -> list[Pending]:
         """The transactions of what was found, once the listing has its answer."""
@@ -180,9 +232,10 @@ class Inbox:
         """Whether something was taken in that is not settled."""
         return bool(self._left)
 
-    def settled(self, batch: Iterable[Pending]) -> None:
-        """A live frame answers to these."""
+    def settled(self, batch: Iterable[Pending]) -> set[str]:
+        """A live frame answers to these. The senders of those that came by the mailbox."""
         carries = False
+        senders = set()
         for pending in batch:
             if pending.carrying is None:
                 continue
@@ -190,11 +243,17 @@ class Inbox:
             _METRICS.add("carry", time.monotonic() - pending.queued, pending.size, None)
             address = pending.carrying.address
             self._left[address] -= 1
+            sender = self._senders.get(address.owner)
+            if sender:
+                senders.add(sender)
             if self._left[address] <= 0:
                 del self._left[address]
-                self._done.append(submission_path(self._container, address))
+                if sender is None:
+                    self._done.append(submission_path(self._container, address))
         if carries:
             _METRICS.add("carrying_frame", 0.0, 0, None)
+        self._expected, self._gathered, self._answered = len(senders), 0, self._clock()
+        return senders
 
     def clear(self) -> None:
         """Delete what was dealt with; the rest is swept with the folders of past epochs."""

@@ -67,6 +67,7 @@ class Outbox:
         self._passed_over = 0  # frames that carried others, since it was submitted
         self._rang = False
         self._deadline = 0.0
+        self._notified = False
         self.next_look = 0.0
         self.recalled = False
         self.closed = -1  # the last epoch whose maker was heard to close
@@ -106,11 +107,15 @@ class Outbox:
         self.begin_to_wait(round_trip)
         return list(self._waiting.values())
 
-    def begin_to_wait(self, round_trip: float) -> None:
-        """From now on its outcome is looked for."""
+    def begin_to_wait(self, round_trip: float, notified: bool = False) -> None:
+        """From now on its outcome is looked for. notified: the maker says when it is there."""
         self.recalled = False
         now = self._clock()
         self._be_patient(now, round_trip)
+        self._notified = notified
+        if notified:
+            self.next_look = self._deadline
+            return
         expected = min(0.7 * self._usual, LONGEST_WAIT_TRIPS * round_trip)
         self.next_look = max(now + round_trip / 2, self._sent + expected)
 
@@ -122,7 +127,7 @@ class Outbox:
 
     def looked(self, round_trip: float) -> None:
         """The log was read to its end, and the outcome was not there."""
-        self.next_look = self._clock() + round_trip / 2
+        self.next_look = max(self._clock() + round_trip / 2, self._deadline if self._notified else 0.0)
 
     def heard(self, frame_epoch: int, carried: Carried, round_trip: float) -> Told:
         """What a live frame of an epoch says, which carries these."""

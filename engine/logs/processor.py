@@ -44,10 +44,11 @@ from engine.logs.inbox import Inbox
 from engine.logs.judging import Judgement, Refusal, judge, spans
 from engine.logs.log import MAKER_TRIPS, OWNER_TRIPS, Flight, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
+from engine.logs.mailbox import Delivery, Kind, Mailbox, Message, no_mailbox
 from engine.logs.outbox import Outbox
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.pending import Pending, Queue, Receipt, payload_size, wake
-from engine.logs.replay import apply_frame, carried_in, not_applicable, repaired_in
+from engine.logs.replay import applied, apply_frame, not_applicable, repaired_in
 from engine.logs.submission import encode
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
@@ -97,6 +98,7 @@ class Processor:
         threaded: a background thread does the work; otherwise `submit` does it at once, in the caller's thread.
         alone: who commits while nothing is queued and nothing flies does it all in its own thread: where a request
         takes no longer than waking another thread does.
+        open_mailbox: gives a writer a mailbox, where processes of this host hand each other submissions by it.
         clock, sleep: seconds, and who waits for them.
     """
 
@@ -117,6 +119,7 @@ class Processor:
         linger: float = 0.005,
         threaded: bool = True,
         alone: bool = False,
+        open_mailbox: Callable[[bytes], Mailbox | None] = no_mailbox,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -141,6 +144,10 @@ class Processor:
         self._sleep = sleep
         self._inbox = inbox
         self._outbox = Outbox(clock)
+        self._open_mailbox = open_mailbox
+        self._mailbox: Mailbox | None = None
+        self._messages: deque[Message] = deque()
+        self._polls = False  # the thread waits for the mailbox
         self._queue = Queue()
         self._lock = threading.RLock()  # guards the queue and `_closing`
         self._wake = threading.Condition(self._lock)  # for the thread; callers hold the lock itself (see `waiting`)
@@ -207,7 +214,7 @@ class Processor:
             self._check_open()
             self._start_thread()  # it may fail, so nothing is queued yet
             if not self._queue or self._queue.size + pending.size >= MAX_PAYLOAD:
-                self._wake.notify_all()  # otherwise it changes nothing: they leave when the first one does
+                self._wake_thread()  # otherwise it changes nothing: they leave when the first one does
             self._callers.owe(pending)
             self._queue.put(pending)  # last: behind it nothing may fail, and the thread waits for the lock
 
@@ -327,12 +334,13 @@ class Processor:
                 self.submit(Pending([], direct=True)).result()
         with self._lock:
             self._closing = True
-            self._wake.notify_all()
+            self._wake_thread()
         if self._thread is not None:
             self._thread.join()
         if self.failure is None:
             self._drain()  # what a caller carries out meanwhile
         self._inbox.clear()
+        self._close_mailbox()
 
     # --- in the caller's thread ------------------------------------------------------------------------------------
 
@@ -384,7 +392,7 @@ class Processor:
         try:
             with self._lock:
                 self._start_thread()
-                self._wake.notify_all()
+                self._wake_thread()
         except Exception as error:
             logger.warning("container %d has no thread: %s", self.log.container, repr(error))
             return False
@@ -439,12 +447,20 @@ class Processor:
 
     def _wait(self) -> bool:
         """Wait until something can be done. False when all is done and the processor is closing."""
-        with self._lock:
-            while not self._ready():
+        while True:
+            with self._lock:
+                if self._ready():
+                    return True
                 if self._closing and self.idle:
                     return False
-                self._wake.wait(self._lingering())
-            return True
+                mailbox, seconds = self._mailbox, self._lingering()
+                if mailbox is None:
+                    self._wake.wait(seconds)
+                    continue
+                self._polls = True
+            mailbox.wait(seconds)
+            self._polls = False
+            self._receive()
 
     def _lingering(self) -> float | None:
         """Seconds until something can be done that no notification tells of; None when there is no such thing."""
@@ -455,6 +471,8 @@ class Processor:
             due.append(self._queue.first().queued + self._linger - time.monotonic())
         if self._listening():
             due.append(self.log.round_trip if self._inbox.looking else self._inbox.next_look - self._clock())
+            if self._queue and self._gathers():
+                due.append(self._inbox.gathers_until(self.log.round_trip) - self._clock())
         return max(min(due), 0.0) if due else None
 
     def _collects(self) -> bool:
@@ -468,6 +486,8 @@ class Processor:
             landed = self.log.flights[0].future.done()
         except IndexError:  # nothing flies, or `refresh` settled it just now
             landed = False
+        if self._messages:
+            return True
         return landed or self._inbox.landed or self._must_listen() or self._may_send() or self._must_look()
 
     def _may_send(self) -> bool:
@@ -477,16 +497,26 @@ class Processor:
         first = self._queue.first()
         if self._outbox.waiting:
             return first.direct
+        if self._gathers():
+            return False
         if self._closing or self._queue.size >= MAX_PAYLOAD or first.carrying is not None or first.direct:
             return True
         if self._inbox.in_rounds(self.log.round_trip):
             return False
         return not flying or time.monotonic() - first.queued >= self._linger
 
+    def _gathers(self) -> bool:
+        """Whether the next frame waits for those that the last one answered."""
+        return not self._closing and self._clock() < self._inbox.gathers_until(self.log.round_trip)
+
     def _most_flights(self) -> int:
         """In flight at most, for another frame to be sent."""
-        alone = self._behind or (self._alone and self.log.in_company(MAKER_TRIPS))
-        return 1 if alone else self._max_flights
+        return 1 if self._behind or self._one_at_a_time() else self._max_flights
+
+    def _one_at_a_time(self) -> bool:
+        """Whether what comes meanwhile leaves with the next frame. Where a request takes no longer than waking threads,
+        several frames in flight would only be smaller ones."""
+        return self._alone and self.log.in_company(MAKER_TRIPS)
 
     def _step(self) -> bool:
         """Settle or send one frame, if one can be without waiting, or else tell of what was settled.
@@ -495,6 +525,8 @@ class Processor:
         """
         if self.log.flights and self.log.flights[0].future.done():
             self._settle()
+        elif self._messages:
+            self._read_messages()
         elif self._inbox.landed:
             self._take_in()
         elif self._may_send():
@@ -509,7 +541,13 @@ class Processor:
 
     def _notify(self, _: Any) -> None:
         with self._lock:
-            self._wake.notify_all()
+            self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        """Let the thread see what there is to do. The lock is held."""
+        self._wake.notify_all()
+        if self._polls and self._mailbox is not None:
+            self._mailbox.wake()
 
     # --- sending -----------------------------------------------------------------------------------------------
 
@@ -604,8 +642,9 @@ class Processor:
         self._callers.tell_one(pending, error)
 
     def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
-        flight = self.log.send(meta, layout.buffers, body, self._here)
-        if self._threaded and not self._here:
+        here = self._here or self._one_at_a_time()
+        flight = self.log.send(meta, layout.buffers, body, here)
+        if self._threaded and not here:
             flight.future.add_done_callback(self._notify)
 
     def _send_piece(self, layout: Layout) -> int:
@@ -685,12 +724,16 @@ class Processor:
             pending.tries += 1
             pending.sent = True
         try:
-            self._inbox.post(address, data)
+            delivery = self._inbox.post(address, data, self.log.head.writer, self._own_mailbox())
         except StorageError as error:  # it may be there all the same
             logger.info("container %d: what is submitted to others fails: %s", self.log.container, str(error))
             self._recall()
+            return
+        if delivery is Delivery.DEAD:
+            self._outbox.closed = address.epoch
+            self._recall()
         else:
-            self._outbox.begin_to_wait(self.log.round_trip)
+            self._outbox.begin_to_wait(self.log.round_trip, notified=delivery is Delivery.SENT)
 
     def _must_look(self) -> bool:
         return self._outbox.waiting and not self.log.flights and self._clock() >= self._outbox.next_look
@@ -727,9 +770,8 @@ class Processor:
             with self._lock:  # it was to go into an own frame, too
                 self._queue.keep(lambda each: each.told is None)
 
-    def _hear(self, frame: Frame, after: State) -> None:
-        """What a live frame says of a submission. after: the state then."""
-        carried = carried_in(frame)
+    def _hear(self, frame: Frame, after: State, carried: Carried) -> None:
+        """What a live frame says of a submission. after: the state then. carried: what it says."""
         told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)
         if carried.answers:
             self.log.meet()  # whoever makes these frames listens
@@ -751,20 +793,57 @@ class Processor:
         log = self.log
         return log.makes_frames and log.in_company(MAKER_TRIPS) and not (self._exclusive or self._closing)
 
+    def _answer(self, senders: Iterable[str]) -> None:
+        """Say that the log is durable up to its head, and answers to what these submitted, or has made it void."""
+        for sender in senders:
+            if self._mailbox is not None:
+                self._mailbox.answer(sender, Kind.DURABLE, self.log.head.address.to_bytes(8, "big"))
+
+    def _own_mailbox(self) -> Mailbox | None:
+        """Where this process receives as the writer that it is now."""
+        if self._mailbox is None or self._mailbox.writer != self.log.writer:
+            self._close_mailbox()
+            self._mailbox = self._open_mailbox(self.log.writer)
+        return self._mailbox
+
+    def _close_mailbox(self) -> None:
+        mailbox, self._mailbox = self._mailbox, None
+        if mailbox is not None:
+            mailbox.close()
+
+    def _receive(self) -> None:
+        """Take out of the mailbox what has come."""
+        if self._mailbox is not None:
+            self._messages.extend(self._mailbox.receive())
+
+    def _read_messages(self) -> None:
+        """Act on what came by the mailbox."""
+        while self._messages:
+            message = self._messages.popleft()
+            if message.kind is Kind.SUBMISSION:
+                self._inbox.receive(message)
+            elif not self.log.flights:
+                self._read_on(partial(self.log.follow_durable, int.from_bytes(message.data, "big")))
+        if self.log.makes_frames:
+            self._queue_carried(self._inbox.take_received(self.log.head.epoch))
+        self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
+
     def _must_listen(self) -> bool:
         return not self._inbox.looking and self._listening() and self._clock() >= self._inbox.next_look
 
     def _listen(self) -> None:
+        self._own_mailbox()
         self._inbox.look(self.log.head.epoch, self._notify if self._threaded else None)
 
     def _take_in(self) -> None:
         """Queue what others submitted, like own transactions."""
-        batch = self._inbox.take_in(self.log.round_trip)
-        if batch:
+        self._queue_carried(self._inbox.take_in(self.log.round_trip))
+
+    def _queue_carried(self, batch: Iterable[Pending]) -> None:
+        for pending in batch:
             self.log.meet()
             with self._lock:
-                for pending in batch:
-                    self._queue.put(pending)
+                self._queue.put(pending)
 
     # --- settling ----------------------------------------------------------------------------------------------
 
@@ -781,7 +860,7 @@ class Processor:
         body: Body = flight.body
         self._know(body.after)
         if self._inbox.used:
-            self._inbox.settled(body.transactions())
+            self._answer(self._inbox.settled(body.transactions()))
         if self._outbox.active:  # an own frame begins an epoch
             self._requeue(self._outbox.heard(flight.position.epoch, Carried(()), self.log.round_trip).again)
         # Before they are told: who waits may wait for upkeep next.
@@ -813,6 +892,7 @@ class Processor:
         self._ahead = self.state
         self._follow()
         self._wait_again()
+        self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
 
     def _give_up(self, error: StorageError) -> None:
         """The log cannot be read on, which is tried when nothing flies: what was not sent is not done."""
@@ -888,13 +968,13 @@ class Processor:
             return
         state, states = self.state, []
         for frame in live:
-            state = apply_frame(state, frame, self.log.container, repaired.get(frame.position.address))
-            states.append(state)
+            state, carried = applied(state, frame, self.log.container, repaired.get(frame.position.address))
+            states.append((state, carried))
         self._ahead = state
         self._know(state)
-        for frame, after in zip(live, states, strict=True):
+        for frame, (after, carried) in zip(live, states, strict=True):
             if self._outbox.active or self.log.in_company(OWNER_TRIPS):
-                self._hear(frame, after)
+                self._hear(frame, after, carried)
         if self._exclusive:
             self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
             self._check_online()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +11,17 @@ from engine.errors import DataCorruption, Rejected, UnknownFormat, understanding
 from engine.logs.frames import Frame, Kind
 from engine.logs.log import frame_path, repair_of
 from engine.state.changes.change import replay
-from engine.state.operations import Carried, decode_transaction, decode_transactions, plain_transactions
+from engine.state.operations import (
+    Carried,
+    LoggedTransaction,
+    decode_transaction,
+    decode_transactions,
+    plain_transactions,
+)
 from engine.state.segments import FrameRef
 from engine.state.state import State
+
+_NOBODY = Carried(())
 
 
 def apply_frame(state: State, frame: Frame, container: int, given_up: Collection[int] | None = None) -> State:
@@ -22,35 +30,44 @@ def apply_frame(state: State, frame: Frame, container: int, given_up: Collection
     given_up: transactions that a repair passes over, by their places (see `Repair`). Raises DataCorruption for a frame
     that cannot be applied: then the log is not what was written, or was written by a program that was wrong.
     """
+    return applied(state, frame, container, given_up)[0]
+
+
+def applied(
+    state: State, frame: Frame, container: int, given_up: Collection[int] | None = None
+) -> tuple[State, Carried]:
+    """The state after a live frame, and what it says to those whose transactions it carries (W18): that stands in its
+    last transaction. Arguments and errors are those of `apply_frame`."""
     path = frame_path(container, frame.position.address)
     if frame.kind is Kind.REPAIR:
-        return state._replace(orphan_horizon=max(state.orphan_horizon, repair_of(frame, path).orphan_horizon))
+        horizon = max(state.orphan_horizon, repair_of(frame, path).orphan_horizon)
+        return state._replace(orphan_horizon=horizon), _NOBODY
     if given_up is not None:
-        return _without(state, frame, given_up, container)
+        return _without(state, frame, given_up, container), carried_in(frame)
     remedy = (
         "Restore the object from a copy, or give up what nobody understands of it, and only that: `pravega-spark "
         f"container repair {container} {frame.position.address}`, or Root.repair"
     )
     try:
         with understanding(path, remedy):
-            return replay(state, decode_transactions(frame.meta, _own(frame)), frame.position.address)
+            transactions = decode_transactions(frame.meta, _own(frame))
+            return replay(state, transactions, frame.position.address), _carried(transactions)
     except Rejected as error:
         raise DataCorruption(f"{path}: it cannot be applied: {error}. {remedy}") from error
 
 
-_NOBODY = Carried(())
-
-
 def carried_in(frame: Frame) -> Carried:
-    """What a live frame that was applied says to those whose transactions it carries (W18): that stands in its last
-    transaction."""
-    if frame.kind is not Kind.DATA:
-        return _NOBODY
-    for fields in _taken_apart(frame)[-1:]:
-        with suppress(InvalidData), decoding():  # a repair passes over what nobody understands
-            first = next(iter(decode_transaction(fields, _own(frame)).operations), None)
-            return first if isinstance(first, Carried) else _NOBODY
+    """What a live frame says to those whose transactions it carries, as `applied` has it."""
+    if frame.kind is Kind.DATA:
+        for fields in _taken_apart(frame)[-1:]:
+            with suppress(InvalidData), decoding():  # a repair passes over what nobody understands
+                return _carried([decode_transaction(fields, _own(frame))])
     return _NOBODY
+
+
+def _carried(transactions: Sequence[LoggedTransaction]) -> Carried:
+    operations = transactions[-1].operations if transactions else ()
+    return operations[0] if operations and isinstance(operations[0], Carried) else _NOBODY
 
 
 def _own(frame: Frame) -> FrameRef:

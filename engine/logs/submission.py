@@ -89,6 +89,15 @@ def address_in(path: str) -> Address | None:
     return address if (len(address.owner), len(address.nonce)) == (16, 8) else None
 
 
+def address_of(data: bytes) -> Address:
+    """The address that a submission gives itself. Raises InvalidData."""
+    with decoding():
+        owner, nonce, magic, _, _, _, epoch, number, *_ = _HEADER.unpack(data[: _HEADER.size])
+        if magic != MAGIC:
+            raise InvalidData("it is no submission")
+        return Address(epoch, owner, number, nonce)
+
+
 def encode(container: int, address: Address, transactions: Sequence[Sequence[Operation]]) -> bytes:
     """The object of a submission, of transactions whose operations were `checked`."""
     buffers: list[Any] = []

@@ -224,8 +224,7 @@ class Company:
                 (log, "os", chance),
                 (log, "uuid", ids),
                 (frames, "decode", _shared(frames.decode, lambda data, path, number, address, whole: (data, address))),
-                (processor, "apply_frame", _shared(processor.apply_frame, lambda state, frame, *_: frame.position)),
-                (processor, "carried_in", _shared(processor.carried_in, lambda frame: frame.position)),
+                (processor, "applied", _shared(processor.applied, lambda state, frame, *_: frame.position)),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             virtual = type("VirtualHere", (Virtual,), {"world": world})

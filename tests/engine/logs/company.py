@@ -43,9 +43,11 @@ class Company:
     """Containers of one root that know of each other; the first one makes the frames. Each moves on when it is told
     to, or when one that `finishes` waits for it.
 
-    through: each one's way to the storage. others_work: a context for what the others do while one waits. settings: of
-    `Simulation.open`.
+    processor: how they move on. through: each one's way to the storage. others_work: a context for what the others do
+    while one waits. settings: of `Simulation.open`.
     """
+
+    processor: type[Stepped] = Stepped
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class Company:
     def join(self, store: Store | None = None, **settings: Any) -> Container:
         """One more process."""
         itself: list[Container] = []
-        with mock.patch("engine.logs.durable_log.Processor", Stepped):
+        with mock.patch("engine.logs.durable_log.Processor", self.processor):
             itself.append(self.simulation.open(through=store, sleep=partial(self._sleep, itself), **settings))
         self.containers += itself
         return itself[0]

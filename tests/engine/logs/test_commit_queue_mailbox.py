@@ -1,0 +1,233 @@
+"""The commit queue on one host: submissions and the news of their outcome come by mailboxes (W18)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chunkstore import Outcome as PutOutcome, Store
+from chunkstore.port import Parts
+from chunkstore.testing import CountingStore
+from engine.logs.inbox import GATHER_TRIPS, ROUND
+from engine.logs.log import LEAST_TRIP
+from engine.logs.pending import Outcome
+from engine.testing.simulation import Simulation
+from tests.engine.logs.company import Company, appended, carried, processor_of
+from tests.engine.logs.stepped import Neighbour
+
+
+class Slow(CountingStore):
+    """Counts requests. A frame takes much longer than everything else."""
+
+    def __init__(self, inner: Store, simulation: Simulation) -> None:
+        super().__init__(inner)
+        self._simulation = simulation
+
+    def put_if_absent(self, path: str, data: Parts) -> PutOutcome:
+        self._simulation.advance(0.05)
+        return super().put_if_absent(path, data)
+
+
+class Neighbours(Company):
+    """A company on one host. The requests of each are counted."""
+
+    processor = Neighbour
+
+    def __init__(self, others: int = 2) -> None:
+        simulation = Simulation(linger=0.0)
+        super().__init__(others, simulation=simulation, through=lambda store: Slow(store, simulation))
+        self.let_them_meet()
+        for store in self.stores:
+            store.reset()
+
+    def let_them_meet(self) -> None:
+        """All have a mailbox, and know of each other."""
+        for container in self.containers[1:]:
+            container.submit([appended(b".")])
+        self.turn()
+        assert self.content == b"." * (len(self.containers) - 1)
+
+    def of(self, place: int) -> Neighbour:
+        """The processor of one of them."""
+        found = processor_of(self.containers[place])
+        assert isinstance(found, Neighbour)
+        return found
+
+    def submit(self, place: int, data: bytes) -> Outcome:
+        """One of them submits, without time passing."""
+        future = self.containers[place].submit([appended(data)])
+        assert isinstance(future, Outcome)
+        self.of(place).log.meet()
+        self.of(place).step()
+        return future
+
+    def step(self, *places: int, times: int = 3) -> None:
+        """These do what there is to do, without time passing."""
+        for _ in range(times):
+            for place in places:
+                self.of(place).log.meet()
+                self.of(place).step()
+
+
+@pytest.fixture(autouse=True)
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", short)
+        yield Path(short)
+
+
+def test_what_comes_by_the_mailbox_is_one_frame_of_the_maker_and_one_read_of_the_owner() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.step(0)
+    assert carried(company.simulation.store) == 3
+    assert not future.done(), "it learns it from the log only"
+    company.step(1)
+    assert future.exception(0) is None
+    assert company.content == b"..x"
+    assert company.stores[0].counts == {"put_if_absent": 1}
+    assert company.stores[1].counts == {"read_ranges": 1}, "no submission, no look at the log's end, and nothing synced"
+    assert not company.inbox
+
+
+def test_an_outcome_is_not_completed_by_a_message_alone() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.stores[0].reset()
+    address = company.of(1).log.head.address
+    company.of(0).answer_all(address)  # it says that the log is durable up to there, and has carried nothing
+    company.step(1)
+    assert not future.done()
+    company.step(0)
+    company.step(1)
+    assert future.exception(0) is None
+
+
+def test_a_message_that_says_too_much_is_not_believed() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.of(0).answer_all(company.of(1).log.head.address + 5)
+    company.step(1)
+    assert not future.done()
+    company.turn()
+    assert future.exception(0) is None
+    assert company.content == b"..x"
+
+
+def test_an_owner_whose_maker_died_makes_a_frame_at_once() -> None:
+    company = Neighbours()
+    company.of(0).die()
+    company.dead.add(company.maker)
+    future = company.submit(1, b"x")
+    company.step(1)
+    assert future.exception(0) is None, "no time has passed"
+
+
+def test_a_lost_submission_costs_time_only() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.of(0).lose_messages()
+    company.step(0, 1)
+    assert not future.done()
+    company.simulation.advance(10)
+    company.turn()
+    assert future.exception(0) is None
+    assert company.content == b"..x"
+
+
+def test_a_lost_answer_costs_time_only() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.step(0)
+    company.of(1).lose_messages()
+    company.step(1)
+    assert not future.done()
+    company.simulation.advance(10)
+    company.step(1)
+    assert future.exception(0) is None
+    assert company.content == b"..x"
+
+
+def test_a_maker_that_lost_its_epoch_says_so_to_its_owners() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")  # to the first one, which does not see it yet
+    company.now(company.containers[2], appended(b"2"))  # begins another epoch
+    company.maker.submit([appended(b"0")])
+    company.step(0)  # it loses the race, and is an owner itself now
+    company.step(1)
+    assert not company.of(1).outbox.active or company.of(1).log.head == company.containers[2].log.head, "it has looked"
+    company.step(2, 0, 1, times=4)
+    assert future.exception(0) is None, "no time has passed"
+    assert sorted(company.content) == sorted(b"..20x")
+
+
+def test_what_comes_to_a_former_maker_is_answered() -> None:
+    company = Neighbours()
+    company.now(company.containers[2], appended(b"2"))
+    company.maker.refresh()
+    future = company.submit(1, b"x")  # which does not know of the new epoch
+    company.step(0)
+    company.step(1, 2, 1, times=4)
+    assert future.exception(0) is None, "no time has passed"
+
+
+def test_the_next_frame_waits_for_those_that_the_last_one_answered() -> None:
+    company = Neighbours(ROUND + 1)
+    owners = range(1, ROUND + 2)
+    for owner in owners:
+        company.submit(owner, b"a")
+    company.step(0)
+    company.step(*owners)
+    frames = company.of(0).log.head.address
+    own = company.maker.submit([appended(b"own")])
+    futures = [company.submit(owner, b"b") for owner in list(owners)[1:]]
+    company.step(0)
+    assert company.of(0).log.head.address == frames, "one of them is missing"
+    futures.append(company.submit(1, b"b"))
+    company.step(0)
+    assert company.of(0).log.head.address == frames + 1
+    company.step(*owners)
+    assert all(future.exception(0) is None for future in [own, *futures])
+
+
+def test_nobody_waits_long_for_an_owner_that_does_not_come_back() -> None:
+    company = Neighbours(ROUND + 1)
+    owners = range(1, ROUND + 2)
+    for owner in owners:
+        company.submit(owner, b"a")
+    company.step(0)
+    company.step(*owners)
+    own = company.maker.submit([appended(b"own")])
+    company.step(0)
+    assert not own.done()
+    company.simulation.advance((GATHER_TRIPS + 1) * max(company.of(0).log.round_trip, LEAST_TRIP))
+    company.step(0)
+    assert own.exception(0) is None
+
+
+def test_a_submission_that_is_too_large_for_a_message_is_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.logs.mailbox.LARGEST", 100)
+    company = Neighbours()
+    future = company.submit(1, b"x" * 200)
+    assert company.stores[1].counts["post"] == 1
+    company.turn()
+    assert future.exception(0) is None
+
+
+def test_the_log_is_looked_at_whole_when_the_last_look_was_long_ago() -> None:
+    company = Neighbours()
+    company.simulation.advance(company.simulation.open().settings.grace / 3)
+    company.now(company.maker, appended(b"m"))
+    company.containers[1].refresh()
+    company.simulation.advance(company.containers[1].settings.grace / 3)
+    company.of(1).log.meet()
+    company.of(0).log.meet()
+    company.stores[1].reset()
+    future = company.submit(1, b"x")
+    company.step(0)
+    company.step(1)
+    assert future.exception(0) is None
+    assert company.stores[1].counts["read_ranges"] >= 2, "to its end, which proves that nothing was deleted (W7)"
