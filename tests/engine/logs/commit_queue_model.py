@@ -24,8 +24,8 @@ These are the promises:
 - No operation counts twice.
 - The operations of one owner count in the order of their calls. An exception is an operation that a live frame refused
   or set aside: its process validates it again later, and other operations may have overtaken it.
-- The caller of an operation gets at most one outcome. Success means that the live log holds the operation, with the
-  same result; an error other than OutcomeUnknown means that it does not.
+- The caller of an operation gets at most one outcome, and no process forgets an operation before. Success means that
+  the live log holds the operation, with the same result; an error other than OutcomeUnknown means that it does not.
 - With `check_progress`: from every state, a process completes its operations by itself if all other processes and late
   requests stop. It needs its frames in flight and at most PROGRESS more.
 
@@ -70,7 +70,7 @@ RULES: Final = {
 """The rules of the commit queue, by the names that switch them off."""
 
 PROGRESS: Final = 1
-"""The frames that a process needs, besides those in flight, to complete its operations when all others stop."""
+"""The frames that a process needs, besides those in flight, to complete its operations once all other ones stop."""
 
 ANY: Final = -1
 """The condition of an operation that has none."""
@@ -301,6 +301,7 @@ class Model:
         self._off = frozenset(off)
         if unknown := sorted(self._off - RULES.keys()):
             raise ValueError(f"no such rule: {', '.join(unknown)}")
+        self._stuck: dict[int, bool] = {}  # by the hash of a process's state and the log
 
     def start(self) -> State:
         """The state in which nothing has happened yet."""
@@ -365,7 +366,17 @@ class Model:
                     if before.operation > entry.operation and (entry.owner, entry.operation) not in overtaken:
                         return "two operations of one owner count in the wrong order"
             counted.append(entry)
+        if any(self._has_lost(state, process) for process in state.processes if process.mode != _DEAD):
+            return "an operation has no outcome, and its process has forgotten it"
         return self._wrong_report(state, counted)
+
+    def _has_lost(self, state: State, process: Process) -> bool:
+        """Whether an operation of a process has no outcome and no place any more. Clones share earlier outcomes."""
+        known = {*process.waiting, *process.submitted, *(entry.operation for entry in process.flying)}
+        lost = set(range(len(self.bounds.operations[process.owner]))) - known
+        return bool(lost) and not lost.issubset(
+            report.operation for report in state.reports if state.processes[report.process].owner == process.owner
+        )
 
     def _wrong_report(self, state: State, counted: Sequence[Entry]) -> str:
         """What is wrong with the outcomes that callers got. counted: the operations that the log holds."""
@@ -393,20 +404,39 @@ class Model:
         return one == other or min(one, other) < len(self.bounds.operations)
 
     def is_stuck(self, state: State, at: int) -> bool:
-        """Whether a process cannot complete its operations by itself once all others and late requests stop.
+        """Whether a process cannot complete its operations once other processes and late requests stop.
 
         Its steps are carried out: it gets the answers of its own requests, reads the log to its end, and sends frames
         with all of its operations, PROGRESS at most. So each operation has an outcome after the frames in flight and
-        PROGRESS more. While others go on, they may win every race: then there is no such bound.
+        PROGRESS more. While other processes send frames, they may win every race: then there is no such bound.
         """
+        process = state.processes[at]
+        if process.mode != _UP or not (process.waiting or process.submitted or process.flying):
+            return False
+        alone = State(
+            store=state.store,
+            chain=state.chain,
+            late=(),
+            inbox=(),
+            boundary=state.boundary,
+            processes=(process._replace(frames=PROGRESS),),
+            reports=(),
+            left=Faults(),
+            wrong=False,
+        )
+        if (key := hash(alone)) not in self._stuck:
+            self._stuck[key] = self._is_stuck_alone(alone)
+        return self._stuck[key]
+
+    def _is_stuck_alone(self, state: State) -> bool:
+        """The same of the only process of a state."""
         bounds = self.bounds
         model = Model(bounds._replace(addresses=bounds.addresses + bounds.flights + PROGRESS), self._off)
-        state = _with(state, at, state.processes[at]._replace(frames=PROGRESS))
         while True:
-            process = state.processes[at]
-            if process.mode != _UP or not (process.waiting or process.submitted or process.flying):
+            process = state.processes[0]
+            if not (process.waiting or process.submitted or process.flying):
                 return False
-            step = next(model._answers(state, at, process), None) or model._own_frame(state, at, process)
+            step = next(model._answers(state, 0, process), None) or model._own_frame(state, 0, process)
             if step is None:
                 return True
             state = step.state
@@ -422,7 +452,7 @@ class Model:
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def _faults(self, state: State, at: int, process: Process) -> Iterator[Step]:
-        """What may happen to a process, and what it may do to others."""
+        """What may happen to a process, and the void frames that it may put."""
         left = state.left
         if left.crashes:
             dead = Process(process.owner, process.life, 0, _DEAD, 0, 0, False, (), (), None, 0, (), (), 0)
@@ -481,14 +511,14 @@ class Model:
         return unknown, [entry.operation for entry in flying if entry.result == REFUSED]
 
     def _forgotten(self, process: Process) -> Process:
-        """A process that waits for its submission no more, and reports its operations as unknown."""
+        """A process that reports the operations of its submission as unknown, and waits for them no more."""
         after = process if "once" in self._off else process._replace(outstanding=None)
         return _queued(after, process.submitted) if "dequeued" in self._off else after
 
     def _truncations(self, state: State) -> Iterator[Step]:
         """A checkpoint is made of the newest state, and all frames before it are deleted.
 
-        The grace period sees to it that every process that did not sleep has applied them before.
+        The grace period ensures that every process that did not sleep has applied them before.
         """
         newest = state.chain[-1].identity.address
         up = [process for process in state.processes if process.mode == _UP]
