@@ -62,13 +62,9 @@ LARGE = {
     "three processes, a sleeper among them": Bounds(
         ((ANY,), (ANY,), (ANY,)), (2, 1, 1), 3, Faults(sleeps=1, truncations=1), late=True
     ),
-    "no answer, a rejected request, a crash and a bell": Bounds(
-        ((ANY,), (ANY, 0)), (2, 1), 3, Faults(crashes=1, unknowns=1, failures=1, bells=1), together=2
-    ),
     "a sleeper, and a rejected request": Bounds(
         ((ANY,), (ANY, 1)), (2, 2), 3, Faults(sleeps=1, truncations=1, failures=1), together=2
     ),
-    "two clones with conditions": Bounds(((ANY,), (0, ANY)), (2, 1), 3, Faults(clones=1, undecided=1), together=2),
 }
 
 
