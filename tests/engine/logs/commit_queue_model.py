@@ -436,10 +436,15 @@ class Model:
             process = state.processes[0]
             if not (process.waiting or process.submitted or process.flying):
                 return False
-            step = next(model._answers(state, 0, process), None) or model._own_frame(state, 0, process)
+            step = model.next_alone(state)
             if step is None:
                 return True
             state = step.state
+
+    def next_alone(self, state: State) -> Step | None:
+        """What the only process of a state does next: it acts on what it can see, or else sends a frame of its own."""
+        process = state.processes[0]
+        return next(self._answers(state, 0, process), None) or self._own_frame(state, 0, process)
 
     def _own_frame(self, state: State, at: int, process: Process) -> Step | None:
         """A process sends a frame with all of its operations and no submissions; None if it may send none."""
