@@ -256,7 +256,9 @@ METRICS: dict[str, dict[str, str]] = {
         "put_frame": "One frame is created; its time is what an append waits for the storage. Failures are lost races "
         "(`Overtaken`) and storage errors.",
         "follow": "New frames of other processes are looked for and applied.",
-        "submit": "Transactions are handed to the process that makes the frames (see [many writers](many-writers.md)).",
+        "submit": "Transactions are handed to the process that makes the frames, as an object (see "
+        "[many writers](many-writers.md)).",
+        "submit_message": "The same, as a message to a process of this host. They are only counted: their time is 0.",
         "carried": "A transaction that this process submitted: from then until a frame of another process has its "
         "outcome.",
         "void_submission": "A submission is void, because a frame of a higher epoch came without all of it. This "

@@ -81,14 +81,18 @@ class Inbox:
     # --- for owners --------------------------------------------------------------------------------------------
 
     def post(self, address: Address, data: bytes, maker: bytes, mailbox: Mailbox | None) -> Delivery:
-        """Hand in a submission to the writer that makes the epoch's frames: by the mailbox, or as an object (NOBODY).
-        DEAD: that writer was here and is gone. Raises StorageError; it may be there all the same."""
+        """Hand in a submission to the writer that makes the epoch's frames: as a message to its mailbox (SENT), or as an
+        object (NOBODY). DEAD: that writer was on this host, and has ended. Raises StorageError; the submission may be
+        there all the same."""
+        if mailbox is not None:
+            delivery = mailbox.send(maker, Kind.SUBMISSION, data)
+            if delivery is not Delivery.NOBODY:
+                _METRICS.add("submit_message", 0.0, len(data), None)
+                return delivery
         with _METRICS.measure("submit") as measurement:
+            self._store.post(submission_path(self._container, address), data)
             measurement.bytes = len(data)
-            delivery = mailbox.send(maker, Kind.SUBMISSION, data) if mailbox is not None else Delivery.NOBODY
-            if delivery is Delivery.NOBODY:
-                self._store.post(submission_path(self._container, address), data)
-            return delivery
+        return Delivery.NOBODY
 
     # --- for the maker -------------------------------------------------------------------------------------------
 

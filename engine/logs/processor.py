@@ -576,7 +576,8 @@ class Processor:
             self._come_down(error)
 
     def _take(self) -> list[Pending]:
-        """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch)."""
+        """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch), and what has an
+        outcome was queued for an own frame before it had that (once, moved)."""
         epoch = self.log.upcoming().epoch
         with self._lock:
             batch = self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []
@@ -767,8 +768,6 @@ class Processor:
         left = self._outbox.forget()
         if left:
             self._callers.tell_all(left, OutcomeUnknown(f"it was submitted to another process, and may be done: {why}"))
-            with self._lock:  # it was to go into an own frame, too
-                self._queue.keep(lambda each: each.told is None)
 
     def _hear(self, frame: Frame, after: State, carried: Carried) -> None:
         """What a live frame says of a submission. after: the state then. carried: what it says."""
@@ -784,8 +783,6 @@ class Processor:
             pending.direct = True
         self._requeue([*told.again, *told.refused])
         if told.done:
-            with self._lock:
-                self._queue.keep(lambda each: each.told is None)  # it was to go into an own frame, too
             guarded(self._committed, frame.position, after, False)
 
     def _listening(self) -> bool:

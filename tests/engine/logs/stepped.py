@@ -89,6 +89,11 @@ class Neighbour(Stepped):
         self._receive()
         self._messages.clear()
 
+    def double_messages(self) -> None:
+        """What has come by the mailbox comes twice."""
+        self._receive()
+        self._messages.extend([*self._messages])
+
     def answer_all(self, address: int) -> None:
         """Say to all that have submitted something that the log is durable up to an address."""
         self._receive()

@@ -17,6 +17,7 @@ from engine.logs.pending import Outcome
 from engine.testing.simulation import Simulation
 from tests.engine.logs.company import Company, appended, carried, processor_of
 from tests.engine.logs.stepped import Neighbour
+from tests.engine.logs.test_commit_queue_metrics import counts, gained
 
 
 class Slow(CountingStore):
@@ -91,6 +92,13 @@ def test_what_comes_by_the_mailbox_is_one_frame_of_the_maker_and_one_read_of_the
     assert company.stores[0].counts == {"put_if_absent": 1}
     assert company.stores[1].counts == {"read_ranges": 1}, "no submission, no look at the log's end, and nothing synced"
     assert not company.inbox
+
+
+def test_messages_are_counted() -> None:
+    company = Neighbours()
+    before = counts()
+    company.submit(1, b"x")
+    assert gained(before) == {"submit_message": 1}
 
 
 def test_an_outcome_is_not_completed_by_a_message_alone() -> None:
@@ -172,6 +180,28 @@ def test_what_comes_to_a_former_maker_is_answered() -> None:
     company.step(0)
     company.step(1, 2, 1, times=4)
     assert future.exception(0) is None, "no time has passed"
+
+
+def test_a_message_to_another_epoch_is_not_carried() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.now(company.containers[2], appended(b"2"))
+    company.now(company.maker, appended(b"0"))  # it makes the frames again, of a higher epoch
+    before = carried(company.simulation.store)
+    company.step(0)
+    assert carried(company.simulation.store) == before
+    company.turn()
+    assert future.exception(0) is None
+    assert company.content.count(b"x") == 1
+
+
+def test_a_message_that_comes_twice_is_carried_once() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.of(0).double_messages()
+    company.step(0, 1)
+    assert future.exception(0) is None
+    assert company.content == b"..x"
 
 
 def test_the_next_frame_waits_for_those_that_the_last_one_answered() -> None:

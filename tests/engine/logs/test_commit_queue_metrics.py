@@ -6,7 +6,7 @@ from chunkstore.metrics import default_metrics
 from engine.admin.inspection import describe_container
 from tests.engine.logs.company import Company, appended, processor_of
 
-COUNTED = ("submit", "carried", "void_submission", "carry", "carrying_frame", "begin_epoch")
+COUNTED = ("submit", "submit_message", "carried", "void_submission", "carry", "carrying_frame", "begin_epoch")
 
 
 def counts() -> dict[str, float]:

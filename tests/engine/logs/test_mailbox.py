@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -83,6 +84,16 @@ def test_the_socket_of_a_dead_process_is_removed_and_those_of_others_stay(
     third.close()
 
 
+def test_a_fork_that_ends_leaves_the_mailbox_of_its_parent(pair: tuple[Mailbox, Mailbox]) -> None:
+    first, second = pair
+    child = os.fork()
+    if not child:
+        second.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert first.send(second.writer, Kind.SUBMISSION, b"") is Delivery.SENT
+
+
 def test_a_message_that_is_too_large_is_not_sent(pair: tuple[Mailbox, Mailbox]) -> None:
     first, second = pair
     assert first.send(second.writer, Kind.SUBMISSION, bytes(LARGEST)) is Delivery.SENT
@@ -112,8 +123,6 @@ def test_a_message_of_an_unknown_kind_is_passed_over(pair: tuple[Mailbox, Mailbo
     first, second = pair
     first.send(second.writer, Kind.DURABLE, b"one")
     with_kind = os.path.join(tempfile.gettempdir(), f"pravega-{os.getuid()}", second.writer.hex())
-    import socket
-
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as foreign:
         foreign.sendto(b"?what", with_kind)
         foreign.sendto(b"", with_kind)
