@@ -9,6 +9,8 @@ from typing import Any
 from unittest import mock
 
 from chunkstore import Store
+from chunkstore.testing import Crashed
+from chunkstore.testing.power import Killed
 from engine.containers.container import Container
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
@@ -41,7 +43,7 @@ def carried(store: Store) -> int:
 
 class Company:
     """Containers of one root that know of each other; the first one makes the frames. Each moves on when it is told
-    to, or when one that `finishes` waits for it.
+    to, or when one that `finishes` waits for it. One whose storage lets it crash is in `dead` and does no more.
 
     processor: how they move on. through: each one's way to the storage. others_work: a context for what the others do
     while one waits. settings: of `Simulation.open`.
@@ -97,12 +99,25 @@ class Company:
         self._working = True
         try:
             for container in containers:
-                if container not in self.dead:
-                    for _ in range(STEPS):
-                        processor_of(container).log.meet()
-                        processor_of(container).step()
+                for _ in range(STEPS):
+                    self.step(container)
         finally:
             self._working = False
+
+    def step(self, container: Container) -> None:
+        """Let one do the next thing that there is to do, if it lives."""
+        processor = processor_of(container)
+        self.let(container, processor.log.meet)
+        self.let(container, processor.step)
+
+    def let(self, container: Container, work: Callable[[], object]) -> None:
+        """Let one do some work, if it lives; it may crash meanwhile."""
+        if container in self.dead:
+            return
+        try:
+            work()
+        except (Crashed, Killed):
+            self.dead.add(container)
 
     def now(self, container: Container, *operations: Operation) -> None:
         """Let a container commit by itself, as if it were alone."""
@@ -120,9 +135,7 @@ class Company:
         """Let some time pass, in which each of these does what there is to do."""
         for _ in range(30):
             for container in containers or self.containers:
-                if container not in self.dead:
-                    processor_of(container).log.meet()
-                    processor_of(container).step()
+                self.step(container)
             self.simulation.advance(0.001)
 
     def close_maker(self) -> None:
