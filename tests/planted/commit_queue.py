@@ -4,6 +4,7 @@ from tests.planted import Breakage
 
 _QUEUE = "tests/engine/logs/test_commit_queue.py::test_"
 _RULES = "tests/engine/logs/test_commit_queue_rules.py::test_"
+_POWER = "tests/engine/logs/test_commit_queue_power.py::test_"
 
 BREAKAGES = [
     Breakage(
@@ -181,5 +182,28 @@ BREAKAGES = [
         old="_MADE_HERE = (MapSegment, LoadAttributes, Carried)",
         new="_MADE_HERE = (MapSegment, LoadAttributes)",
         tests=["tests/engine/containers/test_readback.py::test_what_the_log_makes_by_itself_is_not_submitted"],
+    ),
+    Breakage(
+        name="acknowledged-by-a-makers-frame-that-is-not-synced",
+        file="engine/logs/log.py",
+        old="            if found:\n                self.store.sync(frames_folder(self.container))",
+        new="            if window < 0:\n                self.store.sync(frames_folder(self.container))",
+        tests=[f"{_POWER}an_owner_acknowledges_nothing_that_a_killed_maker_has_not_synced"],
+    ),
+    Breakage(
+        name="a-submission-is-evidence",
+        file="engine/logs/processor.py",
+        old="            self._inbox.post(address, data)\n",
+        new="            self._inbox.post(address, data)\n"
+        "            for pending in self._outbox.forget():\n"
+        "                self._callers.tell_one(pending, Receipt(address.epoch, [], 1, self.state))\n",
+        tests=[f"{_POWER}what_was_acknowledged_in_company_survives_a_power_failure"],
+    ),
+    Breakage(
+        name="a-submission-that-was-cut-ends-the-maker",
+        file="engine/logs/inbox.py",
+        old="        except (InvalidData, InvalidOperation) as problem:\n",
+        new="        except InvalidOperation as problem:\n",
+        tests=[f"{_POWER}submissions_that_vanish_or_are_cut_cost_time_only"],
     ),
 ]

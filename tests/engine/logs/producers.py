@@ -83,6 +83,7 @@ class Producer:
 
     def check(self, found: bytes) -> None:
         """What was acknowledged is there once, what is unknown at most once, nothing else, in order."""
+        self._note()
         there = [int(each[1:4]) for each in found.split(b";") if each.startswith(self.name.encode())]
         assert all(each == self.event(number)[:-1] for number, each in zip(there, self._of(found), strict=True))
         assert there == sorted({*there}), f"events of {self.name} are out of order, or doubled: {there}"
