@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from unittest import mock
 
-from chunkstore import Store
+from chunkstore import Store, open_store
 from chunkstore.testing import Crashed
 from chunkstore.testing.power import Killed
 from engine.containers.container import Container
@@ -39,6 +40,18 @@ def carried(store: Store) -> int:
     """How many transactions the live frames of a log carry for others than their makers."""
     live = open_log(store).follow()
     return sum(answer.results is not None for frame in live for answer in carried_in(frame).answers)
+
+
+class OnFolder(Simulation):
+    """A root in a folder; each process has a store of its own, which knows nothing of what others did."""
+
+    def __init__(self, folder: str, **settings: Any) -> None:
+        super().__init__(linger=0.0, **settings)
+        self.store.now = time.time()
+        self.folder = folder
+
+    def open(self, *, through: Store | None = None, **settings: Any) -> Container:
+        return super().open(through=open_store(self.folder), **settings)
 
 
 class Company:

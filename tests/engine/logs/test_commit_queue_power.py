@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,8 +21,8 @@ from chunkstore.testing import Request, WrappingStore
 from chunkstore.testing.power import Disk
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
-from engine.testing.simulation import Simulation, small_sizes
-from tests.engine.logs.company import Company, S, appended, carried
+from engine.testing.simulation import small_sizes
+from tests.engine.logs.company import Company, OnFolder, S, appended, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
 
 ROUNDS = 4
@@ -45,18 +43,6 @@ def small() -> Iterator[None]:
         yield
 
 
-class OnFolder(Simulation):
-    """A root in a folder; each process has a store of its own, which knows nothing of what others did."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(linger=0.0, **SETTINGS)
-        self.store.now = time.time()
-        self.folder = folder
-
-    def open(self, *, through: Store | None = None, **settings: Any) -> Container:
-        return super().open(through=open_store(self.folder), **settings)
-
-
 class OnDisk(Company):
     """Processes whose folder is on a disk. steps: what the others do after one of them is killed, before the power
     fails."""
@@ -64,7 +50,7 @@ class OnDisk(Company):
     def __init__(self, disk: Disk, steps: int, others: int = 2) -> None:
         self.disk = disk
         self.steps = steps
-        super().__init__(others, simulation=OnFolder(disk.folder))
+        super().__init__(others, simulation=OnFolder(disk.folder, **SETTINGS))
 
     def let(self, container: Container, work: Callable[[], object]) -> None:
         self.steps -= bool(self.dead)
@@ -89,7 +75,7 @@ def fails_at(point: int, place: Path, steps: int) -> tuple[bool, int]:
         carries = carried(open_store(disk.folder))
     left = disk.after_power_failure(place / "after")
     with left.mounted():
-        restarted = OnFolder(left.folder)
+        restarted = OnFolder(left.folder, **SETTINGS)
         with restarted.open() as newcomer:
             check(newcomer, producers)
         company.simulation, company.disk = restarted, left
@@ -141,7 +127,7 @@ def test_an_owner_acknowledges_nothing_that_a_killed_maker_has_not_synced(memory
             assert future.exception(0) is None
             acknowledged += future.result(0).tries == 1
         left = disk.after_power_failure(memory / f"{point} after")
-        with left.mounted(), OnFolder(left.folder).open() as newcomer:
+        with left.mounted(), OnFolder(left.folder, **SETTINGS).open() as newcomer:
             assert newcomer.read(S, 0, newcomer.info(S).length) == b"once", f"killed at call {point}"
         if not reached:
             break

@@ -6,12 +6,9 @@ Both have the same writer id, and would number their attempts alike. Whatever ea
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import random
-import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +24,7 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.testing.contracts import append, append_in_turn, contents, metas, open_log, raised
 from engine.testing.processes import ByHand
+from tests.engine.forks import unseen_fork
 
 
 def same_numbers(seed: int) -> dict[str, Callable[[], object]]:
@@ -129,19 +127,6 @@ def test_a_repair_is_no_sign_of_another_life(caplog: pytest.LogCaptureFixture) -
     assert contents(store)[-1] == b"c" and "identity" not in caplog.text
 
 
-def _fork(work: Callable[[], None]) -> int:
-    """A fork that Python does not see. It keeps the interpreter's lock: in the child nobody else could let it go."""
-    number: int = ctypes.PyDLL(None).fork()
-    if number == 0:
-        try:
-            work()
-        except BaseException:
-            traceback.print_exc(file=sys.__stderr__)
-            os._exit(1)
-        os._exit(0)
-    return number
-
-
 def test_a_fork_that_python_does_not_see_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Real processes: each appends its own content through the same handle, and notes what was acknowledged."""
     with Root.open(str(tmp_path / "root"), containers=1, settings=Settings(threaded=False, upkeep=False)) as root:
@@ -158,7 +143,7 @@ def test_a_fork_that_python_does_not_see_loses_and_doubles_nothing(tmp_path: Pat
                     if number % 7 == 6:
                         container.flush()
 
-        children = [_fork(lambda name=name: work(name)) for name in "ab"]  # type: ignore[misc]
+        children = [unseen_fork(lambda name=name: work(name)) for name in "ab"]  # type: ignore[misc]
         work("c")
         for child in children:
             assert os.waitpid(child, 0)[1] == 0
