@@ -44,11 +44,12 @@ class Simulation:
         unread: bool = False,
         executor: Executor | None = None,
         sleep: Callable[[float], None] | None = None,
+        stopped: Callable[[], float] = lambda: 0.0,
         **settings: Any,
     ) -> Container:
         """Container 0 as another process would open it. `through`: a store that wraps this root's. repair: the address
         of a damaged frame that is given up first. unread: see Container. sleep: what it does to wait; None: it lets
-        time pass."""
+        time pass. stopped: the seconds for which its host was stopped so far, with all of its clocks."""
         store = through or self.store
         container = Container(
             Stores(store, store),
@@ -57,8 +58,8 @@ class Simulation:
             exclusive=exclusive,
             unread=unread or repair is not None,
             executor=executor,
-            clock=self.clock,
-            now=lambda: self.store.now,
+            clock=lambda: self.clock() - stopped(),
+            now=lambda: self.store.now - stopped(),
             sleep=sleep or self.advance,
         )
         if repair is not None:

@@ -4,6 +4,8 @@ from tests.planted import Breakage
 
 _QUEUE = "tests/engine/logs/test_commit_queue.py::test_"
 _RULES = "tests/engine/logs/test_commit_queue_rules.py::test_"
+_FORKS = "tests/engine/logs/test_commit_queue_forks.py::test_"
+_SLEEPERS = "tests/engine/logs/test_commit_queue_sleepers.py::test_"
 _POWER = "tests/engine/logs/test_commit_queue_power.py::test_"
 
 BREAKAGES = [
@@ -205,5 +207,41 @@ BREAKAGES = [
         old="        except (InvalidData, InvalidOperation) as problem:\n",
         new="        except InvalidOperation as problem:\n",
         tests=[f"{_POWER}submissions_that_vanish_or_are_cut_cost_time_only"],
+    ),
+    Breakage(
+        name="two-lives-of-an-owner-take-one-submission-for-both",
+        file="engine/logs/outbox.py",
+        old="return Address(epoch, self._owner, self._number, os.urandom(8))",
+        new="return Address(epoch, self._owner, self._number, bytes(8))",
+        tests=[f"{_FORKS}two_lives_of_an_owner_know_what_was_carried_and_submit_under_one_number"],
+    ),
+    Breakage(
+        name="two-lives-of-a-maker-carry-it-both",
+        file="engine/logs/processor.py",
+        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
+        new="        return batch\n",
+        tests=[f"{_FORKS}two_lives_of_a_maker_carry_a_submission_once"],
+    ),
+    Breakage(
+        name="what-was-submitted-is-queued-again-when-the-log-has-moved",
+        file="engine/logs/processor.py",
+        old='        self._forget_submission(LogMoved("the log was read from its newest checkpoint again"))\n',
+        new="        self._requeue(self._outbox.forget())\n",
+        tests=[f"{_SLEEPERS}an_owner_that_slept_over_a_swept_inbox_reports_its_submission_unknown_once"],
+    ),
+    Breakage(
+        name="what-a-sleeping-maker-sent-is-queued-again-when-the-log-has-moved",
+        file="engine/logs/processor.py",
+        old="            self._tell_unknown(self.log.drop(), error)\n            self._start_over()\n",
+        new="            self._again([each for flight in self.log.drop() for each in flight.body.transactions()])\n"
+        "            self._start_over()\n",
+        tests=[f"{_SLEEPERS}a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothing"],
+    ),
+    Breakage(
+        name="what-a-maker-had-taken-in-before-it-slept-is-carried",
+        file="engine/logs/processor.py",
+        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
+        new="        return [each for each in batch if each]\n",
+        tests=[f"{_SLEEPERS}a_maker_that_slept_with_submissions_taken_in_carries_none_of_them"],
     ),
 ]
