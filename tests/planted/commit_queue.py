@@ -6,6 +6,8 @@ _QUEUE = "tests/engine/logs/test_commit_queue.py::test_"
 _RULES = "tests/engine/logs/test_commit_queue_rules.py::test_"
 _FORKS = "tests/engine/logs/test_commit_queue_forks.py::test_"
 _SLEEPERS = "tests/engine/logs/test_commit_queue_sleepers.py::test_"
+_OPERATIONS = "tests/engine/logs/test_commit_queue_operations.py::test_"
+_CRASHES = "tests/engine/logs/test_commit_queue_crashes.py::test_"
 _POWER = "tests/engine/logs/test_commit_queue_power.py::test_"
 
 BREAKAGES = [
@@ -243,5 +245,26 @@ BREAKAGES = [
         old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
         new="        return [each for each in batch if each]\n",
         tests=[f"{_SLEEPERS}a_maker_that_slept_with_submissions_taken_in_carries_none_of_them"],
+    ),
+    Breakage(
+        name="an-owner-does-not-get-the-results-of-what-was-carried",
+        file="engine/logs/outbox.py",
+        old="told.done.append((pending, [result.value for result in results]))",
+        new="told.done.append((pending, [None for result in results]))",
+        tests=[f"{_OPERATIONS}each_kind_of_operation_has_the_outcome_that_a_single_process_gets"],
+    ),
+    Breakage(
+        name="index-records-are-submitted-as-bytes",
+        file="engine/logs/submission.py",
+        old="    return IndexRecords(_NAME(rest[2]), data) if kind == _INDEX else Payload(data)",
+        new="    return Payload(data)",
+        tests=[f"{_OPERATIONS}what_is_done_with_a_stream_in_company_has_the_outcomes_that_a_single_process_gets"],
+    ),
+    Breakage(
+        name="queued-twice-when-a-crashed-maker-is-replaced",
+        file="engine/logs/outbox.py",
+        old="            if not self.recalled:\n                told.again",
+        new="            if self._waiting:\n                told.again",
+        tests=[f"{_CRASHES}a_crash_at_every_request_in_company_loses_and_doubles_nothing"],
     ),
 ]
