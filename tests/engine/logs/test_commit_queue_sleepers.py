@@ -94,7 +94,7 @@ class Asleep:
             assert producer.acknowledged == list(range(producer.submitted)), producer.name
 
 
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("frozen", [False, True], ids=["clocks go on", "clocks stand still"])
 @pytest.mark.parametrize("meanwhile", ["carried", "void"])
 @pytest.mark.parametrize("role", [OWNER, MAKER], ids=["owner", "maker"])
