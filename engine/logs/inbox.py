@@ -81,9 +81,9 @@ class Inbox:
     # --- for owners --------------------------------------------------------------------------------------------
 
     def post(self, address: Address, data: bytes, maker: bytes, mailbox: Mailbox | None) -> Delivery:
-        """Hand in a submission to the writer that makes the epoch's frames: as a message to its mailbox (SENT), or as an
-        object (NOBODY). DEAD: that writer was on this host, and has ended. Raises StorageError; the submission may be
-        there all the same."""
+        """Hand in a submission to the writer that makes the epoch's frames: as a message to its mailbox (SENT), or as
+        an object (NOBODY). DEAD: that writer was on this host, and has ended. Raises StorageError; the submission may
+        be there all the same."""
         if mailbox is not None:
             delivery = mailbox.send(maker, Kind.SUBMISSION, data)
             if delivery is not Delivery.NOBODY:

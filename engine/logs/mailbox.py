@@ -16,7 +16,6 @@ import socket
 import stat
 import struct
 import tempfile
-import weakref
 from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
@@ -73,6 +72,7 @@ class Mailbox:
         folder = _folder()
         _sweep(folder)
         self.writer = writer
+        self._process = os.getpid()
         self._path = _path(folder, writer)
         self._folder = folder
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -84,7 +84,6 @@ class Mailbox:
         except BaseException:
             self._socket.close()
             raise
-        self._end = weakref.finalize(self, _end, self._socket, self._path, os.getpid())
 
     def send(self, writer: bytes, kind: Kind, data: bytes) -> Delivery:
         """Send a message to the process that is this writer, if it has a mailbox on this host."""
@@ -126,21 +125,20 @@ class Mailbox:
             self._socket.sendto(_WAKE, socket.MSG_DONTWAIT, self._path)
 
     def close(self) -> None:
-        """Receive nothing more. A sender learns that there is no mailbox. It closes by itself when nobody has it."""
-        self._end()
+        """Receive nothing more: a sender learns that there is no mailbox. In a fork it stays that of its process."""
+        if os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        self._socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):  # it may not have come that far
+            self.close()
 
     def abandon(self) -> None:
         """Receive nothing more, as a process that is killed: a sender learns that it is dead."""
-        self._end.detach()
+        self._process = -1
         self._socket.close()
-
-
-def _end(receiving: socket.socket, path: str, process: int) -> None:
-    """Close a mailbox; in a fork of its process it stays that process's."""
-    if os.getpid() == process:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-    receiving.close()
 
 
 def open_mailbox(writer: bytes) -> Mailbox | None:

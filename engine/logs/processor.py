@@ -576,8 +576,8 @@ class Processor:
             self._come_down(error)
 
     def _take(self) -> list[Pending]:
-        """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch), and what has an
-        outcome was queued for an own frame before it had that (once, moved)."""
+        """What leaves next. What others submitted is of no use to a frame of another epoch (rule epoch), and what has
+        an outcome was queued for an own frame before it had that (once, moved)."""
         epoch = self.log.upcoming().epoch
         with self._lock:
             batch = self._queue.take(MAX_PAYLOAD, self._frame_transactions) if self._queue else []

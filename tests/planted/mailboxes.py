@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted import Breakage
 
 _HOST = "tests/engine/logs/test_commit_queue_mailbox.py::test_"
+_RULES = "tests/engine/logs/test_commit_queue_rules.py::test_"
 _BOX = "tests/engine/logs/test_mailbox.py::test_"
 
 BREAKAGES = [
@@ -103,8 +104,8 @@ BREAKAGES = [
     Breakage(
         name="a-fork-closes-its-parents-mailbox",
         file="engine/logs/mailbox.py",
-        old="    if os.getpid() == process:\n",
-        new="    if process:\n",
+        old="        if os.getpid() == self._process:\n",
+        new="        if self._process > 0:\n",
         tests=[f"{_BOX}a_fork_that_ends_leaves_the_mailbox_of_its_parent"],
     ),
     Breakage(
@@ -126,7 +127,7 @@ BREAKAGES = [
         file="engine/logs/processor.py",
         old="        batch = [each for each in batch if each.told is None]\n",
         new="",
-        tests=["tests/engine/logs/test_commit_queue_rules.py::test_what_is_unknown_as_the_log_moved_does_not_leave_in_an_own_frame"],
+        tests=[f"{_RULES}what_is_unknown_as_the_log_moved_does_not_leave_in_an_own_frame"],
     ),
     Breakage(
         name="a-caller-hears-that-its-thread-could-not-hand-over",

@@ -502,13 +502,13 @@ def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFault
                 raise AssertionError(where) from error
 
 
-HANDING_OVER = {function.__code__ for function in (Processor._carried_out, Processor._done_here, Processor._steps_here)}
+HANDING_OVER = {"_carried_out", "_done_here", "_steps_here"}
 """Where a caller's thread hands its transaction over to the container's own."""
 
 
 def test_a_fault_where_a_caller_hands_over_what_it_submitted_to_another_process() -> None:
     with small_sizes():
-        found = [site for site in sites(work_of_a_caller_that_meets_others) if site[1] in HANDING_OVER]
+        found = [site for site in sites(work_of_a_caller_that_meets_others) if site[1].co_name in HANDING_OVER]
         assert {"_thread_goes_on", "_step_here"} <= {site[0].co_name for site in found}
         for site in found:
             try:
