@@ -58,7 +58,7 @@ class Settings:
     """The size of the cache of what was read."""
 
     poll: float = 0.1
-    """The time between two looks at the log while a read waits for what other processes append."""
+    """The most time between two looks at the log while a read waits for what other processes append."""
 
     clock_tolerance: float = TOLERANCE
     """How far this host's clock and the storage's may differ before nothing is deleted any more (W13)."""

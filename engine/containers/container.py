@@ -250,6 +250,15 @@ class Container:
         """The state with everything that was acknowledged anywhere before this call. Idle: one read of one object."""
         return self.log.refresh()
 
+    def look(self, latency: float) -> State:
+        """The state for a follower that is to see what is new within `latency` seconds. It makes no request before
+        `due_in`, and shares those that it makes with all followers of this process."""
+        return self.log.look(latency)
+
+    def due_in(self, latency: float) -> float:
+        """Seconds until the next `look` of such a follower reads one object; 0.0 if it does now."""
+        return self.log.due_in(latency)
+
     @property
     def outstanding(self) -> int:
         """Bytes of payload that were submitted and are not durable yet."""

@@ -24,6 +24,7 @@ from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.mailbox import no_mailbox, open_mailbox
+from engine.logs.looks import Looks
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
 from engine.logs.throttle import Throttle
@@ -214,6 +215,7 @@ class DurableLog:
             clock=clock,
             sleep=sleep,
         )
+        self._looks = Looks(lambda: self.processor.state, self.refresh, clock)
 
     # --- operations ----------------------------------------------------------------------------------------------
 
@@ -262,7 +264,19 @@ class DurableLog:
 
     def refresh(self) -> State:
         """The state with everything that was acknowledged anywhere before this call. Idle: one read of one object."""
-        return self.processor.refresh()
+        state = self.processor.refresh()
+        self._looks.note()
+        return state
+
+    def look(self, latency: float) -> State:
+        """The state for a follower that is to see what is new within `latency` seconds: read on if a look is due. All
+        followers of this process share looks (see Looks). Raises as `refresh`."""
+        self.owner.check()
+        return self._looks.look(latency)
+
+    def due_in(self, latency: float) -> float:
+        """Seconds until the next `look` of such a follower requests something; 0.0 if it does now."""
+        return self._looks.due_in(latency)
 
     def wait_for_news(self, timeout: float) -> None:
         """Wait until this process learns of a new state, at most `timeout` seconds."""

@@ -3,8 +3,8 @@ StreamSegmentReadIndex).
 
 Reads go through the cache, whole blocks at a time; who reads on where the last read ended finds the next blocks there,
 because they are fetched meanwhile. At the end of a segment a read waits: for appends of this process it is woken, for
-those of others it looks at the log now and then. Nothing here is needed for what it says to be true: any process reads
-alike from the state and the storage (S1).
+those of others it looks at the log now and then, together with all that wait in this process. Nothing here is needed
+for what it says to be true: any process reads alike from the state and the storage (S1).
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ReadEntry(NamedTuple):
 class ReadIndex:
     """Reads of the segments of one container. May be used by many threads.
 
-    poll: seconds between two looks at the log while a read waits. background: fetches ahead, if it has threads.
+    poll: seconds between two looks at the log at most, while a read waits.
+    background: fetches ahead, if it has threads.
     """
 
     def __init__(
@@ -103,9 +104,11 @@ class ReadIndex:
                 left = deadline - self._clock()
                 if left <= 0:
                     return ReadEntry(ReadKind.FUTURE, offset)
-                self._log.wait_for_news(min(left, self._poll))
-            self._log.refresh()
-            is_current = True
+                self._log.wait_for_news(min(left, self._log.due_in(self._poll)))
+                self._log.look(self._poll)
+            else:
+                self._log.refresh()
+                is_current = True
 
     def _data(self, segment: str, offset: int, end: int) -> bytes:
         data = self._segments.read(segment, offset, end)

@@ -167,7 +167,8 @@ def tail_events(
 ) -> Iterator[Event]:
     """Follow a stream from a place, by default from its tail at this moment.
 
-    poll_interval: seconds between two looks at a stream that has nothing new; such a look reads one object once.
+    poll_interval: seconds between two looks at a stream that has nothing new, at most; such a look reads one object
+    once. Followers of one open root share looks.
     stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when the
     stream is sealed and everything was read. Raises as `read_events`.
     """
@@ -192,14 +193,15 @@ def _follow(
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
         check_open()
-        tail, sealed, slices = stream.query(partial(_news, position))
+        stream.container.look(poll_interval)
+        tail, sealed, slices = stream.query(partial(_news, position), refresh=False)
         if slices:
             yield from _events(stream, slices, check_open)
             position = tail
         elif sealed:
             return
         else:
-            pause(poll_interval)
+            pause(stream.container.due_in(poll_interval))
 
 
 def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:

@@ -174,6 +174,12 @@ class ArchivedContainer(Container):
     def refresh(self) -> State:
         return self._state
 
+    def look(self, latency: float) -> State:
+        return self._state
+
+    def due_in(self, latency: float) -> float:
+        return latency
+
     @property
     def outstanding(self) -> int:
         return 0

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 
+from engine.containers.container import Container
 from engine.errors import SegmentNotFound, SegmentTruncated
 from pravega_spark.client.groups.events import read_slice
 from pravega_spark.client.groups.member import Member
@@ -22,7 +24,7 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.cuts import StreamCut
 from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import former_segments
+from pravega_spark.streams.stream_record import StreamRecord, former_segments
 
 SLICE_BYTES = 8 << 20
 """How much of a segment a slice holds, about (Pravega: READ_BUFFER_SIZE)."""
@@ -31,7 +33,7 @@ PATIENCE = 1.0
 """Seconds for which `get_segment_slice_async` waits for events before it returns an empty slice."""
 
 POLL = 0.1
-"""Seconds between two looks meanwhile."""
+"""Seconds between two looks meanwhile, at most; the readers of one process share them."""
 
 
 @checks_parameters(but=("__init__",), hints={"slice": "give what get_segment_slice_async() returned"})
@@ -48,6 +50,7 @@ class StreamReader:
         self._member = Member(group, name)
         self._segments = self._member.segments
         self._streams: dict[str, Stream] = {}
+        self._records: dict[str, StreamRecord] = {}  # of its streams, when it last read what is there now
         self._lost: deque[TruncatedData] = deque()  # of which the user is to be told
 
     def __repr__(self) -> str:
@@ -75,13 +78,15 @@ class StreamReader:
         self._member.check_online()
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
+        fresh = True
         while True:
-            await loop.run_in_executor(self.group.pool(), self._advance)
+            await loop.run_in_executor(self.group.pool(), self._advance, fresh)
             with suppress(IndexError):
                 return self._segments.ready.popleft()
             if loop.time() >= until:
                 return SegmentSlice(self._member, OpenSpan(0, 0), iter(()))
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(min((each.due_in(POLL) for each in self._containers()), default=POLL))
+            fresh = False
 
     def release_segment(self, slice: SegmentSlice) -> None:
         """Return a slice: its unread events are read again by the next reader of the segment.
@@ -106,8 +111,9 @@ class StreamReader:
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Make a slice, if there is something to read."""
+    def _advance(self, fresh: bool) -> None:
+        """Make a slice, if there is something to read: by what is there now, and what the group has now, if `fresh`;
+        otherwise by looks that it shares with others, and which cost nothing while nothing comes."""
         with self._member.lock:
             self._member.check_online()
             if self._lost:
@@ -116,7 +122,12 @@ class StreamReader:
                 return
             self._segments.take_back_done()
             self._member.sync_if_due()
-            made = self._read(fresh=False) or self._read(fresh=True)
+            if not fresh:
+                for container in self._containers():
+                    container.look(POLL)
+            if self._read(fresh=False) or not (fresh or self._changed()):
+                return
+            made = self._read(fresh=True)
             if self._lost:
                 raise self._lost.popleft()
             if not made:
@@ -125,15 +136,32 @@ class StreamReader:
 
     def _read(self, fresh: bool) -> bool:
         """Make a slice of a segment that has events, by what this process knows or, `fresh`, by what is there now."""
-        streams = {key: self._stream(key) for key in {segment.stream for segment in self._segments.positions}}
         if fresh:
-            for container in {stream.number: stream.container for stream in streams.values()}.values():
+            for container in self._containers():
                 container.refresh()
-        snapshots = {key: stream.snapshot(refresh=False) for key, stream in streams.items()}
+        snapshots = self._snapshots()
+        if fresh:
+            self._records = {key: snapshot.record for key, snapshot in snapshots.items()}
         for segment in self._segments.waiting():
             if segment in self._segments.positions and self._read_one(segment, snapshots[segment.stream], fresh):
                 return True
         return False
+
+    def _changed(self) -> bool:
+        """Whether a stream was scaled or truncated, or the group gave out other streams, since it last read what is
+        there now."""
+        return self._records != {key: snapshot.record for key, snapshot in self._snapshots().items()}
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        """Its streams, as this process knows them."""
+        return {stream.key: stream.snapshot(refresh=False) for stream in self._assigned()}
+
+    def _containers(self) -> Collection[Container]:
+        return {stream.number: stream.container for stream in self._assigned()}.values()
+
+    def _assigned(self) -> list[Stream]:
+        """The streams of its segments."""
+        return [self._stream(key) for key in {segment.stream for segment in list(self._segments.positions)}]
 
     def _stream(self, key: str) -> Stream:
         """A stream, the same object every time: it remembers what it has decoded."""
