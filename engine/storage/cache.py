@@ -16,6 +16,8 @@ DEFAULT_BYTES = 64 << 20
 BLOCK_COST = 640
 """Bytes that a block takes beside its data, about: its key, with a path, and its place."""
 
+_TURNS = 64
+
 
 class BlockKey(NamedTuple):
     """A block: the object (a frame below the log's root, or a chunk), where in it, and the block's checksum."""
@@ -35,6 +37,11 @@ class Cache:
         self.used = 0
         self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
         self._lock = threading.Lock()
+        self._turns = [threading.Lock() for _ in range(_TURNS)]
+
+    def turn(self, key: BlockKey) -> threading.Lock:
+        """The lock to hold while a missing block is fetched, so that threads that need the same block fetch it once."""
+        return self._turns[hash(key) % _TURNS]
 
     def find(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
         """Those of the blocks that are here."""

@@ -89,7 +89,10 @@ def _piece(extent: Extent, container: int, skip: int, taken: int) -> ObjectRange
 
 
 def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -> list[bytes | memoryview]:
-    """As `fetch`, but of whole blocks that are kept in `cache`: for small reads of what is read again."""
+    """As `fetch`, but of whole blocks that are kept in `cache`: for small reads of what is read again.
+
+    Threads that read the same at the same time request it once.
+    """
     wanted: dict[BlockKey, ObjectRange] = {}
     for piece in pieces:
         for number in _block_numbers(piece):
@@ -97,11 +100,15 @@ def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -
             key = BlockKey(piece.logged, piece.path, piece.position + start, piece.checksums[number * WIDTH :][:WIDTH])
             wanted[key] = piece._replace(skip=start, taken=min(BLOCK, piece.length - start))
     blocks = cache.find(wanted)
-    missing = {key: piece for key, piece in wanted.items() if key not in blocks}
+    missing = [key for key in wanted if key not in blocks]
     if missing:
-        for key, data in zip(missing, fetch(stores, list(missing.values())), strict=True):
-            blocks[key] = bytes(data)
-        cache.put({key: blocks[key] for key in missing})
+        with cache.turn(missing[0]):
+            blocks |= cache.find(missing)
+            missing = [key for key in missing if key not in blocks]
+            found = fetch(stores, [wanted[key] for key in missing])
+            fetched = {key: bytes(data) for key, data in zip(missing, found, strict=True)}
+            cache.put(fetched)
+        blocks |= fetched
     return [_assembled(piece, blocks) for piece in pieces]
 
 

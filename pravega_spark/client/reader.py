@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from engine.storage.cache import Cache
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
@@ -196,7 +197,7 @@ def _follow(
         stream.container.look(poll_interval)
         tail, sealed, slices = stream.query(partial(_news, position), refresh=False)
         if slices:
-            yield from _events(stream, slices, check_open)
+            yield from _events(stream, slices, check_open, stream.container.cache)
             position = tail
         elif sealed:
             return
@@ -220,9 +221,11 @@ def _planned(snapshot: Snapshot, start: StreamCut, end: StreamCut, numbered: boo
     return plan_slices(snapshot, ranges, SLICE_BYTES, numbered=numbered)
 
 
-def _events(stream: Stream, slices: Sequence[ScanSlice], check_open: Callable[[], None]) -> Iterator[Event]:
+def _events(
+    stream: Stream, slices: Sequence[ScanSlice], check_open: Callable[[], None], cache: Cache | None = None
+) -> Iterator[Event]:
     check_open()
-    for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
+    for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE, cache=cache).read(slices):
         check_open()
         yield from each_of(stream, events)
 

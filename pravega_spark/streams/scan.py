@@ -22,7 +22,7 @@ from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
-from engine.storage.reads import ObjectRange, fetch
+from engine.storage.reads import ObjectRange, fetch, fetch_through
 from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.damage import telling_the_rest
@@ -34,6 +34,7 @@ from pravega_spark.streams.object_ranges import between, fetch_whole
 
 if TYPE_CHECKING:
     from engine.root import Root
+    from engine.storage.cache import Cache
     from pravega_spark.streams.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,9 @@ AHEAD = 1
 
 UNINDEXED = 256 << 10
 """A slice that is not larger than this is read without its index: finding its events one by one costs less."""
+
+SHARED = 256 << 10
+"""What is not larger than this is read through the cache, if there is one."""
 
 
 class ScanSlice(NamedTuple):
@@ -245,14 +249,22 @@ class SliceReader:
 
     fail_on_data_loss: a range that was truncated meanwhile is an error; otherwise reading goes on behind it.
     wanted: the payload of a large event of more bytes is not read; None: all are.
+    cache: where small reads are kept for others of this process that read the same, as followers of a stream do.
     """
 
     def __init__(
-        self, root: Root, scope: str, name: str, fail_on_data_loss: bool = True, wanted: int | None = None
+        self,
+        root: Root,
+        scope: str,
+        name: str,
+        fail_on_data_loss: bool = True,
+        wanted: int | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self._root, self._scope, self._name = root, scope, name
         self._fail_on_data_loss = fail_on_data_loss
         self._wanted = wanted
+        self._cache = cache
 
     def read(self, slices: Sequence[ScanSlice]) -> Iterator[Events]:
         """The events of slices, in order, some MiB at a time, while the next ones are fetched.
@@ -321,6 +333,9 @@ class SliceReader:
     def _fetched(self, pool: Executor, step: _Step, room: _Room) -> Callable[[], list[memoryview]]:
         """Begin to fetch what is to be read of a step. A whole large event is fetched when its turn comes."""
         stores, size = self._root.stores, step.end - step.start
+        if self._cache is not None and size <= SHARED and all(piece.checksums for piece in step.pieces):
+            cache = self._cache
+            return lambda: list(map(memoryview, fetch_through(stores, step.pieces, cache)))
         if not step.large:
             return pool.submit(fetch, stores, step.pieces, room.of(size)).result
         if self._leaves_out(size):

@@ -19,6 +19,7 @@ from tests.bench import (
     chunks,
     client,
     engine,
+    followers,
     imports,
     jobs,
     large,
@@ -125,6 +126,8 @@ def main(parts: list[str]) -> None:
             s3.measure(figures)
         if not parts or "writers" in parts:
             writers.measure(folder, figures)
+        if not parts or "followers" in parts:
+            followers.measure(folder, figures)
         if not parts or "large" in parts:
             large.measure(folder)
         if not parts or "chunks" in parts:

@@ -27,8 +27,8 @@ def wake_ups(simulation: Simulation, container: Container, count: int, seconds: 
     begun = simulation.clock()
     due = [(begun + number * LATENCY / count, number) for number in range(count)]
     while due[0][0] < begun + seconds:
-        time, number = heapq.heappop(due)
-        simulation.advance(max(time - simulation.clock(), 0.0))
+        then, number = heapq.heappop(due)
+        simulation.advance(max(then - simulation.clock(), 0.0))
         container.look(LATENCY)
         heapq.heappush(due, (simulation.clock() + container.due_in(LATENCY), number))
         yield simulation.clock() - begun
@@ -51,8 +51,8 @@ def test_a_frame_is_seen_within_the_latency_and_costs_at_most_two_looks_more(int
     known, looks, seen = container.state.sequence, 0, 0
     for now in wake_ups(simulation, container, 3, 30.0):
         news, known = container.state.sequence - known, container.state.sequence
-        for time in appended[seen : seen + news]:
-            assert now - time <= LATENCY + TICKS
+        for then in appended[seen : seen + news]:
+            assert now - then <= LATENCY + TICKS
         seen += news
         looks += counting.count() > 0
         counting.reset()
