@@ -23,8 +23,8 @@ from engine.logs.frames import START, Position
 from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
-from engine.logs.mailbox import no_mailbox, open_mailbox
 from engine.logs.looks import Looks
+from engine.logs.mailbox import no_mailbox, open_mailbox
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
 from engine.logs.throttle import Throttle

@@ -652,10 +652,10 @@ class StreamManager:
     ) -> Iterator[Event]:
         """Follow a stream from the place `start`, by default from its current tail.
 
-        poll_interval: seconds, or a text such as "1m", between polls of a stream without new events; a poll reads one
-        object. stop: ends the
-        iteration at the next poll once it is set or returns true. Without it, the iteration ends when the stream is
-        sealed and everything was read. Raises the errors of `read_events`.
+        poll_interval: seconds, or a text such as "1m", between polls of a stream without new events, at most; a poll
+        reads one object, and all followers of this manager share it.
+        stop: ends the iteration at the next poll once it is set or returns true. Without it, the iteration ends when
+        the stream is sealed and everything was read. Raises the errors of `read_events`.
         """
         begin = "tail" if start is None else parse_place(start)
         stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)

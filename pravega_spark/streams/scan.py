@@ -335,7 +335,7 @@ class SliceReader:
         stores, size = self._root.stores, step.end - step.start
         if self._cache is not None and size <= SHARED and all(piece.checksums for piece in step.pieces):
             cache = self._cache
-            return lambda: list(map(memoryview, fetch_through(stores, step.pieces, cache)))
+            return lambda: [memoryview(part) for part in fetch_through(stores, step.pieces, cache)]
         if not step.large:
             return pool.submit(fetch, stores, step.pieces, room.of(size)).result
         if self._leaves_out(size):
