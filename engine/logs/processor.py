@@ -449,6 +449,8 @@ class Processor:
         """Wait until something can be done. False when all is done and the processor is closing."""
         while True:
             with self._lock:
+                if self.failure is not None:
+                    return False  # whoever failed it has told all that wait
                 if self._ready():
                     return True
                 if self._closing and self.idle:
@@ -523,6 +525,8 @@ class Processor:
 
         In this order, because those who are told take the processor's time: the next frame is better under way then.
         """
+        if self.failure is not None:
+            return self._callers.tell()
         if self.log.flights and self.log.flights[0].future.done():
             self._settle()
         elif self._messages:
@@ -806,6 +810,7 @@ class Processor:
     def _close_mailbox(self) -> None:
         mailbox, self._mailbox = self._mailbox, None
         if mailbox is not None:
+            mailbox.wake()  # a thread that waits for what is closed would wait on
             mailbox.close()
 
     def _receive(self) -> None:
@@ -1005,6 +1010,8 @@ class Processor:
             for pending in self._callers.untold():
                 may_be = (pending.sent and pending not in void) or pending in self._outbox
                 self._callers.tell_one(pending, unknown if may_be else told)
+            self._close_mailbox()
+            self._notify(None)  # the thread ends
 
     def _land(self) -> set[Pending]:
         """Settle what flies; the transactions that are in none of the frames that are live."""

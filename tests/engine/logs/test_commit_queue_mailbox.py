@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from chunkstore.port import Parts
 from chunkstore.testing import CountingStore
 from engine.logs.inbox import GATHER_TRIPS, ROUND
 from engine.logs.log import LEAST_TRIP
-from engine.logs.mailbox import LARGEST
+from engine.logs.mailbox import LARGEST, Mailbox
 from engine.logs.pending import Outcome
 from engine.testing.simulation import Simulation
 from tests.engine.logs.company import Company, appended, carried, processor_of
@@ -263,3 +265,31 @@ def test_the_log_is_looked_at_whole_when_the_last_look_was_long_ago() -> None:
     company.steps(1)
     assert future.exception(0) is None
     assert company.stores[1].counts["read_ranges"] >= 2, "to its end, which proves that nothing was deleted (W7)"
+
+
+def test_a_maker_that_failed_carries_nothing_more() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.of(0).fail(RuntimeError("something that nobody has reckoned with"))
+    company.dead = {company.containers[2]}
+    frames = company.of(1).log.head.address
+    company.steps(0)
+    company.containers[1].refresh()
+    assert company.of(1).log.head.address == frames
+    company.simulation.advance(10)
+    company.turn()
+    assert future.exception(0) is None, "its owner makes a frame itself"
+    assert not company.submit(1, b"y").done(), "nobody has the mailbox of the failed one"
+
+
+def test_a_thread_that_waits_for_a_mailbox_goes_on_when_another_takes_its_place(tmp_path: Path) -> None:
+    """As when the process becomes another writer, in a caller's thread."""
+    mailbox = Mailbox(bytes(16))
+    waits = threading.Thread(target=mailbox.wait, args=(None,))
+    begun = time.monotonic()
+    waits.start()
+    mailbox.wake()
+    mailbox.close()
+    waits.join(10)
+    assert not waits.is_alive()
+    assert time.monotonic() - begun < 10
