@@ -131,6 +131,7 @@ class Company:
             work()
         except (Crashed, Killed):
             self.dead.add(container)
+            processor_of(container).die()
 
     def now(self, container: Container, *operations: Operation) -> None:
         """Let a container commit by itself, as if it were alone."""

@@ -16,6 +16,7 @@ from chunkstore.testing.faults import When
 from engine.testing.simulation import Simulation, small_sizes
 from tests.engine.logs.company import Company, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
+from tests.engine.logs.stepped import Neighbour, Stepped
 
 SETTINGS = {"upkeep": True, "checkpoint_frames": 3, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
 ROUNDS = 5
@@ -26,6 +27,12 @@ MAKER, OWNER = 0, 1
 def small() -> Iterator[None]:
     with small_sizes():
         yield
+
+
+@pytest.fixture(autouse=True, params=[Stepped, Neighbour], ids=["objects", "mailboxes"])
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How submissions travel."""
+    monkeypatch.setattr(Company, "processor", request.param)
 
 
 class Crashing:
@@ -99,4 +106,4 @@ def test_a_crash_at_every_request_in_company_loses_and_doubles_nothing(
     for seed in range(seeds):
         crashed, most = crashes(role, when, idempotent, step, seed)
         print(f"{crashed} crashes, {most} carried")
-        assert crashed > 30 // step and most >= 8
+        assert crashed > 8 // step and most >= 8  # an owner makes few requests where there are mailboxes

@@ -24,9 +24,18 @@ from engine.containers.container import Container
 from engine.testing.simulation import small_sizes
 from tests.engine.logs.company import Company, OnFolder, S, appended, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
+from tests.engine.logs.stepped import Neighbour, Stepped
 
 ROUNDS = 4
 SETTINGS = {"upkeep": True, "checkpoint_frames": 4, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 0.01}
+
+TRANSPORTS = [pytest.param(Stepped, id="objects"), pytest.param(Neighbour, id="mailboxes", marks=pytest.mark.long)]
+
+
+@pytest.fixture(autouse=True, params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How submissions travel."""
+    monkeypatch.setattr(Company, "processor", request.param)
 
 
 @pytest.fixture

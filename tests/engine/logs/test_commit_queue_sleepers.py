@@ -16,12 +16,21 @@ from engine.errors import OutcomeUnknown
 from engine.testing.simulation import Simulation
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
+from tests.engine.logs.stepped import Neighbour, Stepped
 
 GRACE = 600.0
 MAKER, OWNER = 0, 1
 
 Meanwhile = Literal["carried", "void"]
 """What becomes of a submission while its owner sleeps: the maker carries it, or another process begins an epoch."""
+
+TRANSPORTS = [pytest.param(Stepped, id="objects"), pytest.param(Neighbour, id="mailboxes", marks=pytest.mark.long)]
+
+
+@pytest.fixture(autouse=True, params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How submissions travel."""
+    monkeypatch.setattr(Company, "processor", request.param)
 
 
 def go_on(company: Company, sleeper: Producer, others: list[Producer], meanwhile: Meanwhile) -> int:
@@ -113,7 +122,7 @@ def test_a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothi
             break
         most = max(most, asleep.carried)
     print(f"{point} requests, {unknown} unknown, {most} carried")
-    assert point > 10 and unknown and most > 3
+    assert point > 5 and unknown and most > 1  # an owner makes few requests where there are mailboxes
 
 
 def made() -> Company:
