@@ -415,22 +415,30 @@ class Log:
         taken, self._live = self._live, []
         return taken
 
+    def follow_some(self, window: int) -> tuple[list[Frame], bool]:
+        """The live frames at the next `window` addresses, and whether the log ends there. Raises as `follow` does."""
+        ended = self._read_window(window)
+        return self._taken(), ended
+
     def _read_on(self, window: int) -> None:
         """Read on to the log's end."""
-        while True:
-            sent = self._clock()
-            with stamps.listening() as noted:
-                found, ended = self._look(window)
-            self._trust(self.next, noted.latest)
-            if found and self.next + len(found) - 1 > self._durable:
-                self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
-            for frame in found:
-                self._pass(frame)
-            if ended:
-                self._recognise()
-                self._prove(sent, noted.latest)
-                return
+        while not self._read_window(window):
             window = min(2 * window, MAX_WINDOW)
+
+    def _read_window(self, window: int) -> bool:
+        """Read at most so many frames on. Whether that is the log's end."""
+        sent = self._clock()
+        with stamps.listening() as noted:
+            found, ended = self._look(window)
+        self._trust(self.next, noted.latest)
+        if found and self.next + len(found) - 1 > self._durable:
+            self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
+        for frame in found:
+            self._pass(frame)
+        if ended:
+            self._recognise()
+            self._prove(sent, noted.latest)
+        return ended
 
     def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
         """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""

@@ -11,6 +11,7 @@ import contextlib
 import enum
 import logging
 import os
+import random
 import select
 import socket
 import stat
@@ -176,7 +177,8 @@ def _path(folder: str, writer: bytes) -> str:
 def _sweep(folder: str) -> None:
     """Remove the sockets of processes that were killed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        for name in os.listdir(folder)[:_SWEPT]:
+        names = os.listdir(folder)
+        for name in random.sample(names, min(len(names), _SWEPT)):
             path = os.path.join(folder, name)
             try:
                 probe.connect(path)

@@ -39,6 +39,9 @@ PASSED_OVER = 16
 """Frames that carry others and not this process, after which it makes a frame itself however busy the maker is: it may
 be unable to read what was submitted, or have let go of it."""
 
+MOST_EXPECTED = 16
+"""Frames that an owner reads at once at most, to find its outcome among them."""
+
 PLAIN_FRAMES = 6
 """Frames that carry nobody, after which an owner rings for the maker: it may not know that it has company."""
 
@@ -65,6 +68,9 @@ class Outbox:
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
         self._plain = 0
         self._passed_over = 0  # frames that carried others, since it was submitted
+        self._frames = 0  # live ones since then
+        self._looks = 0  # at the log, since then
+        self._frames_usual = 1
         self._rang = False
         self._deadline = 0.0
         self._notified = False
@@ -97,6 +103,7 @@ class Outbox:
         self._address = address
         self._sent = self._clock()
         self._plain, self._passed_over, self._rang, self.recalled = 0, 0, False, False
+        self._frames, self._looks = 0, 0
 
     def wait_again(self, round_trip: float) -> list[Pending]:
         """Own frames lost the race: its outcome is looked for again, that of these transactions. Where all of them were
@@ -126,8 +133,15 @@ class Outbox:
         self._deadline = now + patience * random.uniform(1, 2)
 
     def looked(self, round_trip: float) -> None:
-        """The log was read to its end, and the outcome was not there."""
+        """The log is read on, for its outcome."""
+        self._looks += 1
         self.next_look = max(self._clock() + round_trip / 2, self._deadline if self._notified else 0.0)
+
+    @property
+    def frames_expected(self) -> int:
+        """How many frames are likely to be there up to the one with its outcome: as many as the last time. If it was
+        not among these, one at a time comes."""
+        return max(min(self._frames_usual - self._frames, MOST_EXPECTED), 1) if self._looks <= 1 else 1
 
     def heard(self, frame_epoch: int, carried: Carried, round_trip: float) -> Told:
         """What a live frame of an epoch says, which carries these."""
@@ -136,6 +150,7 @@ class Outbox:
             self.closed = frame_epoch
         if self._address is None:
             return told
+        self._frames += 1
         for owner, number, nonce, place, results in carried.answers:
             company = True
             if (owner, number) == (self._owner, self._address.number) and nonce != self._address.nonce:
@@ -161,6 +176,7 @@ class Outbox:
                 self._be_patient(now, round_trip)
         if carried.leaving:
             self._deadline = now + 2 * round_trip * random.random()
+            self.next_look = min(self.next_look, self._deadline)
         if frame_epoch > self._address.epoch or not self._waiting:
             if self._waiting:
                 _METRICS.add("void_submission", now - self._sent, 0, None)
@@ -173,6 +189,7 @@ class Outbox:
         took = now - self._sent
         _METRICS.add("carried", took, 0, None)
         self._took.append(took)
+        self._frames_usual = self._frames
 
     @property
     def _usual(self) -> float:

@@ -340,6 +340,9 @@ class Processor:
         if self.failure is None:
             self._drain()  # what a caller carries out meanwhile
         self._inbox.clear()
+        self._receive()
+        self._read_messages()  # what came too late is answered, so that its owner looks at the log at once
+        self._answer(self._inbox.in_vain(-1, False))
         self._close_mailbox()
 
     # --- in the caller's thread ------------------------------------------------------------------------------------
@@ -472,7 +475,10 @@ class Processor:
         elif self._collects():
             due.append(self._queue.first().queued + self._linger - time.monotonic())
         if self._listening():
-            due.append(self.log.round_trip if self._inbox.looking else self._inbox.next_look - self._clock())
+            if self._inbox.looking:
+                due.append(self.log.round_trip)
+            elif self._may_listen():
+                due.append(self._inbox.next_look - self._clock())
             if self._queue and self._gathers():
                 due.append(self._inbox.gathers_until(self.log.round_trip) - self._clock())
         return max(min(due), 0.0) if due else None
@@ -551,6 +557,7 @@ class Processor:
         """Let the thread see what there is to do. The lock is held."""
         self._wake.notify_all()
         if self._polls and self._mailbox is not None:
+            self._polls = False  # one message is enough
             self._mailbox.wake()
 
     # --- sending -----------------------------------------------------------------------------------------------
@@ -750,7 +757,9 @@ class Processor:
     def _look(self) -> None:
         """Read the log on, for what became of a submission; who waited for long enough makes a frame itself."""
         self._outbox.looked(self.log.round_trip)
-        self._follow()
+        ended = False
+        while not ended and (self._outbox.waiting or self._queue):  # what leaves next goes to the present maker
+            ended = self._read_some(self._outbox.frames_expected)
         if self._outbox.waiting and self._outbox.must_ring():
             self.log.ring()
         if self._outbox.waiting and self._outbox.impatient:
@@ -826,12 +835,18 @@ class Processor:
                 self._inbox.receive(message)
             elif not self.log.flights:
                 self._read_on(partial(self.log.follow_durable, int.from_bytes(message.data, "big")))
-        if self.log.makes_frames:
+        if self.log.makes_frames and not self._closing:
             self._queue_carried(self._inbox.take_received(self.log.head.epoch))
         self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
 
     def _must_listen(self) -> bool:
-        return not self._inbox.looking and self._listening() and self._clock() >= self._inbox.next_look
+        return self._may_listen() and self._clock() >= self._inbox.next_look
+
+    def _may_listen(self) -> bool:
+        """Whether the next listing begins as soon as it is due."""
+        if self._inbox.looking or (self._inbox.large_rounds and self.log.flights):
+            return False
+        return self._listening()
 
     def _listen(self) -> None:
         self._own_mailbox()
@@ -946,6 +961,18 @@ class Processor:
             newest = self._queue.newest
         self._read_on(self.log.follow)
         self._proven = newest
+
+    def _read_some(self, window: int) -> bool:
+        """Read at most so many frames on, and apply. Whether that is the log's end. Nothing may be in flight."""
+        ended = False
+
+        def read() -> list[Frame]:
+            nonlocal ended
+            live, ended = self.log.follow_some(window)
+            return live
+
+        self._read_on(read)
+        return ended
 
     def _read_on(self, read: Callable[[], list[Frame]]) -> None:
         try:

@@ -267,6 +267,21 @@ def test_the_log_is_looked_at_whole_when_the_last_look_was_long_ago() -> None:
     assert company.stores[1].counts["read_ranges"] >= 2, "to its end, which proves that nothing was deleted (W7)"
 
 
+def test_a_maker_that_closes_answers_what_came_too_late() -> None:
+    company = Neighbours()
+    future = company.submit(1, b"x")
+    company.of(0).finishes = True
+    company.maker.close()
+    company.dead.add(company.maker)
+    head = company.of(1).log.head
+    company.steps(1, times=1)
+    assert company.of(1).log.head != head, "it looks at once, and learns that its maker has closed"
+    company.simulation.advance(10 * LEAST_TRIP)
+    company.steps(1)
+    assert future.exception(0) is None
+    assert company.content == b"..x"
+
+
 def test_a_maker_that_failed_carries_nothing_more() -> None:
     company = Neighbours()
     future = company.submit(1, b"x")
