@@ -210,7 +210,7 @@ class DurableLog:
             linger=settings.linger,
             threaded=settings.threaded,
             alone=alone,
-            open_mailbox=open_mailbox if self._pool is not None and alone else no_mailbox,
+            open_mailbox=open_mailbox if self._pool is not None else no_mailbox,
             now=now,
             clock=clock,
             sleep=sleep,

@@ -111,6 +111,12 @@ class Inbox:
         self._received.append(message)
         self._gathered += 1
 
+    @property
+    def gathers(self) -> bool:
+        """Whether so many submit by the mailbox that one frame at a time is made for all of them: fewer frames, of
+        which they read all."""
+        return len(self._senders) >= ROUND
+
     def gathers_until(self, round_trip: float) -> float:
         """When the next frame leaves, whether or not as many submissions have come by the mailbox as the last one
         answered; 0 if they have, or if these are few."""

@@ -519,7 +519,8 @@ class Processor:
 
     def _most_flights(self) -> int:
         """In flight at most, for another frame to be sent."""
-        return 1 if self._behind or self._one_at_a_time() else self._max_flights
+        alone = self._behind or self._one_at_a_time() or self._inbox.gathers
+        return 1 if alone else self._max_flights
 
     def _one_at_a_time(self) -> bool:
         """Whether what comes meanwhile leaves with the next frame. Where a request takes no longer than waking threads,

@@ -1,6 +1,7 @@
 """Many processes that write to one stream, and wait for each append: what they reach together, and what it costs.
 
-In a folder, and on an S3 server of the tests that is 20 ms away. Figures are beside those of one writer, and of one
+In a folder, and on an S3 server of the tests that is 20 ms away; there also by processes that exchange messages by the
+storage only, as on hosts of their own. Figures are beside those of one writer, and of one
 process that makes bare objects of the same size, all of the same run. Each process opens the root itself and writes
 from its start on; what counts is a window that all of them share. Then the stream is read back.
 
@@ -50,12 +51,13 @@ KINDS = ("PUT", "LIST", "GET", "DELETE")
 
 
 class Place(NamedTuple):
-    """Where streams are: as the writers reach it, and as who makes and reads them does."""
+    """Where streams are: as the writers reach it, and as who makes and reads them does. apart: see `Spec`."""
 
     name: str
     url: str
     options: dict[str, Any]
     near: dict[str, Any]
+    apart: bool = False
 
 
 @dataclass
@@ -152,6 +154,7 @@ def places(folder: str) -> Iterator[list[Place]]:
             there = {**near, "client_kwargs": {**where, "endpoint_url": far.url}}
             name = f"{type(server).__name__}, {AWAY * 1000:g} ms away"
             found.append(Place(name, server.make_bucket(), there, near))
+            found.append(Place(f"{name}, apart", server.make_bucket(), there, near, apart=True))
         yield found
 
 
@@ -176,7 +179,7 @@ def run(place: Place, count: int, events: int = 1) -> Row:
     with StreamManager.over(Root.open(url, place.near, containers=1)) as manager:
         manager.create_scope(SCOPE)
         manager.create_stream(SCOPE, STREAM, 1)
-    specs = [Spec(url, place.options, writer, events) for writer in range(count)]
+    specs = [Spec(url, place.options, writer, events, apart=place.apart) for writer in range(count)]
     told = _written(specs)
     with StreamManager.over(Root.open(url, place.near, create=False)) as manager:
         check(manager, [one.acknowledged * events for one in told])

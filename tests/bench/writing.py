@@ -22,6 +22,8 @@ import pyarrow as pa
 from chunkstore import Store, open_store
 from chunkstore.metrics import default_metrics
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from engine.logs import durable_log
+from engine.logs.mailbox import no_mailbox
 from engine.root import Root
 from engine.storage.reads import Stores
 from pravega_spark import StreamManager
@@ -50,13 +52,18 @@ _ONE = {
 
 @dataclass
 class Spec:
-    """What a writer does. events: of an append. bare: it makes objects of that size, and no streams."""
+    """What a writer does.
+
+    events: of an append. bare: it makes objects of that size, and no streams. apart: it exchanges messages with others
+    by the storage only, as on a host of its own.
+    """
 
     url: str
     options: dict[str, Any]
     writer: int
     events: int = 1
     bare: bool = False
+    apart: bool = False
 
 
 @dataclass
@@ -195,6 +202,8 @@ def _bare(spec: Spec) -> Told:
 
 
 def _stream(spec: Spec) -> Told:
+    if spec.apart:
+        durable_log.open_mailbox = no_mailbox  # type: ignore[assignment]
     root = Root.open(spec.url, spec.options, create=False)
     store = Billed(root.stores.log)
     root.stores = Stores(store, store)

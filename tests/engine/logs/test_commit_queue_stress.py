@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.containers.container import Container
-from engine.logs import outbox
+from engine.logs import durable_log, outbox
+from engine.logs.mailbox import no_mailbox
 from engine.logs.submission import inbox_folder
 from engine.root import Root
 from engine.settings import Settings
@@ -37,13 +38,16 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 class Place(NamedTuple):
-    """Where the root is."""
+    """Where the root is. apart: processes exchange messages by the storage only, as on hosts of their own."""
 
     url: str
     options: dict[str, Any]
+    apart: bool = False
 
     def open(self, create: bool = False, upkeep: bool = False) -> Root:
         """As one of the processes has it."""
+        if self.apart:
+            durable_log.open_mailbox = no_mailbox  # type: ignore[assignment]
         agreed: dict[str, Any] = {"containers": 1, "grace_seconds": GRACE} if create else {}
         settings = Settings(upkeep=upkeep, cache_bytes=0)
         return Root.open(self.url, self.options, create=create, settings=settings, **agreed)
@@ -65,16 +69,20 @@ def write(place: Place, writer: int, acknowledged: str, seconds: float, hurry: i
 @pytest.fixture(
     params=[
         "folder",
-        pytest.param("s3_server", marks=pytest.mark.server),
+        pytest.param("folder apart", marks=pytest.mark.long),
+        pytest.param("s3_server", marks=[pytest.mark.server, pytest.mark.long]),
+        pytest.param("s3_server apart", marks=pytest.mark.server),
         pytest.param("rados_gateway", marks=[pytest.mark.server, pytest.mark.long]),
+        pytest.param("rados_gateway apart", marks=[pytest.mark.server, pytest.mark.long]),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == "folder":
-        yield Place(str(tmp_path / "root"), {})
+    name, _, apart = request.param.partition(" ")
+    if name == "folder":
+        yield Place(str(tmp_path / "root"), {}, bool(apart))
         return
-    server = request.getfixturevalue(request.param)
-    yield Place(server.make_bucket(), server.storage_options())
+    server = request.getfixturevalue(name)
+    yield Place(server.make_bucket(), server.storage_options(), bool(apart))
 
 
 class Writers:
