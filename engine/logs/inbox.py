@@ -73,6 +73,7 @@ class Inbox:
         self._came = 0
         self._began = 0.0
         self._received: list[Message] = []
+        self._void: set[str] = set()  # the senders of what came for another epoch
         self._senders: dict[bytes, str] = {}  # of owners whose submissions came by the mailbox
         self._gathered = 0  # submissions that came by it since the last frame
         self._expected = 0  # that the last frame answered
@@ -195,19 +196,21 @@ class Inbox:
             except InvalidData as problem:
                 logger.warning("a message to container %d is passed over: %s", self._container, str(problem))
                 continue
-            if address.epoch == epoch and self._is_new(address):
+            if address.epoch != epoch:
+                self._void.add(message.sender)
+            elif self._is_new(address):
                 self._senders[address.owner] = message.sender
                 batch += self._transactions(address, message.data)
         return batch
 
     def in_vain(self, epoch: int, makes_frames: bool) -> set[str]:
-        """The senders whose submissions will not be carried, as the log is at another epoch now, or at that of another
-        maker: they learn it sooner if they are told to look."""
-        if makes_frames and epoch == self._epoch:
-            return set()
-        senders = {*self._senders.values(), *(message.sender for message in self._received)} - {""}
-        self._senders, self._received = {}, []
-        return senders
+        """The senders whose submissions will not be carried, as they were for another epoch or are for another maker.
+        An answer lets them look at the log at once."""
+        senders, self._void = self._void, set()
+        if not makes_frames or epoch != self._epoch:
+            senders |= {*self._senders.values(), *(message.sender for message in self._received)}
+            self._senders, self._received = {}, []
+        return senders - {""}
 
     def take_in(self, round_trip: float) -> list[Pending]:
         """The transactions of what was found, once the listing has its answer."""
