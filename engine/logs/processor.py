@@ -910,7 +910,6 @@ class Processor:
         self._ahead = self.state
         self._follow()
         self._wait_again()
-        self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
 
     def _give_up(self, error: StorageError) -> None:
         """The log cannot be read on, which is tried when nothing flies: what was not sent is not done."""
@@ -1005,6 +1004,7 @@ class Processor:
         for frame, (after, carried) in zip(live, states, strict=True):
             if self._outbox.active or self.log.in_company(OWNER_TRIPS):
                 self._hear(frame, after, carried)
+        self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
         if self._exclusive:
             self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
             self._check_online()

@@ -84,7 +84,9 @@ class Neighbours(Company):
 
 
 @pytest.fixture(autouse=True)
-def folder() -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of mailboxes. pytest makes its own first, so that it is not made in here."""
+    tmp_path_factory.getbasetemp()
     with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", short)
         yield Path(short)
