@@ -21,8 +21,8 @@ def writer() -> bytes:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of mailboxes, in a short path: that of a socket has a hundred bytes. pytest makes its own first, so that
-    it is not made in here."""
+    """The folder of mailboxes, in a short path: that of a socket has a hundred bytes. pytest makes its own first, so
+    that it is not made in here."""
     tmp_path_factory.getbasetemp()
     with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
