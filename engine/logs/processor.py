@@ -519,13 +519,12 @@ class Processor:
 
     def _most_flights(self) -> int:
         """In flight at most, for another frame to be sent."""
-        alone = self._behind or self._one_at_a_time() or self._inbox.gathers
-        return 1 if alone else self._max_flights
+        return 1 if self._behind or self._one_at_a_time() else self._max_flights
 
     def _one_at_a_time(self) -> bool:
         """Whether what comes meanwhile leaves with the next frame. Where a request takes no longer than waking threads,
-        several frames in flight would only be smaller ones."""
-        return self._alone and self.log.in_company(MAKER_TRIPS)
+        or all that write are on this host, several frames in flight would only be smaller ones."""
+        return (self._alone or self._inbox.gathers) and self.log.in_company(MAKER_TRIPS)
 
     def _step(self) -> bool:
         """Settle or send one frame, if one can be without waiting, or else tell of what was settled.
@@ -655,7 +654,7 @@ class Processor:
         self._callers.tell_one(pending, error)
 
     def _launch(self, meta: bytes, layout: Layout, body: Body) -> None:
-        here = self._here or self._one_at_a_time()
+        here = self._here or (self._alone and self._one_at_a_time())
         flight = self.log.send(meta, layout.buffers, body, here)
         if self._threaded and not here:
             flight.future.add_done_callback(self._notify)

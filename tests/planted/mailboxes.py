@@ -88,6 +88,13 @@ BREAKAGES = [
         tests=[f"{_HOST}nobody_waits_long_for_an_owner_that_does_not_come_back"],
     ),
     Breakage(
+        name="one-frame-at-a-time-for-ever",
+        file="engine/logs/processor.py",
+        old="        return (self._alone or self._inbox.gathers) and self.log.in_company(MAKER_TRIPS)\n",
+        new="        return self._inbox.gathers or (self._alone and self.log.in_company(MAKER_TRIPS))\n",
+        tests=[f"{_HOST}one_frame_is_in_flight_while_neighbours_commit_and_several_when_they_are_gone"],
+    ),
+    Breakage(
         name="others-may-enter-the-folder-of-mailboxes",
         file="engine/logs/mailbox.py",
         old=" or found.st_mode & 0o077:",

@@ -33,6 +33,11 @@ class Stepped(Processor):
         return len(self._queue)
 
     @property
+    def most_flights(self) -> int:
+        """How many frames may be in flight now."""
+        return self._most_flights()
+
+    @property
     def outbox(self) -> Outbox:
         """What it has submitted."""
         return self._outbox

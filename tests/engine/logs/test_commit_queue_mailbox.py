@@ -238,6 +238,14 @@ def test_the_next_frame_waits_for_those_that_the_last_one_answered() -> None:
     assert all(future.exception(0) is None for future in [own, *futures])
 
 
+def test_one_frame_is_in_flight_while_neighbours_commit_and_several_when_they_are_gone() -> None:
+    company = Neighbours(ROUND)
+    alone = company.simulation.open().settings.flights
+    assert company.of(0).most_flights == 1 < alone
+    company.simulation.advance(10)
+    assert company.of(0).most_flights == alone
+
+
 def test_nobody_waits_long_for_an_owner_that_does_not_come_back() -> None:
     company = Neighbours(ROUND + 1)
     owners = range(1, ROUND + 2)
