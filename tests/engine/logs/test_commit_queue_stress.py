@@ -24,7 +24,7 @@ from engine.state.operations import Append, Payload
 
 SEGMENT = "s/a"
 WRITERS = 6
-SECONDS = float(os.environ.get("STRESS_SECONDS", "10"))
+SECONDS = float(os.environ.get("STRESS_SECONDS", "6"))
 MANY = 16
 """Writers that are as patient as ever, for a long time."""
 
