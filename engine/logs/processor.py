@@ -340,10 +340,9 @@ class Processor:
         if self.failure is None:
             self._drain()  # what a caller carries out meanwhile
         self._inbox.clear()
-        self._receive()
-        self._read_messages()  # what came too late is answered, so that its owner looks at the log at once
-        self._answer(self._inbox.in_vain(-1, False))
-        self._close_mailbox()
+        with self._turn:
+            self._answer_late_messages()
+            self._close_mailbox()
 
     # --- in the caller's thread ------------------------------------------------------------------------------------
 
@@ -826,6 +825,15 @@ class Processor:
         """Take out of the mailbox what has come."""
         if self._mailbox is not None:
             self._messages.extend(self._mailbox.receive())
+
+    def _answer_late_messages(self) -> None:
+        """Nothing is carried any more: let those that submitted something look at the log at once."""
+        self._receive()
+        for message in self._messages:
+            if message.kind is Kind.SUBMISSION:
+                self._inbox.receive(message)
+        self._messages.clear()
+        self._answer(self._inbox.in_vain(-1, False))
 
     def _read_messages(self) -> None:
         """Act on what came by the mailbox."""
