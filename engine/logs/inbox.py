@@ -130,15 +130,9 @@ class Inbox:
         """When the next listing is due."""
         return self._next
 
-    @property
-    def large_rounds(self) -> bool:
-        """Whether so much came with the last listing that the next one waits for the frame that carries it: fewer
-        frames, of which owners read all."""
-        return self._came >= ROUND
-
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        return self.large_rounds and self.looking and self._clock() - self._began < 4 * round_trip
+        return self._came >= ROUND and self.looking and self._clock() - self._began < 4 * round_trip
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
         """Begin to list what was submitted to the maker of `epoch`. done: told when the answer is there."""

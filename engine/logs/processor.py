@@ -474,10 +474,7 @@ class Processor:
         elif self._collects():
             due.append(self._queue.first().queued + self._linger - time.monotonic())
         if self._listening():
-            if self._inbox.looking:
-                due.append(self.log.round_trip)
-            elif self._may_listen():
-                due.append(self._inbox.next_look - self._clock())
+            due.append(self.log.round_trip if self._inbox.looking else self._inbox.next_look - self._clock())
             if self._queue and self._gathers():
                 due.append(self._inbox.gathers_until(self.log.round_trip) - self._clock())
         return max(min(due), 0.0) if due else None
@@ -848,13 +845,7 @@ class Processor:
         self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
 
     def _must_listen(self) -> bool:
-        return self._may_listen() and self._clock() >= self._inbox.next_look
-
-    def _may_listen(self) -> bool:
-        """Whether the next listing begins as soon as it is due."""
-        if self._inbox.looking or (self._inbox.large_rounds and self.log.flights):
-            return False
-        return self._listening()
+        return not self._inbox.looking and self._listening() and self._clock() >= self._inbox.next_look
 
     def _listen(self) -> None:
         self._own_mailbox()
