@@ -74,6 +74,7 @@ class Inbox:
         self._began = 0.0
         self._received: list[Message] = []
         self._void: set[str] = set()  # the senders of what came for another epoch
+        self._messages: set[Address] = set()  # what came by it, and is not settled
         self._senders: dict[bytes, str] = {}  # of owners whose submissions came by the mailbox
         self._gathered = 0  # submissions that came by it since the last frame
         self._expected = 0  # that the last frame answered
@@ -152,7 +153,7 @@ class Inbox:
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
         self._newest, self._left, self._came, self._pause = {}, Counter(), 0, 0.0
-        self._senders, self._expected = {}, 0
+        self._senders, self._messages, self._expected = {}, set(), 0
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
@@ -194,6 +195,7 @@ class Inbox:
                 self._void.add(message.sender)
             elif self._is_new(address):
                 self._senders[address.owner] = message.sender
+                self._messages.add(address)
                 batch += self._transactions(address, message.data)
         return batch
 
@@ -261,8 +263,9 @@ class Inbox:
                 senders.add(sender)
             if self._left[address] <= 0:
                 del self._left[address]
-                if sender is None:
+                if address not in self._messages:
                     self._done.append(submission_path(self._container, address))
+                self._messages.discard(address)
         if carries:
             _METRICS.add("carrying_frame", 0.0, 0, None)
         self._expected, self._gathered, self._answered = len(senders), 0, self._clock()

@@ -235,7 +235,6 @@ class Log:
         self._boundary = boundary
         self._identity = identity
         self._owner = Owner(f"the log of container {container}", "open the container again")
-        self._durable = -1  # all frames up to this address are durable, as their maker says
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self.round_trip = 0.001
         self._trips: deque[float] = deque(maxlen=4)
@@ -392,7 +391,6 @@ class Log:
     def follow_durable(self, address: int) -> list[Frame]:
         """The live frames up to an address, which are durable, as another process says. Whether the log goes on is not
         looked at, unless the last look was long ago. Nothing may be in flight. Raises as `follow` does."""
-        self._durable = max(self._durable, address)
         if self._clock() - self._proof > self._grace / 4:
             return self.follow()
         while self.next <= address:
@@ -431,7 +429,7 @@ class Log:
         with stamps.listening() as noted:
             found, ended = self._look(window)
         self._trust(self.next, noted.latest)
-        if found and self.next + len(found) - 1 > self._durable:
+        if found:
             self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
         for frame in found:
             self._pass(frame)

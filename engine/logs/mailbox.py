@@ -85,7 +85,7 @@ class Mailbox:
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLIN)
         except BaseException:
-            self._socket.close()
+            self.abandon()  # the path may be that of another life of this process
             raise
 
     def send(self, writer: bytes, kind: Kind, data: bytes) -> Delivery:

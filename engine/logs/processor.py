@@ -146,6 +146,7 @@ class Processor:
         self._outbox = Outbox(clock)
         self._open_mailbox = open_mailbox
         self._mailbox: Mailbox | None = None
+        self._mailbox_of = b""  # the writer for which one was opened, or could not be
         self._messages: deque[Message] = deque()
         self._polls = False  # the thread waits for the mailbox
         self._queue = Queue()
@@ -807,8 +808,9 @@ class Processor:
 
     def _own_mailbox(self) -> Mailbox | None:
         """Where this process receives as the writer that it is now."""
-        if self._mailbox is None or self._mailbox.writer != self.log.writer:
+        if self._mailbox_of != self.log.writer:
             self._close_mailbox()
+            self._mailbox_of = self.log.writer
             self._mailbox = self._open_mailbox(self.log.writer)
         return self._mailbox
 

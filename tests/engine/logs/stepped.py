@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.logs.mailbox import Kind, open_mailbox
@@ -91,6 +91,10 @@ class Neighbour(Stepped):
     def step(self) -> None:
         self._receive()
         super().step()
+
+    def open_mailboxes_with(self, opening: Callable[[bytes], None]) -> None:
+        """As on a host where there are none."""
+        self._open_mailbox = opening
 
     def lose_messages(self) -> None:
         """What has come by the mailbox is lost."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,6 +270,26 @@ def test_a_submission_that_is_too_large_for_a_message_is_an_object() -> None:
     assert company.stores[1].counts["post"] == 1
     company.turn()
     assert all(future.exception(0) is None for future in futures)
+    company.close_maker()
+    assert not company.inbox, "it was deleted like that of an owner without a mailbox"
+
+
+def test_a_host_without_mailboxes_is_asked_once() -> None:
+    asked: list[bytes] = []
+
+    class Without(Neighbour):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings)
+            self.open_mailboxes_with(asked.append)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Neighbours, "processor", Without)
+        company = Neighbours()
+        for _ in range(3):
+            company.submit(1, b"x")
+            company.turn()
+    assert company.content == b"..xxx"
+    assert len(asked) == len(set(asked)) == len(company.containers)
 
 
 def test_the_log_is_looked_at_whole_when_the_last_look_was_long_ago() -> None:

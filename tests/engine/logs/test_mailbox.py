@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -93,6 +94,14 @@ def test_a_fork_that_ends_leaves_the_mailbox_of_its_parent(pair: tuple[Mailbox, 
         second.close()
         os._exit(0)
     os.waitpid(child, 0)
+    assert first.send(second.writer, Kind.SUBMISSION, b"") is Delivery.SENT
+
+
+def test_a_second_mailbox_of_one_writer_is_refused_and_leaves_the_first_one(pair: tuple[Mailbox, Mailbox]) -> None:
+    """As the other life of a cloned process opens it."""
+    first, second = pair
+    assert open_mailbox(second.writer) is None
+    gc.collect()
     assert first.send(second.writer, Kind.SUBMISSION, b"") is Delivery.SENT
 
 
