@@ -190,15 +190,15 @@ BREAKAGES = [
     Breakage(
         name="acknowledged-by-a-makers-frame-that-is-not-synced",
         file="engine/logs/log.py",
-        old="            if found:\n                self.store.sync(frames_folder(self.container))",
-        new="            if window < 0:\n                self.store.sync(frames_folder(self.container))",
+        old="        if found:\n            self.store.sync(frames_folder(self.container))",
+        new="        if window < 0:\n            self.store.sync(frames_folder(self.container))",
         tests=[f"{_POWER}an_owner_acknowledges_nothing_that_a_killed_maker_has_not_synced"],
     ),
     Breakage(
         name="a-submission-is-evidence",
         file="engine/logs/processor.py",
-        old="            self._inbox.post(address, data)\n",
-        new="            self._inbox.post(address, data)\n"
+        old="            delivery = self._inbox.post(address, data, self.log.head.writer, self._own_mailbox())\n",
+        new="            delivery = self._inbox.post(address, data, self.log.head.writer, self._own_mailbox())\n"
         "            for pending in self._outbox.forget():\n"
         "                self._callers.tell_one(pending, Receipt(address.epoch, [], 1, self.state))\n",
         tests=[f"{_POWER}what_was_acknowledged_in_company_survives_a_power_failure"],
