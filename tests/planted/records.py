@@ -57,8 +57,8 @@ BREAKAGES = [
     Breakage(
         name="operations-without-types",
         file="engine/state/operations.py",
-        old="    read = reader(kind)\n    return lambda fields, own: read(fields)",
-        new="    return lambda fields, own: kind(*fields)",
+        old="    read = reader(kind)\n    return lambda fields, content: read(fields)",
+        new="    return lambda fields, content: kind(*fields)",
         tests=["tests/fuzz/test_engine.py::test_each_field_of_each_operation_has_a_type"],
     ),
     Breakage(

@@ -357,23 +357,8 @@ BREAKAGES = [
     Breakage(
         name="put-unsynced-name",
         file="chunkstore/backends/local.py",
-        old=(
-            "                _remove(temporary)\n"
-            "                raise\n"
-            "            _sync_folder(os.path.dirname(target))\n"
-            "        except OSError as error:\n"
-            "            raise self._error(error, path) from error\n"
-            "\n"
-            "    def put_if_absent"
-        ),
-        new=(
-            "                _remove(temporary)\n"
-            "                raise\n"
-            "        except OSError as error:\n"
-            "            raise self._error(error, path) from error\n"
-            "\n"
-            "    def put_if_absent"
-        ),
+        old="            self._replace(target, data, durable=True)\n            _sync_folder(os.path.dirname(target))\n",
+        new="            self._replace(target, data, durable=True)\n",
         tests=["tests/chunkstore/backends/test_local.py::test_nothing_is_visible_before_it_is_durable"],
     ),
 ]

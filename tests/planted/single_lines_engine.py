@@ -385,11 +385,8 @@ BREAKAGES = [
     Breakage(
         name="repair-keeps-the-horizon",
         file="engine/logs/replay.py",
-        old=(
-            "        return state._replace(orphan_horizon=max(state.orphan_horizon, repair_of(frame, "
-            "path).orphan_horizon))\n"
-        ),
-        new="        return state\n",
+        old="        return state._replace(orphan_horizon=horizon), _NOBODY\n",
+        new="        return state, _NOBODY\n",
         tests=["tests/engine/admin/test_orphans.py::test_a_repair_gives_up_what_nobody_knows_of"],
     ),
     Breakage(
