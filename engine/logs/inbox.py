@@ -35,6 +35,9 @@ ROUND = 3
 PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
 
+LONGEST_PAUSE = 3
+"""Round trips between two listings that brought nothing, at most: whoever submits waits for half of it as a rule."""
+
 GATHER_TRIPS = 4
 """Round trips after a frame for which the next one waits for those that it answered, and that come by the mailbox."""
 
@@ -224,7 +227,7 @@ class Inbox:
                     batch += self._transactions(address, data)
                     came += 1
         self._came = came
-        self._pause = 0.0 if came else min(max(2 * self._pause, round_trip / 4), 8 * round_trip)
+        self._pause = 0.0 if came else min(max(2 * self._pause, round_trip / 4), LONGEST_PAUSE * round_trip)
         self._next = self._clock() + self._pause
         return batch
 

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgpack
@@ -57,6 +58,9 @@ MAKER_TRIPS = 16
 
 OWNER_TRIPS = 8
 """Round trips after that sign for which another process submits: fewer, as who listens no more keeps it waiting."""
+
+OFTEN_TRIPS = 4
+"""Round trips from one frame to the next on average, below which races are lost all the time."""
 
 LEAST_TRIP = 0.01
 """Seconds that a round trip counts for here at least: on one machine processes are held up for longer than requests."""
@@ -217,7 +221,7 @@ class Log:
         self.head = head
         self.next = head.address + 1
         self.flights: deque[Flight] = deque()
-        self.losses = 0
+        self.losses = 0  # races that were lost in a short time
         self._window = 1  # frames to ask for at first, when the log is read on
         self._writer = new_writer()
         self._proof = proof
@@ -237,7 +241,7 @@ class Log:
         self._owner = Owner(f"the log of container {container}", "open the container again")
         self._live: list[Frame] = []  # passed, and not handed to the owner yet
         self.round_trip = 0.001
-        self._trips: deque[float] = deque(maxlen=4)
+        self._trips: deque[float] = deque(maxlen=8)
         self._met = -math.inf  # when there was the last sign of others that write
         self._lost = -math.inf  # when the last race was lost
         self._former: set[bytes] = set()  # writers that this process was
@@ -289,7 +293,7 @@ class Log:
         took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TRIP)
         if outcome is Outcome.MINE or took > self.round_trip:  # who is refused may be told before anything is synced
             self._trips.append(took)
-            self.round_trip = min(self._trips)  # one that the storage was slow to answer keeps nobody waiting
+            self.round_trip = median_low(self._trips)  # one that the storage was slow to answer keeps nobody waiting
         try:
             # A lost race too: ours may have been there, and deleted since.
             if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:
@@ -303,9 +307,8 @@ class Log:
                 f"{path} was made, but whether the log had gone on without it could not be found out: {error}"
             ) from error
         if outcome is Outcome.ANOTHERS:
-            self.losses += 1
             self._window = RACE_WINDOW
-            self._meet_if_again()
+            self._note_loss()
             raise Overtaken(f"{path} holds another writer's frame")
         self._prove(flight.sent, stamp)
         self.flights.popleft()  # behind it nothing may fail: the frame would be forgotten
@@ -313,7 +316,6 @@ class Log:
             _METRICS.add("begin_epoch", took, 0, None)
         self.head = flight.position
         self.next = flight.position.address + 1
-        self.losses = 0
         return flight
 
     def drop(self) -> list[Flight]:
@@ -591,16 +593,28 @@ class Log:
 
     # --- company (W18) -----------------------------------------------------------------------------------------
 
-    def _meet_if_again(self) -> None:
+    def _note_loss(self) -> None:
         """A race was lost. One is soon made up for; who loses two in a short time has company."""
         now = self._clock()
-        if now - self._lost < MAKER_TRIPS * max(self.round_trip, LEAST_TRIP):
+        again = now - self._lost < MAKER_TRIPS * max(self.round_trip, LEAST_TRIP)
+        self._lost, self.losses = now, self.losses + 1 if again else 1
+        if again:
             self.meet()
-        self._lost = now
 
     def meet(self) -> None:
         """There was a sign of others that write to this log."""
         self._met = self._clock()
+
+    @property
+    def end_seen(self) -> float:
+        """When the log's end was last known."""
+        return self._proof
+
+    def meet_if_often(self, count: int, since: float) -> None:
+        """So many frames since then had a maker in company. Where it is one in few round trips, that company is here
+        still, though this process wrote nothing for long."""
+        if self._clock() - since < count * OFTEN_TRIPS * max(self.round_trip, LEAST_TRIP):
+            self.meet()
 
     def in_company(self, trips: int) -> bool:
         """Whether that is no more round trips ago."""

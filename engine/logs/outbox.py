@@ -23,8 +23,11 @@ from engine.state.operations import Carried
 _METRICS = default_metrics().layer("log")
 
 PATIENCE_TRIPS = 16
-"""Round trips without a frame that carries somebody, after which an owner makes a frame itself, besides PATIENCE_TIMES
-the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
+"""Round trips after the last frame whose maker listens, after which an owner makes a frame itself, besides
+PATIENCE_TIMES the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
+
+UNHEARD = 3
+"""What this is divided by while no such frame came since it submitted: the maker may have stopped to listen before."""
 
 LONGEST_WAIT_TRIPS = 5
 """Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
@@ -36,14 +39,11 @@ LEAST_PATIENCE = 0.1
 """Seconds; processes of one busy machine are held up for longer than their storage takes."""
 
 PASSED_OVER = 16
-"""Frames that carry others and not this process, after which it makes a frame itself however busy the maker is: it may
-be unable to read what was submitted, or have let go of it."""
+"""Frames that carry others and not this process, or make its submission void, after which it makes a frame itself
+however busy the maker is: it may be unable to read what was submitted, or have let go of it."""
 
 MOST_EXPECTED = 16
 """Frames that an owner reads at once at most, to find its outcome among them."""
-
-PLAIN_FRAMES = 6
-"""Frames that carry nobody, after which an owner rings for the maker: it may not know that it has company."""
 
 
 class Told(NamedTuple):
@@ -66,17 +66,15 @@ class Outbox:
         self._waiting: dict[int, Pending] = {}
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
-        self._plain = 0
-        self._passed_over = 0  # frames that carried others, since it was submitted
+        self._passed_over = 0  # frames that carried others or made its submission void, since it was last served
         self._frames = 0  # live ones since then
         self._looks = 0  # at the log, since then
         self._frames_usual = 1
-        self._rang = False
         self._deadline = 0.0
         self._notified = False
         self.next_look = 0.0
         self.recalled = False
-        self.closed = -1  # the last epoch whose maker was heard to close
+        self.listening = -1  # the epoch whose maker listens, by its newest frame
 
     @property
     def active(self) -> bool:
@@ -102,8 +100,7 @@ class Outbox:
         self._waiting = dict(enumerate(batch))
         self._address = address
         self._sent = self._clock()
-        self._plain, self._passed_over, self._rang, self.recalled = 0, 0, False, False
-        self._frames, self._looks = 0, 0
+        self._frames, self._looks, self.recalled = 0, 0, False
 
     def wait_again(self, round_trip: float) -> list[Pending]:
         """Own frames lost the race: its outcome is looked for again, that of these transactions. Where all of them were
@@ -118,7 +115,7 @@ class Outbox:
         """From now on its outcome is looked for. notified: the maker says when it is there."""
         self.recalled = False
         now = self._clock()
-        self._be_patient(now, round_trip)
+        self._be_patient(now, round_trip, UNHEARD)
         self._notified = notified
         if notified:
             self.next_look = self._deadline
@@ -126,11 +123,11 @@ class Outbox:
         expected = min(0.7 * self._usual, LONGEST_WAIT_TRIPS * round_trip)
         self.next_look = max(now + round_trip / 2, self._sent + expected)
 
-    def _be_patient(self, now: float, round_trip: float) -> None:
+    def _be_patient(self, now: float, round_trip: float, part: int = 1) -> None:
         if self._passed_over >= PASSED_OVER:
             return  # a race that is lost is tried again at once, too
-        patience = max(PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual, LEAST_PATIENCE)
-        self._deadline = now + patience * random.uniform(1, 2)
+        patience = (PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual) / part
+        self._deadline = now + max(patience, LEAST_PATIENCE) * random.uniform(1, 2)
 
     def looked(self, round_trip: float) -> None:
         """The log is read on, for its outcome."""
@@ -143,16 +140,23 @@ class Outbox:
         not among these, one at a time comes."""
         return max(min(self._frames_usual - self._frames, MOST_EXPECTED), 1) if self._looks <= 1 else 1
 
-    def heard(self, frame_epoch: int, carried: Carried, round_trip: float) -> Told:
-        """What a live frame of an epoch says, which carries these."""
-        told, now, company = Told([], [], []), self._clock(), False
-        if carried.leaving:
-            self.closed = frame_epoch
+    def may_submit(self, epoch: int) -> bool:
+        """Whether the maker of an epoch is submitted to: it listens, and this process was not passed over for long."""
+        return epoch == self.listening and self._passed_over < PASSED_OVER
+
+    def served(self) -> None:
+        """A frame of this process is live."""
+        self._passed_over = 0
+
+    def heard(self, frame_epoch: int, carried: Carried | None, round_trip: float) -> Told:
+        """What a live frame of an epoch says: that its maker listens, and carries these; None: that it does not."""
+        told, now = Told([], [], []), self._clock()
+        listens = carried is not None and not carried.leaving
+        self.listening = frame_epoch if listens else -1
         if self._address is None:
             return told
         self._frames += 1
-        for owner, number, nonce, place, results in carried.answers:
-            company = True
+        for owner, number, nonce, place, results in carried.answers if carried is not None else ():
             if (owner, number) == (self._owner, self._address.number) and nonce != self._address.nonce:
                 self._owner = uuid.uuid4().bytes  # of the next one: a clone of this process's memory has the old one
             if (owner, number, nonce) != self._address[1:]:
@@ -165,21 +169,19 @@ class Outbox:
                 told.refused.append(pending)
             else:
                 told.done.append((pending, [result.value for result in results]))
-        if company:
-            self._plain = 0
-            if not (told.done or told.refused):
-                self._passed_over += 1
+        void = frame_epoch > self._address.epoch and bool(self._waiting)
+        if told.done or told.refused:
+            self._passed_over = 0
+        elif void or (carried is not None and carried.answers):
+            self._passed_over += 1
+        if listens:
             self._be_patient(now, round_trip)
         else:
-            self._plain += 1
-            if not self._rang:
-                self._be_patient(now, round_trip)
-        if carried.leaving:
             self._deadline = now + 2 * round_trip * random.random()
             self.next_look = min(self.next_look, self._deadline)
-        if frame_epoch > self._address.epoch or not self._waiting:
-            if self._waiting:
-                _METRICS.add("void_submission", now - self._sent, 0, None)
+        if void:
+            _METRICS.add("void_submission", now - self._sent, 0, None)
+        if void or not self._waiting:
             if not self.recalled:
                 told.again.extend(self._waiting.values())
             self.forget()
@@ -195,13 +197,6 @@ class Outbox:
     def _usual(self) -> float:
         """Seconds until an outcome, when nothing holds it up."""
         return min(self._took, default=0.0)
-
-    def must_ring(self) -> bool:
-        """Whether the maker is to be told that it has company: once for each submission."""
-        if self._plain < PLAIN_FRAMES or self._rang:
-            return False
-        self._rang = True
-        return True
 
     @property
     def impatient(self) -> bool:

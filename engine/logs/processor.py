@@ -70,6 +70,10 @@ logger = logging.getLogger(__name__)
 
 _CLAIMS = 3
 
+RING = 3
+"""Races in succession lost to a maker that does not listen, after which this process rings for it: it may not know that
+it has company."""
+
 SPILL_BYTES = 64 << 10
 """A transaction with more payload than this goes to a chunk once it has lost a race, or before its first one where
 others write too (design 3, group commit): a lost race costs a small frame, never the payload again."""
@@ -606,10 +610,13 @@ class Processor:
                 self._callers.tell_one(pending, error)
         state, accepted, transactions = judged.state, judged.accepted, judged.transactions
         answers = _answers(judged)
+        speaks = bool(answers) or self._leaving or self._listens()
+        if speaks and self.log.upcoming().epoch > self.log.head.epoch:
+            self.log.meet()  # it listens for as long as others believe this frame
         # What was submitted may be done by another process until a frame of ours is live, be it an empty one.
         if transactions or answers or self._leaving or any(pending in self._outbox for pending, _ in rejected):
             address = layout.frame.address
-            added: list[Operation] = [Carried(answers, self._leaving)] if answers or self._leaving else []
+            added: list[Operation] = [Carried(answers, self._leaving)] if speaks else []
             if self._checkpoint_due(address - state.checkpoint):
                 added.append(Checkpoint())
             if added:
@@ -712,7 +719,7 @@ class Processor:
         log = self.log
         if log.flights or self._exclusive or self._outbox.active or not log.made_elsewhere:
             return False
-        if not log.in_company(OWNER_TRIPS) or log.head.epoch == self._outbox.closed:
+        if not (log.in_company(OWNER_TRIPS) and self._outbox.may_submit(log.head.epoch)):
             return False
         if batch[0].size > SUBMITTED_BYTES:
             return False
@@ -739,7 +746,7 @@ class Processor:
             self._recall()
             return
         if delivery is Delivery.DEAD:
-            self._outbox.closed = address.epoch
+            self._outbox.listening = -1
             self._recall()
         else:
             self._outbox.begin_to_wait(self.log.round_trip, notified=delivery is Delivery.SENT)
@@ -757,8 +764,6 @@ class Processor:
         ended = False
         while not ended and (self._outbox.waiting or self._queue):  # what leaves next goes to the present maker
             ended = self._read_some(self._outbox.frames_expected)
-        if self._outbox.waiting and self._outbox.must_ring():
-            self.log.ring()
         if self._outbox.waiting and self._outbox.impatient:
             self._recall()
 
@@ -779,11 +784,12 @@ class Processor:
         if left:
             self._callers.tell_all(left, OutcomeUnknown(f"it was submitted to another process, and may be done: {why}"))
 
-    def _hear(self, frame: Frame, after: State, carried: Carried) -> None:
-        """What a live frame says of a submission. after: the state then. carried: what it says."""
+    def _hear(self, frame: Frame, after: State, carried: Carried | None) -> None:
+        """What the maker of a live frame says to those that submit to it. after: the state then."""
+        concerned = self._outbox.active or self.log.in_company(OWNER_TRIPS)
         told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)
-        if carried.answers:
-            self.log.meet()  # whoever makes these frames listens
+        if concerned and carried is not None and carried.answers:
+            self.log.meet()
         together: deque[Pending] = deque()
         for pending, results in told.done:
             receipt = Receipt(frame.position.address, results, pending.tries, after)
@@ -796,9 +802,12 @@ class Processor:
             guarded(self._committed, frame.position, after, False)
 
     def _listening(self) -> bool:
-        """Whether this process makes the frames of an epoch, and others may submit to it."""
-        log = self.log
-        return log.makes_frames and log.in_company(MAKER_TRIPS) and not (self._exclusive or self._closing)
+        """Whether this process makes the frames of an epoch, and takes in what others submit."""
+        return self.log.makes_frames and self._listens()
+
+    def _listens(self) -> bool:
+        """Whether it would, if it made them."""
+        return self.log.in_company(MAKER_TRIPS) and not (self._exclusive or self._closing)
 
     def _answer(self, senders: Iterable[str]) -> None:
         """Say that the log is durable up to its head, and answers to what these submitted, or has made it void."""
@@ -880,7 +889,8 @@ class Processor:
         if self._inbox.used:
             self._answer(self._inbox.settled(body.transactions()))
         if self._outbox.active:  # an own frame begins an epoch
-            self._requeue(self._outbox.heard(flight.position.epoch, Carried(()), self.log.round_trip).again)
+            self._requeue(self._outbox.heard(flight.position.epoch, None, self.log.round_trip).again)
+        self._outbox.served()
         # Before they are told: who waits may wait for upkeep next.
         guarded(self._committed, flight.position, body.after, body.checkpoint)
 
@@ -909,6 +919,8 @@ class Processor:
         self._again([pending for flight in flights for pending in flight.body.transactions()])
         self._ahead = self.state
         self._follow()
+        if self.log.losses % RING == 0 and self._outbox.listening != self.log.head.epoch:
+            self.log.ring()
         self._wait_again()
 
     def _give_up(self, error: StorageError) -> None:
@@ -975,6 +987,7 @@ class Processor:
         return ended
 
     def _read_on(self, read: Callable[[], list[Frame]]) -> None:
+        since = self.log.end_seen
         try:
             live = read()
         except LogMoved:
@@ -982,12 +995,13 @@ class Processor:
             self._read_on(self.log.follow)
             return
         try:
-            self._apply(live)
+            self._apply(live, since)
         except BaseException as error:  # the log has gone past frames that the state lacks
             self.fail(error)
             raise
 
-    def _apply(self, live: Sequence[Frame]) -> None:
+    def _apply(self, live: Sequence[Frame], since: float) -> None:
+        """Apply live frames. since: when the log's end was last known before they were read."""
         if not live:
             return
         repaired = repaired_in(live, self.log.container)
@@ -1001,9 +1015,9 @@ class Processor:
             states.append((state, carried))
         self._ahead = state
         self._know(state)
+        self.log.meet_if_often(sum(carried is not None for _, carried in states), since)
         for frame, (after, carried) in zip(live, states, strict=True):
-            if self._outbox.active or self.log.in_company(OWNER_TRIPS):
-                self._hear(frame, after, carried)
+            self._hear(frame, after, carried)
         self._answer(self._inbox.in_vain(self.log.head.epoch, self.log.makes_frames))
         if self._exclusive:
             self.fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))

@@ -21,7 +21,8 @@ from engine.state.operations import (
 from engine.state.segments import FrameRef
 from engine.state.state import State
 
-_NOBODY = Carried(())
+_PIECE = Carried(())
+"""A frame with payload only is a piece of what its maker sends next (W4), which a race would put an end to."""
 
 
 def apply_frame(state: State, frame: Frame, container: int, given_up: Collection[int] | None = None) -> State:
@@ -35,13 +36,13 @@ def apply_frame(state: State, frame: Frame, container: int, given_up: Collection
 
 def applied(
     state: State, frame: Frame, container: int, given_up: Collection[int] | None = None
-) -> tuple[State, Carried]:
-    """The state after a live frame, and what it says to those whose transactions it carries (W18): that stands in its
-    last transaction. Arguments and errors are those of `apply_frame`."""
+) -> tuple[State, Carried | None]:
+    """The state after a live frame, and what its maker says to those that submit to it, if it does (W18): that stands
+    in the last transaction. Arguments and errors are those of `apply_frame`."""
     path = frame_path(container, frame.position.address)
     if frame.kind is Kind.REPAIR:
         horizon = max(state.orphan_horizon, repair_of(frame, path).orphan_horizon)
-        return state._replace(orphan_horizon=horizon), _NOBODY
+        return state._replace(orphan_horizon=horizon), None
     if given_up is not None:
         return _without(state, frame, given_up, container), carried_in(frame)
     remedy = (
@@ -51,23 +52,25 @@ def applied(
     try:
         with understanding(path, remedy):
             transactions = decode_transactions(frame.meta, _own(frame))
-            return replay(state, transactions, frame.position.address), _carried(transactions)
+            return replay(state, transactions, frame.position.address), _carried(transactions) if frame.meta else _PIECE
     except Rejected as error:
         raise DataCorruption(f"{path}: it cannot be applied: {error}. {remedy}") from error
 
 
-def carried_in(frame: Frame) -> Carried:
-    """What a live frame says to those whose transactions it carries, as `applied` has it."""
+def carried_in(frame: Frame) -> Carried | None:
+    """What the maker of a live frame says to those that submit to it, as `applied` has it."""
     if frame.kind is Kind.DATA:
+        if not frame.meta:
+            return _PIECE
         for fields in _taken_apart(frame)[-1:]:
             with suppress(InvalidData), decoding():  # a repair passes over what nobody understands
                 return _carried([decode_transaction(fields, _own(frame))])
-    return _NOBODY
+    return None
 
 
-def _carried(transactions: Sequence[LoggedTransaction]) -> Carried:
+def _carried(transactions: Sequence[LoggedTransaction]) -> Carried | None:
     operations = transactions[-1].operations if transactions else ()
-    return operations[0] if operations and isinstance(operations[0], Carried) else _NOBODY
+    return operations[0] if operations and isinstance(operations[0], Carried) else None
 
 
 def _own(frame: Frame) -> FrameRef:

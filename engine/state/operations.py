@@ -346,8 +346,8 @@ class Answer(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """This frame carries transactions that other processes submitted to its maker (W18). It changes nothing by
-    itself. leaving: the maker closes, and carries nobody any more."""
+    """The maker of this frame listens for what other processes submit (W18), and these transactions of theirs are in
+    the frame. It changes nothing by itself. leaving: the maker closes, and carries nobody any more."""
 
     answers: tuple[Answer, ...]
     leaving: bool = False

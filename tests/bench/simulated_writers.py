@@ -103,15 +103,19 @@ def told(outcome: Outcome, count: int, seconds: float) -> dict[str, float]:
 
 
 class Company:
-    """Writers of one log, each on a host of its own. trace: what was acknowledged, in order."""
+    """Writers of one log, each on a host of its own. trace: what was acknowledged, in order.
 
-    def __init__(self, count: int, seed: int) -> None:
+    pause: seconds between an event and the next one of its writer, times 0.5 to 1.5.
+    """
+
+    def __init__(self, count: int, seed: int, pause: float = 0.0) -> None:
         self.world = World(seed)
         self.bill = Bill()
         self.objects = Objects(seed)
         self.trace: list[tuple[float, int, float]] = []
         self.containers: list[Container] = []
         self._count = count
+        self._pause = pause
         self._closing = False
         self._numbers = [0] * count
         self._writing = 0
@@ -169,6 +173,8 @@ class Company:
             future.result()
             self._numbers[writer] += 1
             self.trace.append((world.now, writer, world.now - begun))
+            if self._pause:
+                world.sleep(self._pause * (0.5 + world.random.random()))
         self._writing -= 1
 
     def _head(self) -> tuple[int, int]:

@@ -385,8 +385,8 @@ BREAKAGES = [
     Breakage(
         name="repair-keeps-the-horizon",
         file="engine/logs/replay.py",
-        old="        return state._replace(orphan_horizon=horizon), _NOBODY\n",
-        new="        return state, _NOBODY\n",
+        old="        return state._replace(orphan_horizon=horizon), None\n",
+        new="        return state, None\n",
         tests=["tests/engine/admin/test_orphans.py::test_a_repair_gives_up_what_nobody_knows_of"],
     ),
     Breakage(

@@ -38,8 +38,8 @@ def appended(data: bytes, offset: int | None = None) -> Append:
 
 def carried(store: Store) -> int:
     """How many transactions the live frames of a log carry for others than their makers."""
-    live = open_log(store).follow()
-    return sum(answer.results is not None for frame in live for answer in carried_in(frame).answers)
+    said = [carried_in(frame) for frame in open_log(store).follow()]
+    return sum(answer.results is not None for each in said if each is not None for answer in each.answers)
 
 
 class OnFolder(Simulation):
@@ -82,6 +82,7 @@ class Company:
         for store in self.stores:
             self.join(store, **settings)
         self.maker = self.containers[0]
+        processor_of(self.maker).log.meet()
         self.now(self.maker, CreateSegment(S))
         for container in self.containers:
             container.refresh()

@@ -54,8 +54,8 @@ class Stepped(Processor):
     def _submits(self, batch: Sequence[Pending]) -> bool:
         return self.submits and super()._submits(batch)
 
-    def _listening(self) -> bool:
-        return self.listens and super()._listening()
+    def _listens(self) -> bool:
+        return self.listens and super()._listens()
 
     def _most_flights(self) -> int:
         return super()._most_flights() if self.sends else 0
@@ -68,6 +68,10 @@ class Stepped(Processor):
         with self._turn:
             self._steps_left = 1
             self._steps()
+
+    def one_transaction_a_frame(self) -> None:
+        """As where many are queued."""
+        self._frame_transactions = 1
 
     def die(self) -> None:
         """As a process that is killed."""

@@ -172,7 +172,8 @@ def test_a_lost_answer_costs_time_only() -> None:
     assert company.content == b"..x"
 
 
-def test_a_maker_that_lost_its_epoch_says_so_to_its_owners() -> None:
+def test_a_maker_that_lost_its_epoch_says_so_to_its_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.logs.outbox.LEAST_PATIENCE", 60.0)
     company = Neighbours()
     future = company.submit(1, b"x")  # to the first one, which does not see it yet
     company.now(company.containers[2], appended(b"2"))  # begins another epoch
@@ -295,6 +296,7 @@ def test_a_host_without_mailboxes_is_asked_once() -> None:
 def test_the_log_is_looked_at_whole_when_the_last_look_was_long_ago() -> None:
     company = Neighbours()
     company.simulation.advance(company.simulation.open().settings.grace / 3)
+    company.of(0).log.meet()
     company.now(company.maker, appended(b"m"))
     company.containers[1].refresh()
     company.simulation.advance(company.containers[1].settings.grace / 3)

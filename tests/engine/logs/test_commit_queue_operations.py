@@ -152,7 +152,7 @@ def contents(simulation: Simulation) -> Contents:
 
 def begin(container: Container) -> None:
     write_chunk(container.stores.chunks, CHUNK, [[b"chunk"]])
-    container.commit([CreateSegment(S)])
+    container.commit([CreateSegment(S), CheckEntry("t", "none", -1)])  # as many operations as a company begins with
     container.commit(prepared())
 
 

@@ -7,9 +7,13 @@ import pytest
 from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault
 from engine.errors import BadOffset, OutcomeUnknown
-from engine.logs.outbox import PASSED_OVER
+from engine.logs.frames import HEADER, START, Frame, Kind, Position
+from engine.logs.log import LEAST_TRIP, MAKER_TRIPS, OWNER_TRIPS
+from engine.logs.outbox import PASSED_OVER, Outbox
 from engine.logs.pending import Outcome, Pending
+from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
+from engine.state.operations import Carried
 from engine.testing.processes import ByHand
 from tests.engine.logs.company import Company, appended, carried, processor_of
 
@@ -80,6 +84,7 @@ def test_an_own_frame_of_unknown_outcome_leaves_nothing_outstanding() -> None:
     owner = processor_of(company.owner)
     future = company.unknown("put_if_absent")
     company.simulation.store.delete(company.inbox)  # it is on its way yet
+    processor_of(company.maker).log.meet()
     company.now(company.maker, appended(b"maker "))
     later = company.owner.submit([appended(b"later")])
     for _ in range(4):  # an own frame, which loses the race
@@ -147,6 +152,37 @@ def test_a_void_frame_that_carries_it_completes_nothing() -> None:
     assert company.content.count(b"once") == 1
     offset = future.result(0).results[0]
     assert company.content[offset : offset + 4] == b"once"
+
+
+# --- flown: what is in flight is not queued again -------------------------------------------------------------------
+
+
+def test_what_is_void_and_in_flight_is_not_queued_again() -> None:
+    """The first of two own frames is live, and makes the submission of both transactions void."""
+    company, executor = Company(1), ByHand()
+    owner = company.join(executor=executor)
+    owner.refresh()
+    company.now(company.maker, appended(b"m"))
+    owner.refresh()
+    futures = [owner.submit([appended(data)]) for data in (b"one", b"two")]
+    processor = processor_of(owner)
+    processor.log.meet()
+    processor.step()
+    assert processor.outbox.active and not processor.queued
+    processor.one_transaction_a_frame()
+    while len(processor.log.flights) < 2:
+        company.simulation.advance(LEAST_TRIP)
+        processor.step()
+    executor.land()
+    processor.step()
+    assert not processor.outbox.active and len(processor.log.flights) == 1
+    executor.inline = True
+    processor.step()
+    executor.land()
+    for _ in range(4):
+        processor.step()
+    assert [future.result(0).tries for future in futures] == [2, 2]
+    assert company.content == b"monetwo"
 
 
 # --- held and empty: a refusal is told when nothing can make it wrong ------------------------------------------------
@@ -239,6 +275,103 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
     assert future.result(0).tries == 2
     company.turn()
     assert company.content.count(b"once") == 1
+
+
+def test_who_is_passed_over_by_one_epoch_after_the_other_makes_a_frame_itself() -> None:
+    """Its submissions become void before anybody reads them."""
+    company = Company(others=3)
+    future = company.owner.submit([appended(b"once")])
+    owner, makers = processor_of(company.owner), company.containers[2:]
+    for number in range(PASSED_OVER):
+        owner.log.meet()
+        owner.step()
+        assert owner.outbox.active, "submitted to the present maker"
+        processor_of(makers[number % 2]).log.meet()
+        company.now(makers[number % 2], appended(b"."))
+        company.simulation.advance(LEAST_TRIP)
+        owner.look()
+    owner.log.meet()
+    owner.step()
+    assert owner.log.flights and not owner.outbox.active
+    owner.step()
+    assert future.result(0).tries == PASSED_OVER + 1
+    assert owner.outbox.may_submit(owner.outbox.listening), "it was served"
+
+
+def test_who_submitted_to_a_maker_that_listens_no_more_makes_a_frame_itself() -> None:
+    """At once, when it sees that in the maker's next frame."""
+    company = Company()
+    future = company.owner.submit([appended(b"once")])
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    owner.step()
+    maker.listens = False
+    company.now(company.maker, appended(b"maker "))
+    for _ in range(8):
+        company.simulation.advance(owner.log.round_trip)
+        owner.step()
+    assert future.result(0).address == company.maker.log.head.address + 1
+    assert company.content == b"maker once"
+
+
+def test_nothing_is_submitted_to_a_maker_that_does_not_say_that_it_listens() -> None:
+    company = Company()
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    maker.listens = False
+    company.now(company.maker, appended(b"maker "))
+    company.owner.refresh()
+    future = company.owner.submit([appended(b"owner")])
+    owner.log.meet()
+    owner.step()
+    assert owner.log.flights and company.inbox == []
+    owner.step()
+    assert future.result(0).tries == 1
+
+
+def test_who_comes_back_to_a_log_with_many_frames_submits() -> None:
+    """It lost one race only; that there is company it sees by how many frames were made meanwhile."""
+    company = Company()
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    pause = 10 * OWNER_TRIPS * LEAST_TRIP
+    for few in (True, False):
+        company.simulation.advance(pause)
+        for _ in range(2 if few else 2 * OWNER_TRIPS * 10):
+            maker.log.meet()
+            company.now(company.maker, appended(b"m"))
+        future = company.owner.submit([appended(b"o")])
+        for _ in range(3):  # it loses a race, reads on, and sends again or submits
+            owner.step()
+        assert owner.outbox.active != few
+        while not future.done():
+            company.simulation.advance(LEAST_TRIP)
+            company.work(company.maker, company.owner)
+
+
+def test_who_begins_an_epoch_in_company_listens_as_long_as_others_believe_it() -> None:
+    company = Company()
+    owner = processor_of(company.owner)
+    owner.log.meet()
+    company.simulation.advance((MAKER_TRIPS - 1) * LEAST_TRIP)
+    assert not owner.log.in_company(OWNER_TRIPS)
+    future = company.owner.submit([appended(b"o")])
+    owner.step()
+    owner.step()
+    assert future.done() and owner.log.makes_frames
+    company.simulation.advance((MAKER_TRIPS - 1) * LEAST_TRIP)
+    assert owner.log.in_company(MAKER_TRIPS)
+    company.simulation.advance(MAKER_TRIPS * LEAST_TRIP)
+    company.now(company.owner, appended(b"p"))
+    assert not owner.log.in_company(MAKER_TRIPS), "a later frame of the epoch is no sign of others"
+
+
+def test_the_pieces_of_a_large_operation_are_not_raced_with() -> None:
+    """A maker that sends payload ahead of an operation is busy, and listens when that has left."""
+    piece = Frame(Position(1, b"w" * 16, 1), Kind.DATA, START, b"", HEADER, 100)
+    assert carried_in(piece) == Carried(())
+    outbox = Outbox(lambda: 5.0)
+    outbox.heard(1, carried_in(piece), 0.01)
+    assert outbox.may_submit(1)
+    outbox.heard(1, None, 0.01)
+    assert not outbox.may_submit(1)
 
 
 @pytest.mark.parametrize("outstanding", [False, True])

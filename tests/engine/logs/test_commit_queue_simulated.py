@@ -10,9 +10,12 @@ import pytest
 from engine.logs.frames import START
 from engine.logs.log import BELLS_AHEAD, Log, address_of, frames_folder
 from tests.bench.simulated_writers import Company
-from tests.bench.virtual_time import Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World
+from tests.bench.virtual_time import LATENCIES, Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World
 
 WRITERS = 8
+
+MOST_TRIPS = 60
+"""Round trips in which the slowest of some hundred commits is durable."""
 
 
 def run(seed: int) -> Company:
@@ -37,6 +40,16 @@ def test_impatient_owners_lose_and_double_nothing(seed: int) -> None:
         company = run(seed)
     assert max(container.log.head.epoch for container in company.containers) > 4
     assert len(company.trace) > 100
+
+
+@pytest.mark.parametrize(("count", "pause"), [(2, 0.3), (8, 0.3), (8, 1.0), (32, 1.0)])
+def test_writers_that_commit_now_and_then_starve_nobody(count: int, pause: float) -> None:
+    """Each one forgets between two commits that there are others."""
+    company = Company(count, 2, pause)
+    outcome = company.run(5.0, 30.0)
+    longest = max(took for _, _, took in outcome.acknowledged)
+    assert len(outcome.acknowledged) > 30 * count / (pause + 1) / 2
+    assert longest < MOST_TRIPS * LATENCIES["PUT"][0], f"{longest:.2f} s"
 
 
 def test_who_waits_for_something_sleeps_meanwhile() -> None:

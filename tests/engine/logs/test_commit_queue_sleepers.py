@@ -130,6 +130,7 @@ def made() -> Company:
     make_segments(company)
     with company.simulation.open() as another:
         another.create_segment("s/other")
+    processor_of(company.maker).log.meet()
     company.now(company.maker, appended(b"first;"))
     for container in company.containers:
         container.refresh()

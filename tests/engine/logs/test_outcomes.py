@@ -420,6 +420,7 @@ def work_of_a_caller_that_meets_others(faults: CallFaults) -> None:
         container = Container(Stores(through, through), 0, Settings(**simulation.settings, linger=0.001))
 
         def meet() -> None:
+            another.log.processor.log.meet()
             another.append("s", b"other")
             container.log.processor.log.meet()
 
