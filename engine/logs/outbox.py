@@ -3,7 +3,8 @@
 Keeps of W18 what binds an owner. One submission is outstanding at a time. Its transactions are told by live frames
 only (rule live); they are queued again when a live frame of a higher epoch came without them, which makes the
 submission void for ever (early), but may be put into own frames at any time (recalled), and then are not queued again
-from here (flown). What was told is never told again, whatever comes of its submission (once, moved).
+from here (flown). What was told is never told again, whatever comes of its submission (once, moved). Nothing is
+submitted to a maker whose newest frame does not say that it listens (listens).
 """
 
 from __future__ import annotations

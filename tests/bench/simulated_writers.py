@@ -4,7 +4,8 @@ Each has a host with a CPU of its own, and appends events of 1 KB, one at a time
 run is the same each time. What does not change what happens is shared, to save the time of this machine: each frame is
 decoded and applied once for all of them.
 
-SIMULATED: how many ("1 4 16 64 256 1000"). SIMULATED_SECONDS: of the window. SEED.
+SIMULATED: how many ("1 4 16 64 256 1000"). SIMULATED_SECONDS: of the window. SEED. SIMULATED_PAUSE: seconds between two
+events of a writer.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.bench.writing import HEAD, SIZE, InOrder, event
 COUNTS = [int(number) for number in os.environ.get("SIMULATED", "1 4 16 64 256 1000").split()]
 SECONDS = float(os.environ.get("SIMULATED_SECONDS", "20"))
 WARM = 10.0
+PAUSE = float(os.environ.get("SIMULATED_PAUSE", "0"))
 SEED = int(os.environ.get("SEED", "1"))
 SEGMENT = "s/a"
 LIMITS = {"PUT and DELETE": 3500, "GET and LIST": 5500}
@@ -70,7 +72,7 @@ class Outcome:
 def measure(figures: Figures) -> None:
     """Tell the figures of each number of writers."""
     for count in COUNTS:
-        company = Company(count, SEED)
+        company = Company(count, SEED, PAUSE)
         outcome = company.run(WARM, SECONDS)
         figures.tell("writers, simulated S3", f"{count} processes", **told(outcome, count, SECONDS))
 
@@ -287,5 +289,5 @@ class Virtual(Processor):
 
 if __name__ == "__main__":
     for number in map(int, sys.argv[1:]):
-        found = Company(number, SEED).run(WARM, SECONDS)
+        found = Company(number, SEED, PAUSE).run(WARM, SECONDS)
         print(number, {name: round(value, 3) for name, value in told(found, number, SECONDS).items()}, flush=True)
