@@ -107,25 +107,25 @@ if TYPE_CHECKING:
     from pravega_spark.picture import draw_segments as draw_segments, save_segments as save_segments
     from pravega_spark.picture_svg import StreamPicture as StreamPicture, stream_picture as stream_picture
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
-    from pravega_spark.streams.archived import ArchivedEntry as ArchivedEntry
-    from pravega_spark.streams.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
-    from pravega_spark.streams.epochs import (
+    from pravega_spark.streams.maintenance.retention import Retained as Retained
+    from pravega_spark.streams.model.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
+    from pravega_spark.streams.model.epochs import (
         EpochRecord as EpochRecord,
         StreamSegmentRecord as StreamSegmentRecord,
     )
-    from pravega_spark.streams.imports import (
+    from pravega_spark.streams.model.pointers import EventPointer as EventPointer
+    from pravega_spark.streams.model.policies import (
+        RetentionPolicy as StreamRetentionPolicy,
+        ScalingPolicy as StreamScalingPolicy,
+    )
+    from pravega_spark.streams.pravega_lts.imports import (
         ImportedStream as ImportedStream,
         ImportIncomplete as ImportIncomplete,
         ImportReport as ImportReport,
     )
-    from pravega_spark.streams.lag import Lag as Lag
-    from pravega_spark.streams.pointers import EventPointer as EventPointer
-    from pravega_spark.streams.policies import (
-        RetentionPolicy as StreamRetentionPolicy,
-        ScalingPolicy as StreamScalingPolicy,
-    )
-    from pravega_spark.streams.retention import Retained as Retained
-    from pravega_spark.streams.timeline import Timeline as Timeline
+    from pravega_spark.streams.pravega_lts.streams import ArchivedEntry as ArchivedEntry
+    from pravega_spark.streams.reading.lag import Lag as Lag
+    from pravega_spark.streams.reading.timeline import Timeline as Timeline
 
 
 @functools.cache

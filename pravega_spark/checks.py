@@ -15,14 +15,14 @@ from engine.errors import DataCorruption
 from engine.root import Root
 from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.client.groups.state import GroupState
-from pravega_spark.streams.archived_root import ArchivedRoot
-from pravega_spark.streams.archived_verification import verify_archive
-from pravega_spark.streams.changes import NUMBERS, SCOPES, STREAMS, SUBSCRIBERS, TRANSACTIONS
+from pravega_spark.streams.maintenance.subscribers import decode_subscriber
+from pravega_spark.streams.maintenance.verification import check_events, check_order, check_recorded, check_uploads
+from pravega_spark.streams.model.stream_record import StreamRecord, decode_number, former_segments
+from pravega_spark.streams.model.system_tables import NUMBERS, SCOPES, STREAMS, SUBSCRIBERS, TRANSACTIONS
+from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+from pravega_spark.streams.pravega_lts.verification import verify_archive
 from pravega_spark.streams.scopes import decode_scope
-from pravega_spark.streams.stream_record import StreamRecord, decode_number, former_segments
-from pravega_spark.streams.subscribers import decode_subscriber
-from pravega_spark.streams.transactions import TransactionRecord
-from pravega_spark.streams.verification import check_events, check_order, check_recorded, check_uploads
+from pravega_spark.streams.writing.transactions import TransactionRecord
 
 if TYPE_CHECKING:
     from engine.containers.container import Container

@@ -35,8 +35,8 @@ from pravega_spark.picture_layout import (
 )
 from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.places import PlaceLike
-from pravega_spark.streams.timeline import CutPoint, Timeline
+from pravega_spark.streams.reading.stream_position import PlaceLike
+from pravega_spark.streams.reading.timeline import CutPoint, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -12,7 +12,7 @@ from math import hypot
 from typing import TypeAlias
 
 from pravega_spark.quantities import counted, moment_text, size_text
-from pravega_spark.streams.timeline import Timeline
+from pravega_spark.streams.reading.timeline import Timeline
 
 MOST_CUTS = 12
 """So many cuts can be told apart, besides head and tail."""

@@ -32,8 +32,8 @@ from pravega_spark.picture_layout import (
     unhidden,
 )
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.places import PlaceLike
-from pravega_spark.streams.timeline import CutPoint, SegmentSpan, Timeline
+from pravega_spark.streams.reading.stream_position import PlaceLike
+from pravega_spark.streams.reading.timeline import CutPoint, SegmentSpan, Timeline
 
 _WIDTH, _LEFT, _RIGHT = 960, 62, 20
 _TOP, _HEIGHT = 62, 320

@@ -20,7 +20,7 @@ from engine.root import Root
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.archived_root import ArchivedRoot
+    from pravega_spark.streams.pravega_lts.root import ArchivedRoot
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def archive_at(
     store = open_checked(url, storage_options)
     if not is_archive(store):
         return None
-    from pravega_spark.streams.archived_root import ArchivedRoot  # takes longer to load than all of ours needs
+    from pravega_spark.streams.pravega_lts.root import ArchivedRoot  # takes longer to load than all of ours needs
 
     return ArchivedRoot(store, salvage=salvage)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from chunkstore import Store
 from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.testing import SimulatedStore
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 
 _TRIMMED = Path(__file__).parent / "data" / "pravega-lts"
 _FULL = os.environ.get("PRAVEGA_LTS")

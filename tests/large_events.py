@@ -10,9 +10,10 @@ import numpy as np
 
 from engine.state.operations import Payload
 from engine.storage.chunks import write_chunk
-from pravega_spark.streams.events import HEADER_SIZE, event_header
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.model.events import HEADER_SIZE, event_header
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 MiB = 1 << 20
 

@@ -12,7 +12,7 @@ from engine.root import Root, RootConfig
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
 from pravega_spark import StreamManager
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.names import container_of
 from tests.client.groups.reading import numbered, write
 from tests.copies import copied
 

@@ -17,7 +17,7 @@ import engine
 import pravega_spark
 from chunkstore.errors import DeclaredError
 from pravega_spark.errors import AdvisedError, LargeEventError
-from pravega_spark.streams.imports import ImportedStream, ImportReport
+from pravega_spark.streams.pravega_lts.imports import ImportedStream, ImportReport
 
 VALUES: dict[str, Any] = {
     "str": "a text",

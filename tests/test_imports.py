@@ -48,7 +48,12 @@ WINGS = {
     ),
     "pravega_spark": (
         "errors segment_ids quantities parameters storage_options",
+        "streams.model",
+        "streams.reading",
+        "streams.writing",
         "streams",
+        "streams.maintenance",
+        "streams.pravega_lts",
         "roots",
         "client",
         "source",
@@ -58,7 +63,23 @@ WINGS = {
     ),
 }
 """What each package is made of, from the bottom (docs/decisions/wings.md): modules import from their own wing and from
-wings below it. The face of a package, its own `__init__`, stands above them all."""
+wings below it. The face of a package, its own `__init__`, stands above them all. `streams` itself is what lies in none
+of its folders: the stream, and what sits directly with it."""
+
+LTS = "pravega_spark.streams.pravega_lts"
+LTS_DOORS = {
+    "pravega_spark": "exports the values of an import, and entries of a key-value table",
+    "pravega_spark.roots": "opens one as a root that is only read",
+    "pravega_spark.checks": "verifies one",
+    "pravega_spark.client.manager": "imports, and reads key-value tables",
+    "pravega_spark.client.groups.positions": "the positions of its reader groups",
+    "pravega_spark.source.tables": "key-value tables as rows",
+    "pravega_spark.cli.headers": "segments in the old layout",
+    "pravega_spark.cli.imports": "the command that imports",
+    "pravega_spark.cli.key_value_tables": "the commands about key-value tables",
+    "pravega_spark.jobs.imports": "the job that imports",
+}
+"""The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""
 
 
 def modules_of(package: str) -> list[Path]:
@@ -124,11 +145,12 @@ def imported_modules(source: str, modules: set[str]) -> set[str]:
 
 def wing_of(module: str) -> int:
     """The height of a module's wing in its package; the face of the package is above all."""
-    package, *rest = module.split(".")
-    if not rest:
-        return len(WINGS[package])
-    (height,) = [height for height, names in enumerate(WINGS[package]) if rest[0] in names.split()]
-    return height
+    package, _, place = module.partition(".")
+    heights = {name: height for height, names in enumerate(WINGS[package]) for name in names.split()}
+    while place and place not in heights:
+        place = place.rpartition(".")[0]
+    assert place or module == package, f"{module} is in no wing"
+    return heights[place] if place else len(WINGS[package])
 
 
 def imports_within(package: str) -> dict[str, set[str]]:
@@ -146,6 +168,36 @@ def test_no_module_imports_from_a_wing_above_its_own(package: str) -> None:
         if wing_of(other) > wing_of(module)
     }
     assert upward == set()
+
+
+def test_the_long_term_storage_of_a_pravega_is_imported_by_its_doors_only() -> None:
+    modules = {module_name(file): file for package in PACKAGES for file in modules_of(package)}
+    importing = {
+        name
+        for name, file in modules.items()
+        if not name.startswith(LTS)
+        and any(found.startswith(LTS) for found in imported_modules(file.read_text("utf-8"), set(modules)))
+    }
+    assert importing == LTS_DOORS.keys()
+
+
+def test_the_model_of_streams_reads_and_writes_nothing() -> None:
+    """It imports nothing of the engine from its logs up, and takes no container."""
+    engine = {module_name(file) for file in modules_of("engine")}
+    beyond, taking = {}, set()
+    for file in modules_of("pravega_spark/streams/model"):
+        source, name = file.read_text("utf-8"), file.name
+        beyond[name] = {each for each in imported_modules(source, engine) if wing_of(each) >= wing_of("engine.logs")}
+        if takes_a_container(source):
+            taking.add(name)
+    assert beyond, "no modules"
+    assert {name: found for name, found in beyond.items() if found} == {}
+    assert taking == set()
+
+
+@pytest.mark.parametrize("module", ["pravega_spark.streams", "pravega_spark.streams.stream", "pravega_spark.streams.x"])
+def test_what_lies_in_no_folder_of_streams_is_with_the_stream(module: str) -> None:
+    assert wing_of("pravega_spark.streams.writing.x") < wing_of(module) < wing_of("pravega_spark.streams.maintenance.x")
 
 
 @pytest.mark.parametrize("package", WINGS)

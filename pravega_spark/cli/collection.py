@@ -12,7 +12,7 @@ from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import seconds_option, yes_option
 from pravega_spark.console.output import Headings, size_column
 from pravega_spark.quantities import counted, duration_text, size_text
-from pravega_spark.streams.owners import Owners
+from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
 
 _NAMES_SHOWN = 20
 
@@ -43,7 +43,7 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     root = session.root
     root.check_writable()
     with session.output.progress() as progress:
-        found = garbage_collection.find_garbage(root, Owners(root), age, progress)
+        found = garbage_collection.find_garbage(root, ChunkOwnership(root), age, progress)
     sweep = found.sweep
     row: dict[str, Any] = {
         "dry_run": dry_run,

@@ -13,7 +13,7 @@ from pravega_spark.console.arguments import SizeType
 from pravega_spark.console.output import Headings, id_column, size_column
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted
-from pravega_spark.streams.similar import similar_names
+from pravega_spark.streams.reading.suggestions import similar_names
 
 
 @click.command()

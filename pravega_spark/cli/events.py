@@ -18,7 +18,7 @@ from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, 
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.streams.places import Place
+from pravega_spark.streams.reading.stream_position import Place
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event

@@ -14,10 +14,10 @@ from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameTyp
 from pravega_spark.console.output import moment
 from pravega_spark.errors import PositionLost
 from pravega_spark.quantities import moment_text
-from pravega_spark.streams.cuts import StreamCut, positions_text
+from pravega_spark.streams.model.cuts import StreamCut, positions_text
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.lag import Lag
+    from pravega_spark.streams.reading.lag import Lag
 
 
 @click.group()

@@ -1,6 +1,6 @@
 """`header`: exchange segments with code that uses the layout before chunk metadata (RollingStorage).
 
-See `engine.admin.rolling_segments` and `pravega_spark.streams.rolling_import`.
+See `engine.admin.rolling_segments` and `pravega_spark.streams.pravega_lts.rolling_import`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pravega_spark.cli.segments import missing
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType, change_options
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.streams.names import owner_of
-from pravega_spark.streams.similar import similar_names
+from pravega_spark.streams.model.names import owner_of
+from pravega_spark.streams.reading.suggestions import similar_names
 
 
 @click.group()
@@ -55,7 +55,9 @@ def import_(session: Session, segment: str, name: StreamName, dry_run: bool, yes
     the stream takes over the chunks, which are deleted with it. The legacy header is deleted. Old code must not use the
     segment any more.
     """
-    from pravega_spark.streams.rolling_import import import_segment  # takes longer to load than all other commands need
+    from pravega_spark.streams.pravega_lts.rolling_import import (
+        import_segment,  # takes longer to load than all other commands need
+    )
 
     try:
         with session.output.progress() as progress:

@@ -1,4 +1,4 @@
-"""`import`: streams of a real Pravega's long-term storage become streams of the root (see `streams.imports`)."""
+"""`import`: streams of a real Pravega's long-term storage become streams of the root (see `pravega_lts.imports`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pravega_spark.quantities import counted
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.imports import ImportReport
+    from pravega_spark.streams.pravega_lts.imports import ImportReport
 
 
 @click.command("import")
@@ -57,7 +57,7 @@ def import_(
     Without --copy the data is hard-linked, so SOURCE and the root must be folders on one filesystem; otherwise give
     --copy. Either way every event is checked. Repeat the command if it was interrupted: it goes on where it was.
     """
-    from pravega_spark.streams.imports import Import  # takes longer to load than all other commands need
+    from pravega_spark.streams.pravega_lts.imports import Import  # takes longer to load than all other commands need
 
     root, place = _looked_for(session)
     try:

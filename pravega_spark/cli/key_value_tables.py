@@ -9,7 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.key_value_tables import entries
+from pravega_spark.streams.pravega_lts.key_value_tables import entries
 
 
 @click.group()

@@ -48,7 +48,7 @@ def maintain(
     from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.command import document, show
-    from pravega_spark.streams.retention import PERIOD
+    from pravega_spark.streams.maintenance.retention import PERIOD
 
     check_selection(scope, stream)
     session.root.check_writable()

@@ -12,8 +12,8 @@ from pravega_spark.cli.streams import retention_row, retention_text, scaling_row
 from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-    from pravega_spark.streams.stream_record import StreamRecord
+    from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.model.stream_record import StreamRecord
 
 
 __all__ = ["stream"]
@@ -36,7 +36,7 @@ __all__ = ["stream"]
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
     """Change policies and tags of a stream. What is not given stays as it is, and so do the segments."""
-    from pravega_spark.streams.stream_record import KEPT
+    from pravega_spark.streams.model.stream_record import KEPT
 
     if not (tags or no_tags or any(given.values())):
         raise click.UsageError("Give at least one option that changes something.")
@@ -75,7 +75,7 @@ def _scaling(
     no_scaling: bool,
 ) -> ScalingPolicy | None:
     """The policy, with what is not given from the present one; None if nothing of it is given."""
-    from pravega_spark.streams.policies import ScalingPolicy
+    from pravega_spark.streams.model.policies import ScalingPolicy
 
     if bool(scale_kib) + bool(scale_events) + no_scaling > 1:
         raise click.UsageError("Give only one of --scale-kib, --scale-events and --no-scaling.")
@@ -95,7 +95,7 @@ def _scaling(
 
 
 def _retention(retain_size: int | None, retain_time: int | None, no_retention: bool) -> RetentionPolicy | None:
-    from pravega_spark.streams.policies import RetentionPolicy
+    from pravega_spark.streams.model.policies import RetentionPolicy
 
     if bool(retain_size) + bool(retain_time) + no_retention > 1:
         raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")

@@ -15,8 +15,8 @@ from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
-from pravega_spark.streams.names import owner_of
-from pravega_spark.streams.similar import similar_names
+from pravega_spark.streams.model.names import owner_of
+from pravega_spark.streams.reading.suggestions import similar_names
 
 T = TypeVar("T")
 

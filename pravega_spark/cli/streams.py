@@ -34,18 +34,18 @@ from pravega_spark.console.program import Refused
 from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut, positions_text
-from pravega_spark.streams.places import Place, PlaceLike, cut_at, cut_to_truncate
+from pravega_spark.streams.model.cuts import StreamCut, positions_text
+from pravega_spark.streams.reading.stream_position import Place, PlaceLike, cut_at, cut_to_truncate
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo, StreamManager
-    from pravega_spark.streams.epochs import StreamSegmentRecord
-    from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-    from pravega_spark.streams.retention import Retained
-    from pravega_spark.streams.snapshot import Snapshot
+    from pravega_spark.streams.maintenance.retention import Retained
+    from pravega_spark.streams.model.epochs import StreamSegmentRecord
+    from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.model.stream_record import StreamRecord
+    from pravega_spark.streams.reading.snapshot import Snapshot
     from pravega_spark.streams.stream import Stream
-    from pravega_spark.streams.stream_record import StreamRecord
-    from pravega_spark.streams.transactions import OpenTransaction
+    from pravega_spark.streams.writing.transactions import OpenTransaction
 
 
 @click.group()
@@ -105,7 +105,7 @@ def create(
 
 
 def _scaling(segments: int, kib: int | None, events: int | None, factor: int) -> ScalingPolicy:
-    from pravega_spark.streams.policies import ScalingPolicy
+    from pravega_spark.streams.model.policies import ScalingPolicy
 
     if kib is not None and events is not None:
         raise click.UsageError("Give --scale-kib or --scale-events, not both.")
@@ -117,7 +117,7 @@ def _scaling(segments: int, kib: int | None, events: int | None, factor: int) ->
 
 
 def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | None:
-    from pravega_spark.streams.policies import RetentionPolicy
+    from pravega_spark.streams.model.policies import RetentionPolicy
 
     if size is not None and milliseconds is not None:
         raise click.UsageError("Give --retain-size or --retain-time, not both.")
@@ -227,7 +227,7 @@ def describe(session: Session, name: StreamName) -> None:
 
 
 def _open_transactions(session: Session, name: StreamName) -> list[OpenTransaction]:
-    from pravega_spark.streams.transactions import open_transactions
+    from pravega_spark.streams.writing.transactions import open_transactions
 
     return list(open_transactions(_the(session, name).container, f"{name}/"))
 
@@ -264,7 +264,7 @@ def _the(session: Session, name: StreamName) -> Stream:
 
 
 def _segment_name(name: StreamName, number: int) -> str:
-    from pravega_spark.streams.names import segment_name
+    from pravega_spark.streams.model.names import segment_name
 
     return segment_name(*name, number)
 
@@ -294,7 +294,7 @@ def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bo
 
     SUBSCRIBER is a query or reader group that runs no more, as `stream describe` names it.
     """
-    from pravega_spark.streams.subscribers import subscriber_names
+    from pravega_spark.streams.maintenance.subscribers import subscriber_names
 
     behind: object = "its released cut cannot be understood"
     with suppress(DataCorruption):
@@ -324,7 +324,7 @@ def rebuild_index(session: Session, name: StreamName) -> None:
     For an index that `verify` names: counts of events, cuts by time and split reads are right again. Indexes that are
     right are left as they are. Reads all of the stream. Other processes may use it meanwhile.
     """
-    from pravega_spark.streams.rebuilt_index import rebuild_indexes
+    from pravega_spark.streams.maintenance.index_repair import rebuild_indexes
 
     rebuilt = rebuild_indexes(_the(session, name))
     session.output.document({"stream": str(name), "rebuilt": len(rebuilt)})
@@ -409,7 +409,7 @@ def _counted(gone: dict[str, int]) -> str:
 @pass_session
 def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
     """Delete the events before a place, which becomes the head."""
-    from pravega_spark.streams.truncation import truncation
+    from pravega_spark.streams.maintenance.truncation import truncation
 
     found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(place, snapshot)))
     session.confirm(yes, f"This would delete from stream {name}: {found}.", dry_run=dry_run)
@@ -461,8 +461,8 @@ def _retained(done: Retained, would: str) -> Iterator[str]:
 
 def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[str]:
     """What retention of a stream is decided by."""
-    from pravega_spark.streams.lag import lag
-    from pravega_spark.streams.recorded_cuts import RecordedCuts
+    from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
+    from pravega_spark.streams.reading.lag import lag
 
     behind = lag(snapshot, snapshot.head_cut())
     age = f", the oldest {duration_text(round(behind.seconds))} old" if behind.events else ""
@@ -513,8 +513,8 @@ def scale(
 
     Replace all of them with --segments, or those given by --seal with those described by --range.
     """
-    from pravega_spark.streams.routing import even_ranges
-    from pravega_spark.streams.stream_record import check_segments
+    from pravega_spark.streams.model.routing import even_ranges
+    from pravega_spark.streams.model.stream_record import check_segments
 
     if (segments is None) == (not (sealed and ranges)) or (segments is not None and (sealed or ranges)):
         raise click.UsageError("Give either --segments, or --seal and --range, each once or more.")

@@ -19,11 +19,12 @@ from engine.errors import EngineError
 from engine.state.horizon import creation_time
 from engine.state.segments import Extent
 from pravega_spark.client.batches import Batch, mix_of, now_ms
-from pravega_spark.streams.chunk_uploads import ChunkUploads
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.names import segment_name
-from pravega_spark.streams.order import Mix
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.chunk_uploads import ChunkUploads
+from pravega_spark.streams.writing.event_order import Mix
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 OWN_CHUNK_BYTES = 1 << 20
 """With this much of a batch a segment gets a chunk of its own; what outputs share is copied by the next flush."""

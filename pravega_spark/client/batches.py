@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from pravega_spark.client.checked_events import check_key
-from pravega_spark.streams.framing import Framed
-from pravega_spark.streams.key_columns import hash_keys
-from pravega_spark.streams.order import Mix
-from pravega_spark.streams.routing import hash_key
-from pravega_spark.streams.stream import SegmentAppend, parts_of
-from pravega_spark.streams.stream_record import Routing
+from pravega_spark.streams.model.framing import Framed
+from pravega_spark.streams.model.key_columns import hash_keys
+from pravega_spark.streams.model.routing import hash_key
+from pravega_spark.streams.model.stream_record import Routing
+from pravega_spark.streams.stream import parts_of
+from pravega_spark.streams.writing.event_order import Mix
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 _place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
 

@@ -22,9 +22,10 @@ from engine.state.operations import Append, Payload
 from engine.state.segments import EVENT_COUNT, Segment
 from pravega_spark.errors import Closed, InvalidStreamCut, StreamError
 from pravega_spark.parameters import buffer_of, checks_parameters
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.made_index import CountedSegment
-from pravega_spark.streams.stream import Snapshot, Stream
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.reading.rebuilt_index import CountedSegment
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pravega_spark.streams.arrays import numpy_values
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
-from pravega_spark.streams.framing import frame_column
+from pravega_spark.streams.model.arrays import numpy_values
+from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
+from pravega_spark.streams.model.framing import frame_column
 
 _HEADER = struct.Struct(">ii")
 

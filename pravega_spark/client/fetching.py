@@ -20,7 +20,7 @@ from engine.root import Root
 from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.parameters import checks
 from pravega_spark.roots import open_root
-from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.model.pointers import EventPointer
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,15 +18,14 @@ from engine.errors import SegmentTruncated
 from pravega_spark.client.reader import Event, each_of
 from pravega_spark.quantities import moment_text, size_text
 from pravega_spark.segment_ids import segment_epoch, segment_label
-from pravega_spark.streams.damage import telling_the_rest
-from pravega_spark.streams.events import MAX_EVENT_SIZE
-from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.index import UNKNOWN_APPEND
-from pravega_spark.streams.made_index import UNKNOWN_TIME
-from pravega_spark.streams.order import KeptOrder, Mix
-from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.events import MAX_EVENT_SIZE
+from pravega_spark.streams.model.html_table import html_table
+from pravega_spark.streams.model.index import UNKNOWN_APPEND, UNKNOWN_TIME
+from pravega_spark.streams.reading.error_context import telling_the_rest
+from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.event_order import KeptOrder, Mix
 
 _SHOWN = 100  # characters of an event
 

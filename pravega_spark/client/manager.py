@@ -34,24 +34,33 @@ from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_sec
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.storage_options import open_checked
-from pravega_spark.streams import retention, uploads
-from pravega_spark.streams.archived import ArchivedEntry
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import UNBOUNDED, StreamCut, positions_text
-from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord
-from pravega_spark.streams.html_table import html_table
-from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
-from pravega_spark.streams.key_value_tables import entries, key_value_tables
-from pravega_spark.streams.lag import Lag, lag
-from pravega_spark.streams.names import validate_scope_name
-from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, cut_to_truncate, parse_cut, parse_place
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.retention import Retained
-from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import KEPT, Kept
-from pravega_spark.streams.subscribers import positions, unsubscribe
-from pravega_spark.streams.timeline import Timeline, timeline
+from pravega_spark.streams.maintenance import retention
+from pravega_spark.streams.maintenance.retention import Retained
+from pravega_spark.streams.maintenance.subscribers import positions, unsubscribe
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut, positions_text
+from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
+from pravega_spark.streams.model.html_table import html_table
+from pravega_spark.streams.model.names import validate_scope_name
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.stream_record import KEPT, Kept
+from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete, ImportReport
+from pravega_spark.streams.pravega_lts.key_value_tables import entries, key_value_tables
+from pravega_spark.streams.pravega_lts.streams import ArchivedEntry
+from pravega_spark.streams.reading.lag import Lag, lag
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.reading.stream_position import (
+    CutLike,
+    Place,
+    PlaceLike,
+    cut_at,
+    cut_to_truncate,
+    parse_cut,
+    parse_place,
+)
+from pravega_spark.streams.reading.timeline import Timeline, timeline
+from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -560,7 +569,8 @@ class StreamManager:
         `transient_idle_seconds`; the process that wrote it before gets EventTaken. A committed name is never accepted
         again. Raises EventExists, StreamSealed; ValueError for another routing key than the upload was begun with.
         """
-        event = LargeEvent(uploads.begin(self._catalog.stream(scope_name, stream_name), routing_key, name))
+        stream = self._catalog.stream(scope_name, stream_name)
+        event = LargeEvent(stream, uploads.begin(stream, routing_key, name))
         self._writers.add(event)
         return event
 

@@ -19,13 +19,13 @@ from engine.storage.cache import Cache
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.event_columns import NUMBERED, EventColumns, schema_of
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
-from pravega_spark.streams.places import Place, cut_at
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Events, ScanSlice, SliceReader, plan_slices
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, schema_of
+from pravega_spark.streams.reading.scan import Events, ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.reading.stream_position import Place, cut_at
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

@@ -34,12 +34,13 @@ from pravega_spark.client.checked_events import (
 from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
-from pravega_spark.streams import transactions
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.key_columns import KeyPlaces
-from pravega_spark.streams.routing import hash_key, segment_for
-from pravega_spark.streams.stream import SegmentAppend, Stream, parts_of
-from pravega_spark.streams.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.routing import hash_key, segment_for
+from pravega_spark.streams.stream import Stream, parts_of
+from pravega_spark.streams.writing import transactions
+from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 BATCH_BYTES = 4 << 20
 """How much of a column goes into one append."""

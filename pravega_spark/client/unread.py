@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from engine.root import Root
 from pravega_spark.client.large_events.event_file import EventFile, EventPayload
-from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Events
+from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.reading.location import StreamLocation
+from pravega_spark.streams.reading.scan import Events
 
 
 @dataclass(frozen=True)

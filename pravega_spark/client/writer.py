@@ -60,12 +60,12 @@ from pravega_spark.client.checked_events import (
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
 from pravega_spark.parameters import checks_parameters
-from pravega_spark.streams import uploads
-from pravega_spark.streams.framing import Framed, frame_column
-from pravega_spark.streams.key_columns import KeyPlaces
-from pravega_spark.streams.routing import segment_for
+from pravega_spark.streams.maintenance.scheduler import after_commit
+from pravega_spark.streams.model.framing import Framed, frame_column
+from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.upkeep import after_commit
+from pravega_spark.streams.writing import uploads
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class EventWriter:
         Its commit first flushes this writer: earlier events precede it, and later ones follow it.
         """
         self._owner.check()
-        return LargeEvent(uploads.begin(self._stream, routing_key, name), self.flush)
+        return LargeEvent(self._stream, uploads.begin(self._stream, routing_key, name), self.flush)
 
     def _put(self, routes: Routes, contents: Sequence[_Content]) -> None:
         """Join what was written before: all that a call writes, or nothing. Waits while too much is queued."""

@@ -14,7 +14,7 @@ from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed, StreamRecreated
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.retention import Retained
+    from pravega_spark.streams.maintenance.retention import Retained
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 """Where the root of a command is taken from that names none."""

@@ -22,9 +22,9 @@ from pravega_spark.quantities import (
     parse_time,
 )
 from pravega_spark.segment_ids import parse_segment_id
-from pravega_spark.streams.cuts import UNBOUNDED
-from pravega_spark.streams.names import segment_name, validate_scope_name, validate_stream_name
-from pravega_spark.streams.places import PLACES, Place, parse_place
+from pravega_spark.streams.model.cuts import UNBOUNDED
+from pravega_spark.streams.model.names import segment_name, validate_scope_name, validate_stream_name
+from pravega_spark.streams.reading.stream_position import PLACES, Place, parse_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -189,7 +189,7 @@ class SegmentNameType(click.ParamType):
 
 
 class PlaceType(click.ParamType):
-    """A place in a stream: an end, a time, or a stream cut's text (see `places`)."""
+    """A place in a stream: an end, a time, or a stream cut's text (see `stream_position`)."""
 
     name = "place"
     form = f"{PLACES}; 'pravega-spark stream cuts' prints cuts"

@@ -15,7 +15,7 @@ from pravega_spark.console.program import Commands, NothingChanged, Refused
 from pravega_spark.jobs.outcome import NOTE, JobOutcome, failures
 from pravega_spark.jobs.spread import Target
 from pravega_spark.quantities import counted
-from pravega_spark.streams.cuts import StreamCut, positions_text
+from pravega_spark.streams.model.cuts import StreamCut, positions_text
 
 _COLUMNS: Headings = {"stream": "stream", "step": "step", "bytes": size_column("size"), "what": "what"}
 _TRUNCATIONS: Headings = {

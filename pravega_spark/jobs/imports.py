@@ -22,7 +22,7 @@ from pravega_spark.jobs.spread import Target, check
 from pravega_spark.quantities import counted, size_text
 from pravega_spark.roots import open_root, opened_root
 from pravega_spark.storage_options import open_checked
-from pravega_spark.streams.imports import (
+from pravega_spark.streams.pravega_lts.imports import (
     Bring,
     Brought,
     Import,

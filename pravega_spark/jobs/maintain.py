@@ -25,8 +25,8 @@ from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
 from pravega_spark.roots import open_root
-from pravega_spark.streams.owners import Owners
-from pravega_spark.streams.retention import PERIOD
+from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
+from pravega_spark.streams.maintenance.retention import PERIOD
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
 
 
 def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
-    found = garbage_collection.find_garbage(root, Owners(root), orphan_age)
+    found = garbage_collection.find_garbage(root, ChunkOwnership(root), orphan_age)
     orphans.check_plausible(root, found.sweep)
     sweep, deleted, idle = found.sweep, 0, found.idle
     if not dry_run:

@@ -12,7 +12,7 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
-from pravega_spark.streams.retention import PERIOD
+from pravega_spark.streams.maintenance.retention import PERIOD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.names import container_of
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.places import PlaceLike, parse_place
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.reading.stream_position import PlaceLike, parse_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

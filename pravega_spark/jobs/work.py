@@ -8,12 +8,13 @@ from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.quantities import plural
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams import retention, scaling, transactions
-from pravega_spark.streams.cuts import positions_text
-from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.places import Place, cut_to_truncate
+from pravega_spark.streams.maintenance import retention, scaling
+from pravega_spark.streams.maintenance.truncation import Truncation, truncation
+from pravega_spark.streams.model.cuts import positions_text
+from pravega_spark.streams.model.epochs import Comparison
+from pravega_spark.streams.reading.stream_position import Place, cut_to_truncate
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.truncation import Truncation, truncation
+from pravega_spark.streams.writing import transactions
 
 
 def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOutcome:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 class Ahead(NamedTuple):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
-    from pravega_spark.streams.snapshot import Snapshot
+    from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 def batch_ranges(options: SourceOptions) -> list[StreamRange]:

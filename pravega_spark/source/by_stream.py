@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from pravega_spark.quantities import parse_time
-from pravega_spark.streams.names import validate_stream_name
+from pravega_spark.streams.model.names import validate_stream_name
 
 
 def stream_names(text: str) -> str:

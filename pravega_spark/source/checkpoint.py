@@ -14,7 +14,7 @@ from chunkstore import Store
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.source.offset import cuts_of
 from pravega_spark.storage_options import open_checked
-from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 
 
 class NoCheckpoint(StreamError):

@@ -15,20 +15,20 @@ from engine.state.horizon import creation_time
 from pravega_spark.roots import open_root
 from pravega_spark.source.router import Place, Router
 from pravega_spark.source.task_outputs import TaskMessage, TaskOutput
-from pravega_spark.streams.chunk_uploads import ChunkUploads
-from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.events import event_header
-from pravega_spark.streams.framing import Framed, frame_column, large_rows, payload_of
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.events import event_header
+from pravega_spark.streams.model.framing import Framed, frame_column, large_rows, payload_of
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.writing.chunk_uploads import ChunkUploads
+from pravega_spark.streams.writing.digests import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.state.segments import Extent
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.model.stream_record import Routing
     from pravega_spark.streams.stream import Stream
-    from pravega_spark.streams.stream_record import Routing
 
 INLINE_BYTES = 256 << 10
 """A task with no more than this puts its data into its commit message."""

@@ -33,7 +33,7 @@ from pravega_spark.source.option_table import (
     spelling,
     told_of_others,
 )
-from pravega_spark.streams.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 
 log = logging.getLogger(__name__)
 

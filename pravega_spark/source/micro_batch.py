@@ -35,10 +35,10 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.selection import Selection
 from pravega_spark.source.subscription import Subscription, tell_other_queries
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.lag import AT_TAIL, lag
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import Comparison
+from pravega_spark.streams.reading.lag import AT_TAIL, lag
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import BEGINNING, StreamCut
-from pravega_spark.streams.lag import Lag
+from pravega_spark.streams.model.cuts import BEGINNING, StreamCut
+from pravega_spark.streams.reading.lag import Lag
 
 _HEADER = 10  # bytes of a gzip header without a comment
 _COMMENT = 0x10  # its flag for one

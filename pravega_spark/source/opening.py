@@ -12,8 +12,8 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 log = logging.getLogger(__name__)

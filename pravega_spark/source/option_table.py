@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from pravega_spark.streams.policies import ON_CHANGED_REPLAY
+from pravega_spark.streams.model.policies import ON_CHANGED_REPLAY
 
 Use = Literal["batch read", "stream read", "batch write", "stream write", "metadata"]
 """Where an option applies: `spark.read`, `spark.readStream`, `df.write`, `df.writeStream`, a metadata table."""

@@ -23,9 +23,9 @@ from pravega_spark.quantities import parse_time
 from pravega_spark.source.by_stream import cuts_by_stream, is_by_stream, pattern_of, places_of, stream_names
 from pravega_spark.source.given import GivenOptions
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
-from pravega_spark.streams.cuts import BEGINNING, StreamCut
-from pravega_spark.streams.names import validate_stream_name
-from pravega_spark.streams.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.cuts import BEGINNING, StreamCut
+from pravega_spark.streams.model.names import validate_stream_name
+from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 
 __all__ = ["METADATA_TABLES", "OPTIONS", "SourceOptions", "table_options"]
 

@@ -14,16 +14,16 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.columns import read_columns
 from pravega_spark.source.even_shares import EvenShares, shares_of
 from pravega_spark.source.failures import for_users
-from pravega_spark.streams.event_columns import NUMBERED, EventColumns
-from pravega_spark.streams.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
-from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slice
+from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
+from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
+from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
-    from pravega_spark.streams.cuts import StreamCut
-    from pravega_spark.streams.snapshot import Snapshot
+    from pravega_spark.streams.model.cuts import StreamCut
+    from pravega_spark.streams.reading.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 

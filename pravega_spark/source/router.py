@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pravega_spark.streams.arrays import numpy_values
-from pravega_spark.streams.key_columns import KeyPlaces
-from pravega_spark.streams.routing import segment_for
+from pravega_spark.streams.model.arrays import numpy_values
+from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.routing import segment_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.model.stream_record import Routing
     from pravega_spark.streams.stream import Stream
-    from pravega_spark.streams.stream_record import Routing
 
 
 class Place(NamedTuple):

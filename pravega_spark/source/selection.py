@@ -13,7 +13,7 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.source.opening import Access, current_snapshot, ensure_scope, open_root_of, open_stream
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

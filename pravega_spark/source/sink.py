@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pravega_spark.source.task_outputs import TaskMessage
     from pravega_spark.streams.stream import Stream
-    from pravega_spark.streams.writes import StreamWrite
+    from pravega_spark.streams.writing.writes import StreamWrite
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +104,9 @@ class _Writer:
 
         from pravega_spark.source.opening import open_stream_of
         from pravega_spark.source.task_outputs import merged
-        from pravega_spark.streams.digests import Digest
-        from pravega_spark.streams.upkeep import after_commit
-        from pravega_spark.streams.writes import write_together
+        from pravega_spark.streams.maintenance.scheduler import after_commit
+        from pravega_spark.streams.writing.digests import Digest
+        from pravega_spark.streams.writing.writes import write_together
 
         tasks = _of_tasks(messages)
         by_stream = merged(tasks)
@@ -138,7 +138,7 @@ class _Writer:
     def _tell_of_nothing(self, writer: tuple[str, int] | None) -> None:
         """Of a batch without rows nothing is written, or remembered; but where there were some before, it is told."""
         from pravega_spark.source.opening import open_stream_of
-        from pravega_spark.streams.digests import Digest
+        from pravega_spark.streams.writing.digests import Digest
 
         if writer is not None and not self._options.by_row:
             stream = open_stream_of(self._options, self._options.stream)

@@ -16,9 +16,15 @@ from collections.abc import Callable, Mapping
 from chunkstore import StorageError
 from engine.errors import EngineError
 from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamNotFound
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.maintenance.subscribers import (
+    NotSubscribed,
+    query_subscriber,
+    release,
+    subscribe,
+    subscribers,
+)
+from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import NotSubscribed, query_subscriber, release, subscribe, subscribers
 
 logger = logging.getLogger(__name__)
 

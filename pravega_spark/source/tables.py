@@ -36,13 +36,13 @@ from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, ensure_scope, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.changes import STREAMS
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.key_value_tables import entries
-from pravega_spark.streams.names import container_of
-from pravega_spark.streams.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
+from pravega_spark.streams.maintenance.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.names import container_of
+from pravega_spark.streams.model.system_tables import STREAMS
+from pravega_spark.streams.pravega_lts.key_value_tables import entries
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.transactions import open_transactions
+from pravega_spark.streams.writing.transactions import open_transactions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

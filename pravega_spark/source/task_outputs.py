@@ -16,9 +16,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 if TYPE_CHECKING:
     from engine.state.operations import Payload
     from engine.state.segments import Extent
-    from pravega_spark.streams.digests import Digest
-    from pravega_spark.streams.stream_record import Routing
-    from pravega_spark.streams.writes import SegmentAppend
+    from pravega_spark.streams.model.stream_record import Routing
+    from pravega_spark.streams.writing.digests import Digest
+    from pravega_spark.streams.writing.writes import SegmentAppend
 
 
 class TaskOutput(NamedTuple):
@@ -97,7 +97,7 @@ def _parts(by_segment: Mapping[int, Sequence[TaskOutput]], now: int, created_at:
 def _part(outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
     """Outputs of one kind as one append; their index records count on from one to the next."""
     from engine.state.operations import Payload
-    from pravega_spark.streams.writes import SegmentAppend
+    from pravega_spark.streams.writing.writes import SegmentAppend
 
     records, offset, count = [], 0, 0
     for output in outputs:

@@ -1,1 +1,1 @@
-"""Stream primitives: names, key routing, event framing, the sparse index, and stream cuts. Pure functions on bytes."""
+"""Streams on a root, in layers: model, reading, writing, the stream itself, maintenance. Beside them `pravega_lts`."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.errors import DataCorruption, did_you_mean
 from engine.root import Root
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
-from pravega_spark.streams.changes import SCOPES, STREAMS
-from pravega_spark.streams.names import validate_scope_name, validate_stream_name
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.reading.suggestions import similar_keys, slip_of
 from pravega_spark.streams.scopes import Scope
-from pravega_spark.streams.similar import similar_keys, slip_of
-from pravega_spark.streams.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from engine.errors import BadKeyVersion, understanding
 from engine.state.operations import CheckEntry, PutEntry
 from engine.state.state import NOT_EXISTS, State
 from engine.state.tables import Entry
-from pravega_spark.streams.changes import DELETIONS, SCOPES
-from pravega_spark.streams.names import container_of, validate_scope_name
-from pravega_spark.streams.stream_record import FORMAT, REMEDY
+from pravega_spark.streams.model.names import container_of, validate_scope_name
+from pravega_spark.streams.model.stream_record import FORMAT, REMEDY
+from pravega_spark.streams.model.system_tables import DELETIONS, SCOPES
 
 if TYPE_CHECKING:
     from engine.containers.container import Container

@@ -17,41 +17,23 @@ import numpy as np
 from engine.errors import (
     BadKeyVersion,
     DataCorruption,
-    OutcomeUnknown,
-    Rejected,
-    SegmentNotFound,
-    SegmentTruncated,
     UnknownFormat,
 )
 from engine.logs.pending import Receipt
-from engine.root import Root
 from engine.state.operations import (
     CheckEntry,
     CreateSegment,
-    Discard,
     Operation,
     Payload,
     PutEntry,
 )
-from engine.state.state import NOT_EXISTS, State
-from pravega_spark.errors import StreamNotFound
-from pravega_spark.streams import changes
-from pravega_spark.streams.changes import NUMBERS, SCOPES, STREAMS, StreamChange
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.doubt import Doubt
-from pravega_spark.streams.epochs import StreamSegmentRecord
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.indexed_segments import KnownPositions
-from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.named import NamedWrite, remembers_any
-from pravega_spark.streams.names import segment_name
-from pravega_spark.streams.order import Mix
-from pravega_spark.streams.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.scopes import unless_deleted
-from pravega_spark.streams.similar import has_key, similar_keys
-from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream_record import (
+from engine.state.state import NOT_EXISTS
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import StreamSegmentRecord
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.model.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.stream_record import (
     KEPT,
     Generation,
     Kept,
@@ -64,12 +46,18 @@ from pravega_spark.streams.stream_record import (
     first_epoch,
     new_id,
 )
-from pravega_spark.streams.writes import Parts, SegmentAppend, StreamWrite, stream_operations, write_together
+from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.scopes import unless_deleted
+from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.changes import StreamChange
+from pravega_spark.streams.writing.digests import Digest
+from pravega_spark.streams.writing.event_order import Mix
+from pravega_spark.streams.writing.producer_state import NamedWrite, remembers_any
+from pravega_spark.streams.writing.writable_stream import WritableStream
+from pravega_spark.streams.writing.writes import Parts, SegmentAppend, StreamWrite, stream_operations, write_together
 
 T = TypeVar("T")
-
-_SAFE = "Repeating the call is safe"
-
 
 FAR = 1 << 24
 """A segment number that no stream comes to: where one goes on of whose last life nobody knows the numbers."""
@@ -82,65 +70,10 @@ class Unreadable(NamedTuple):
     removal: list[Operation]
 
 
-class Stream(StreamLocation):
-    """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions.
-
-    suggesting: whether StreamNotFound says if the scope is missing, and which names are similar, which takes a look at
-    all containers.
-    """
-
-    def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
-        super().__init__(root, scope, name)
-        self._suggesting = suggesting
-        self._known = KnownPositions()
-        self._decoded: StreamRecord | None = None
-        self._begun: str | None = None  # the generation of the container that it has begun
+class Stream(WritableStream):
+    """A stream by name, whether it exists or not: its life, and writes to it. For the arguments see StreamView."""
 
     # --- its life ----------------------------------------------------------------------------------------------
-
-    def snapshot(self, refresh: bool = True) -> Snapshot:
-        """The stream as it is now; `refresh=False`: as it was when this process last looked. Raises StreamNotFound."""
-        container = self.container
-        state = container.refresh() if refresh else container.state
-        record = self._record(state)
-        if record is None:
-            raise self._not_found()
-        return Snapshot(self, record, state, self._known)
-
-    def _not_found(self) -> StreamNotFound:
-        """The error for a stream that does not exist, and of which maybe the scope does not either."""
-        if not self._suggesting:
-            return StreamNotFound(self.key)
-        if not has_key(self.root, SCOPES, self.scope):
-            return StreamNotFound(self.key, similar_keys(self.root, SCOPES, self.scope), without_scope=True)
-        return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key))
-
-    def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
-        """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
-
-        Asked again when what it reads was deleted meanwhile. Raises StreamNotFound.
-        """
-        while True:
-            snapshot = self.snapshot(refresh)
-            try:
-                return question(snapshot)
-            except (SegmentTruncated, SegmentNotFound):
-                if self.snapshot().record == snapshot.record:
-                    raise
-
-    def exists(self) -> bool:
-        """Whether the stream exists now, or did when this process last looked: then nothing is requested."""
-        container = self.container
-        return self._record(container.state) is not None or self._record(container.refresh()) is not None
-
-    def _record(self, state: State) -> StreamRecord | None:
-        entry = self.container.entries(STREAMS, [self.key], state)[self.key]
-        if entry is None or not entry.value:
-            return None
-        known = self._decoded
-        if known is None or known.version != entry.version:  # no two entries ever have the same version
-            known = self._decoded = StreamRecord.decode(entry.value, entry.version, self.key)
-        return known
 
     def create(
         self,
@@ -187,26 +120,6 @@ class Stream(StreamLocation):
         """
         first = decode_number(numbers, self.key) if numbers else 0
         return changes.after_gap(self.key, first, count) if self.continues_a_copy else first
-
-    def begin_generation(self) -> None:
-        """Let the stream have a new epoch, if its container's log was begun anew since its segments were opened (P4).
-
-        Called before events are written to it; it costs an append once in a generation. What the stream lacks, as it is
-        sealed or does not exist, is left for the write itself to find.
-        """
-        generation = self.container.generation
-        if self._begun == generation:
-            return
-        doubt = Doubt(self.container, f"stream {self.key}: it is unknown whether its new epoch began", _SAFE)
-        while True:
-            try:
-                self._commit_change(lambda found: changes.begin_generation(found).committed(self.key), refresh=False)
-                self._begun = generation
-                return
-            except StreamNotFound:
-                return
-            except OutcomeUnknown as error:
-                doubt.again(error)
 
     def seal(self) -> None:
         """Let the stream take no more events. Sealing it again changes nothing."""
@@ -283,15 +196,6 @@ class Stream(StreamLocation):
     def _change(self, change: Callable[[Snapshot], StreamChange]) -> None:
         self._commit_change(lambda snapshot: change(snapshot).committed(self.key))
 
-    def _commit_change(self, change: Callable[[Snapshot], list[Operation]], refresh: bool = True) -> None:
-        """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
-        while True:
-            with suppress(BadKeyVersion):
-                operations = self.query(change, refresh)
-                if operations:
-                    self.container.commit(operations)
-                return
-
     # --- writing -----------------------------------------------------------------------------------------------
 
     def write(
@@ -367,10 +271,6 @@ class Stream(StreamLocation):
         found = NamedWrite(self.writers, *writer, Digest()).found(self.container)
         return found is not None and found.number >= writer[1]
 
-    def discard(self, chunks: Sequence[str]) -> None:
-        """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
-        self.container.commit([Discard(tuple(chunks))])
-
     def submit(self, parts: Sequence[SegmentAppend]) -> Future[Receipt]:
         """Append to all segments, all or nothing; the future is done when it is durable."""
         self.begin_generation()
@@ -389,6 +289,3 @@ def parts_of(
         SegmentAppend(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
         for index, content, lengths in contents
     ]
-
-
-__all__ = ["NUMBERS", "STREAMS", "Rejected", "SegmentAppend", "Snapshot", "Stream"]

@@ -13,11 +13,11 @@ from chunkstore import open_store
 from chunkstore.testing import CountingStore
 from engine.state.segments import EVENT_COUNT
 from pravega_spark import StreamManager
-from pravega_spark.streams.archived_root import ArchivedRoot
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.imports import Import
-from pravega_spark.streams.made_index import CACHE_VARIABLE
-from pravega_spark.streams.scan import plan_slices
+from pravega_spark.streams.pravega_lts.imports import Import
+from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+from pravega_spark.streams.reading.rebuilt_index import CACHE_VARIABLE
+from pravega_spark.streams.reading.scan import plan_slices
 from tests.archives import ROLLING, case
 
 ROUNDS = 3

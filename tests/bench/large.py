@@ -11,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from pravega_spark import StreamManager
-from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.stream import Stream
 
 MIB = 1 << 20

@@ -20,10 +20,10 @@ from pravega_spark.cli.main import cli
 from pravega_spark.jobs import retention
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import RetentionPolicy
-from pravega_spark.streams.stream import SegmentAppend
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import RetentionPolicy
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 FEW, MANY = 10, 10_000
 THREADS = 32

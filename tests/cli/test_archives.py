@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli.main import cli
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.names import segment_name
 from tests.archives import ARCHIVES, Case, case, contents, laid_out
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]

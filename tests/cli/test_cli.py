@@ -77,7 +77,7 @@ def damaged_frame(url: str, number: int) -> int:
 
 def number_of(url: str) -> int:
     """The number of the container that holds the stream."""
-    from pravega_spark.streams.names import container_of
+    from pravega_spark.streams.model.names import container_of
 
     return container_of("sc/one", 2)
 

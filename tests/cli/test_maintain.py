@@ -15,7 +15,7 @@ from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain as job
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.streams import retention, scaling
+from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.stream import Stream
 from tests.cli.test_cli import assert_keys, document, run
 from tests.clocks import set_ahead

@@ -33,8 +33,8 @@ from engine.storage.reads import ObjectRange
 from engine.writer.defragmentation import defragment
 from engine.writer.garbage import collect_garbage
 from pravega_spark import StreamManager
-from pravega_spark.streams import rolling_import, segment_import
-from pravega_spark.streams.verification import check_events
+from pravega_spark.streams.maintenance.verification import check_events
+from pravega_spark.streams.pravega_lts import rolling_import, segment_import
 from tests.cli.test_cli import SEGMENT, document, number_of, run
 from tests.clocks import set_ahead
 

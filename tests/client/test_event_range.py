@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pravega_spark import Closed, StreamCut, StreamManager, TruncatedData
-from pravega_spark.streams import event_columns
+from pravega_spark.streams.reading import event_columns
 
 MIB = 1 << 20
 

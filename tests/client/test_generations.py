@@ -21,7 +21,7 @@ from pravega_spark.errors import PositionLost, StreamError, WritesLost
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.names import container_of
 from tests.client.groups.reading import numbered, write
 from tests.restored import CONTAINERS, begun, flush, recovered, restored, split
 

@@ -22,7 +22,7 @@ from pravega_spark import (
     StreamReaderGroupConfig,
 )
 from pravega_spark.errors import StreamError
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from tests.interrupting import KINDS, chosen, struck, within_limit
 
 SAYS = (StreamError, EngineError, ValueError)

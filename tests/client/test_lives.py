@@ -34,11 +34,11 @@ from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams import retention
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import RetentionPolicy
+from pravega_spark.streams.maintenance import retention
+from pravega_spark.streams.maintenance.subscribers import positions, subscribe
+from pravega_spark.streams.model.policies import RetentionPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import positions, subscribe
 from tests.client.groups.reading import next_slice, payloads
 
 OLD = [f"old {number}" for number in range(20)]
@@ -147,7 +147,7 @@ def writer_of_columns(place: Place) -> Callable[[], None]:
 
 def routed_write(place: Place) -> Callable[[], None]:
     """As a Spark task routes its rows, and the driver commits them."""
-    from pravega_spark.streams.framing import frame_column
+    from pravega_spark.streams.model.framing import frame_column
     from pravega_spark.streams.stream import parts_of
 
     routing = place.stream.snapshot().record.routing
@@ -165,7 +165,7 @@ def routed_write(place: Place) -> Callable[[], None]:
 
 def named_producer(place: Place) -> Callable[[], None]:
     """The new stream remembers nothing of the old one's producers."""
-    from pravega_spark.streams.framing import frame_column
+    from pravega_spark.streams.model.framing import frame_column
     from pravega_spark.streams.stream import parts_of
 
     def write(event: bytes, number: int) -> bool:

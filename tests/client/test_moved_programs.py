@@ -20,7 +20,7 @@ from chunkstore import StorageRefused
 from pravega_spark import ScopeNotEmpty, WriteFailed
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import StreamSealed
-from pravega_spark.streams.stream_record import StreamRecord
+from pravega_spark.streams.model.stream_record import StreamRecord
 
 API = {
     "StreamManager": (

@@ -32,9 +32,9 @@ from pravega_spark import (
 )
 from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
 from pravega_spark.segment_ids import segment_epoch, segment_number
-from pravega_spark.streams.html_table import html_table
+from pravega_spark.streams.model.html_table import html_table
+from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.timeline import Timeline, timeline
 
 
 @pytest.fixture(autouse=True)

@@ -27,12 +27,12 @@ from pravega_spark import (
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.epochs import EpochRecord
-from pravega_spark.streams.readback import UnreadableRecord
-from pravega_spark.streams.recorded_cuts import encode_recorded
-from pravega_spark.streams.stream_record import StreamRecord, encode_number, first_epoch
-from pravega_spark.streams.subscribers import subscribe
-from pravega_spark.streams.transactions import TransactionRecord
+from pravega_spark.streams.maintenance.recorded_cuts import encode_recorded
+from pravega_spark.streams.maintenance.subscribers import subscribe
+from pravega_spark.streams.model.epochs import EpochRecord
+from pravega_spark.streams.model.readback import UnreadableRecord
+from pravega_spark.streams.model.stream_record import StreamRecord, encode_number, first_epoch
+from pravega_spark.streams.writing.transactions import TransactionRecord
 from tests.fuzz.stream_parsers import GROUP, RECORDS, TRANSACTION
 
 WRONG: list[Any] = [

@@ -18,7 +18,7 @@ import pytest
 
 from pravega_spark import Event, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
 from pravega_spark.errors import InvalidScale
-from pravega_spark.streams.routing import hash_key
+from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.stream import Stream
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -16,7 +16,7 @@ from engine.admin.verify import Severity, verify
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.jobs.maintain import maintain
-from pravega_spark.streams.owners import Owners
+from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
 from tests.cli.test_cli import run
 from tests.clocks import moved_on
 
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Iterator[Root]:
 def swept(root: Root) -> Sweep:
     """A clean-up that leaves nothing alone for its age, and all that comes of it."""
     moved_on(root.stores.chunks)
-    sweep = find_orphans(root, Owners(root), 0)
+    sweep = find_orphans(root, ChunkOwnership(root), 0)
     give_up(root, sweep, 1)
     for _ in range(3):
         root.container(0).flush()

@@ -22,13 +22,13 @@ from engine.state.segments import transient_name
 from pravega_spark import StreamManager, StreamReaderGroupConfig, StreamRetentionPolicy
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.entry import GROUPS
-from pravega_spark.streams import unfinished_imports
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.changes import NUMBERS, STREAMS, SUBSCRIBERS, TRANSACTIONS
-from pravega_spark.streams.named import writer_attribute
-from pravega_spark.streams.names import container_of
-from pravega_spark.streams.subscribers import subscriber_names
-from pravega_spark.streams.transactions import begin, expire
+from pravega_spark.streams.maintenance.subscribers import subscriber_names
+from pravega_spark.streams.model.names import container_of
+from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS, SUBSCRIBERS, TRANSACTIONS
+from pravega_spark.streams.pravega_lts import unfinished_imports
+from pravega_spark.streams.writing.producer_state import writer_attribute
+from pravega_spark.streams.writing.transactions import begin, expire
 from tests.cli.test_cli import document, run
 
 NONSENSE = {

@@ -26,10 +26,10 @@ from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark import EventWriter, StreamManager, StreamNotFound, StreamSealed, WriteFailed
 from pravega_spark.client import writer as writer_module
-from pravega_spark.streams.events import MAX_EVENT_SIZE
-from pravega_spark.streams.index import RECORD_SIZE, SPACING
-from pravega_spark.streams.names import index_segment_name
-from pravega_spark.streams.routing import hash_key
+from pravega_spark.streams.model.events import MAX_EVENT_SIZE
+from pravega_spark.streams.model.index import RECORD_SIZE, SPACING
+from pravega_spark.streams.model.names import index_segment_name
+from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.stream import Stream
 
 Result = TypeVar("Result")

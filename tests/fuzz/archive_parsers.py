@@ -19,12 +19,20 @@ from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.pravega.table_entries import entries, live_by_hash, newest
 from chunkstore.testing import SimulatedStore
 from engine.state.segments import Extent
-from pravega_spark.streams.archived import decoded
-from pravega_spark.streams.event_walk import BrokenEvent, EventWalk, WalkState
-from pravega_spark.streams.events import InvalidEvent
-from pravega_spark.streams.index import IndexReader, InvalidIndex, decode_records, encode_records
-from pravega_spark.streams.made_index import decode_kept, encode_kept, index_events
-from pravega_spark.streams.unfinished_imports import Reached, begin, decode_begun, decode_reached, keep, sealed
+from pravega_spark.streams.model.events import InvalidEvent
+from pravega_spark.streams.model.index import IndexReader, InvalidIndex, decode_records, encode_records
+from pravega_spark.streams.model.index_builder import index_events
+from pravega_spark.streams.pravega_lts.event_scanner import BrokenEvent, EventScanner, ScannerState
+from pravega_spark.streams.pravega_lts.streams import decoded
+from pravega_spark.streams.pravega_lts.unfinished_imports import (
+    Reached,
+    begin,
+    decode_begun,
+    decode_reached,
+    keep,
+    sealed,
+)
+from pravega_spark.streams.reading.rebuilt_index import decode_kept, encode_kept
 from tests.archives import CHUNKED, case, retention_cut, retention_set
 from tests.fuzz.harness import Parser
 from tests.fuzz.mutators import of_msgpack
@@ -109,7 +117,7 @@ def _kept(data: bytes) -> None:
 def _progress(data: bytes) -> None:
     """How far an import is, and going on from there."""
     found = decode_reached(data, 0)
-    walk = EventWalk(found.walk)
+    walk = EventScanner(found.walk)
     with contextlib.suppress(BrokenEvent):
         walk.take(STREAM)
     walk.records(0)
@@ -121,7 +129,7 @@ def _unfinished() -> tuple[bytes, bytes]:
     store = SimulatedStore()
     begun = begin(store, "demo/rides", b"source")
     chunk = Extent(begun.chunk_name("demo/rides/0.#epoch.0", 0), 0, 100, block_checksums(bytes(100)))
-    keep(store, begun, 0, Reached((chunk,), np.array([[90, 3, 7, 0]]), WalkState(100, 90, 3, bytes(2), 0)), 0)
+    keep(store, begun, 0, Reached((chunk,), np.array([[90, 3, 7, 0]]), ScannerState(100, 90, 3, bytes(2), 0)), 0)
     place = f"{begun.folder}0-{0:020d}"
     return store.read("_system/imports/demo/rides/begun"), store.read(place)
 

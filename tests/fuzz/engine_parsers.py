@@ -40,7 +40,7 @@ from engine.tables.content import TableContent, TableEntry, empty
 from engine.testing.model import Model
 from engine.testing.simulation import Simulation, small_sizes
 from engine.testing.transactions import chunk_writer
-from pravega_spark.streams.uploads import OWNER, PLACE
+from pravega_spark.streams.writing.uploads import OWNER, PLACE
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
 from tests.fuzz.mutators import Mutator

@@ -20,18 +20,25 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import parse_seconds, parse_size, parse_time
 from pravega_spark.segment_ids import segment_id
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import EpochRecord, StreamSegmentRecord, duplicate, replaced
-from pravega_spark.streams.events import InvalidEvent, decode
-from pravega_spark.streams.framing import event_column
-from pravega_spark.streams.index import InvalidIndex, decode_records, encode_records
-from pravega_spark.streams.names import container_of, parse_segment_name
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.recorded_cuts import decode_recorded, encode_recorded
-from pravega_spark.streams.stream_record import Ended, Routing, StreamRecord, decode_number, encode_number, first_epoch
-from pravega_spark.streams.subscribers import decode_subscriber
-from pravega_spark.streams.transactions import TransactionRecord
+from pravega_spark.streams.maintenance.recorded_cuts import decode_recorded, encode_recorded
+from pravega_spark.streams.maintenance.subscribers import decode_subscriber
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord, duplicate, replaced
+from pravega_spark.streams.model.events import InvalidEvent, decode
+from pravega_spark.streams.model.framing import event_column
+from pravega_spark.streams.model.index import InvalidIndex, decode_records, encode_records
+from pravega_spark.streams.model.names import container_of, parse_segment_name
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.stream_record import (
+    Ended,
+    Routing,
+    StreamRecord,
+    decode_number,
+    encode_number,
+    first_epoch,
+)
+from pravega_spark.streams.writing.transactions import TransactionRecord
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
 

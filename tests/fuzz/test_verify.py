@@ -22,7 +22,7 @@ from engine.state.tables import METADATA, STORAGE
 from engine.testing.simulation import Simulation, small_sizes
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.client.manager import StreamManager
-from pravega_spark.streams.changes import STREAMS, TRANSACTIONS
+from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
 from tests.fuzz import mutators
 from tests.fuzz.engine_parsers import lived
 

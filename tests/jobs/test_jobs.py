@@ -24,9 +24,10 @@ from pravega_spark.cli.main import cli
 from pravega_spark.jobs import imports, maintain, retention, spread, truncate, work
 from pravega_spark.jobs.outcome import JobOutcome, failures
 from pravega_spark.jobs.spread import Target
-from pravega_spark.streams import retention as rules, transactions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.maintenance import retention as rules
+from pravega_spark.streams.model.names import container_of
+from pravega_spark.streams.writing import transactions
 from tests.archives import CHUNKED, case, laid_out
 from tests.clocks import moved_on
 

@@ -7,28 +7,28 @@ _TESTS = "tests/streams/test_imports.py"
 BREAKAGES = [
     Breakage(
         name="copies-that-are-not-checked",
-        file="pravega_spark/streams/segment_import.py",
+        file="pravega_spark/streams/pravega_lts/segment_import.py",
         old="        if self._copied:\n            self._check()",
         new="        if self._copied and not self._extents:\n            self._check()",
         tests=[f"{_TESTS}::test_a_copy_that_is_not_what_was_read_does_not_appear"],
     ),
     Breakage(
         name="progress-that-is-believed",
-        file="pravega_spark/streams/unfinished_imports.py",
+        file="pravega_spark/streams/pravega_lts/unfinished_imports.py",
         old='    if len(data) < TOKEN or crc32c(data[:-WIDTH]) != int.from_bytes(data[-WIDTH:], "big"):',
         new="    if len(data) < TOKEN:",
         tests=[f"{_TESTS}::test_progress_is_used_after_a_kill_and_damaged_progress_is_not"],
     ),
     Breakage(
         name="another-stream-taken-for-the-imported-one",
-        file="pravega_spark/streams/stream_import.py",
+        file="pravega_spark/streams/pravega_lts/stream_import.py",
         old="            if self._mark in container.known_attributes(self._stream.writers, [self._mark]):",
         new="            if container.known_attributes(self._stream.writers, [self._mark]) is not None:",
         tests=[f"{_TESTS}::test_what_cannot_be_imported_is_refused_with_a_reason"],
     ),
     Breakage(
         name="chunks-named-anew-when-an-import-goes-on",
-        file="pravega_spark/streams/unfinished_imports.py",
+        file="pravega_spark/streams/pravega_lts/unfinished_imports.py",
         old="        if found is not None and found.source == source:",
         new="        if found is not None and found.source != source:",
         tests=[f"{_TESTS}::test_progress_is_used_after_a_kill_and_damaged_progress_is_not"],

@@ -4,7 +4,7 @@ from tests.planted import Breakage
 
 _WRITERS = "tests/client/test_interrupted_writers.py::test_a_call_that_is_interrupted_leaves_all_or_nothing"
 _CALLS = "tests/client/test_interrupted_calls.py::test_a_call_that_is_interrupted_is_done_or_not"
-_REBUILT = "tests/streams/test_rebuilt_index.py::"
+_REBUILT = "tests/streams/test_index_repair.py::"
 _DAMAGED = "tests/streams/test_damaged_indexes.py::"
 
 BREAKAGES = [
@@ -38,14 +38,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-rebuilt-index-that-was-right",
-        file="pravega_spark/streams/rebuilt_index.py",
+        file="pravega_spark/streams/maintenance/index_repair.py",
         old="        and counted == events\n",
         new="        and counted == events + 1\n",
         tests=[_REBUILT + "test_a_right_index_is_left_as_it_is"],
     ),
     Breakage(
         name="positions-in-an-index-that-was-made-again",
-        file="pravega_spark/streams/indexed_segments.py",
+        file="pravega_spark/streams/reading/indexed_segments.py",
         old="        return self._positions.get((index.name, index.id, offset))",
         new="        found = [each for key, each in self._positions.items() if (key[0], key[2]) == (index.name, offset)]\n"
         "        return found[0] if found else None",
@@ -53,14 +53,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="records-out-of-order-are-scanned",
-        file="pravega_spark/streams/scan.py",
+        file="pravega_spark/streams/reading/scan.py",
         old="        if (steps < 0).any():",
         new="        if len(steps) < 0:",
         tests=[_DAMAGED + "test_an_index_that_cannot_be_right_is_told"],
     ),
     Breakage(
         name="index-records-are-believed",
-        file="pravega_spark/streams/index.py",
+        file="pravega_spark/streams/model/index.py",
         old="        if wrong.any():\n",
         new="        if False and wrong.any():\n",
         tests=["tests/streams/test_index.py::test_records_that_cannot_be_right_are_told"],

@@ -10,14 +10,14 @@ _NAMES = "tests/chunkstore/test_chunk_names.py"
 BREAKAGES = [
     Breakage(
         name="a-stream-is-known-by-its-name-alone",
-        file="pravega_spark/streams/snapshot.py",
+        file="pravega_spark/streams/reading/snapshot.py",
         old="        if self.record.id != stream_id:",
         new="        if not stream_id:",
         tests=[f"{_STREAMS}::test_what_outlives_its_stream_takes_no_other_for_it"],
     ),
     Breakage(
         name="a-cut-of-a-deleted-stream-counts-as-truncated",
-        file="pravega_spark/streams/snapshot.py",
+        file="pravega_spark/streams/reading/snapshot.py",
         old="        if former_segments(self.record, cut.positions):",
         new="        if not cut.positions:",
         tests=[f"{_STREAMS}::test_what_outlives_its_stream_takes_no_other_for_it"],
@@ -31,7 +31,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="an-upload-goes-to-any-stream-of-the-name",
-        file="pravega_spark/streams/uploads.py",
+        file="pravega_spark/streams/writing/uploads.py",
         old="        snapshot.require(self._stream_id)",
         new="        assert self._stream_id",
         tests=[f"{_STREAMS}::test_what_outlives_its_stream_takes_no_other_for_it"],
@@ -45,7 +45,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-position-that-does-not-fit-holds-nothing-back",
-        file="pravega_spark/streams/subscribers.py",
+        file="pravega_spark/streams/maintenance/subscribers.py",
         old="        return SubscriberPosition(snapshot.head_cut(), str(error))",
         new="        return SubscriberPosition(snapshot.tail_cut(), str(error))",
         tests=[f"{_STREAMS}::test_retention_keeps_everything_for_a_subscriber_whose_position_does_not_fit"],
@@ -129,7 +129,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="imports-of-two-streams-share-a-folder",
-        file="pravega_spark/streams/unfinished_imports.py",
+        file="pravega_spark/streams/pravega_lts/unfinished_imports.py",
         old='    return f"{IMPORTS}{object_name(stream)}/"',
         new='    return f"{IMPORTS}{stream}/"',
         tests=["tests/streams/test_near_names.py::test_imports_of_streams_with_names_that_nearly_meet_do_not"],

@@ -82,14 +82,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="records-are-kept-unread",
-        file="pravega_spark/streams/readback.py",
+        file="pravega_spark/streams/model/readback.py",
         old="            found = read(data)\n",
         new="            found = record\n",
         tests=[f"{CLIENT}::test_a_streams_record_is_refused_or_read_back"],
     ),
     Breakage(
         name="cuts-of-anything",
-        file="pravega_spark/streams/cuts.py",
+        file="pravega_spark/streams/model/cuts.py",
         old="        if type(segment) is int and type(offset) is int:\n            return given\n",
         new="        if segment is not None:\n            return given\n",
         tests=[f"{CLIENT}::test_a_cut_of_anything_but_whole_numbers_is_refused_by_name"],
@@ -159,7 +159,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="an-unreadable-stream-begins-at-its-old-numbers",
-        file="pravega_spark/streams/changes.py",
+        file="pravega_spark/streams/writing/changes.py",
         old="    return _deletion(stream, state, version, last + 1, names)\n",
         new="    return _deletion(stream, state, version, 0, names)\n",
         tests=[f"{UNREADABLE}::test_a_stream_whose_record_nobody_understands_is_named_and_deleted"],
@@ -173,7 +173,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="an-unreadable-transaction-hides-the-others",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="                unreadable = unreadable or error\n                continue\n",
         new="                raise error\n",
         tests=[f"{UNREADABLE}::test_expired_transactions_beside_one_that_nobody_understands_are_aborted"],

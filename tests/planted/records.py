@@ -84,7 +84,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="cut-text-unbounded",
-        file="pravega_spark/streams/cuts.py",
+        file="pravega_spark/streams/model/cuts.py",
         old='        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before anything is made of them\n',
         new="",
         tests=[
@@ -93,7 +93,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="cut-text-unpacks-too-much",
-        file="pravega_spark/streams/cuts.py",
+        file="pravega_spark/streams/model/cuts.py",
         old="LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024",
         new="LONGEST_PLAIN_TEXT = 420 * MAX_SEGMENTS + 1024",
         tests=["tests/streams/test_limits.py::test_a_short_text_of_a_cut_costs_little"],
@@ -107,7 +107,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="any-number-of-segments-by-scaling",
-        file="pravega_spark/streams/changes.py",
+        file="pravega_spark/streams/writing/changes.py",
         old="    check_segments(snapshot.stream.key, max(len(epoch.segments) for epoch in epochs), limit)\n",
         new="",
         tests=["tests/streams/test_limits.py::test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling"],

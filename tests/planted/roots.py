@@ -124,7 +124,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="names-prove-ownership",
-        file="pravega_spark/streams/owners.py",
+        file="pravega_spark/streams/maintenance/chunk_ownership.py",
         old="return number if self._known[match[1]] else None",
         new="return number",
         tests=["tests/client/test_sweeps.py::test_only_chunks_of_streams_that_are_known_are_let_go"],

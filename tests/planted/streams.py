@@ -2,8 +2,8 @@
 
 from tests.planted import Breakage
 
-_DOUBT = "tests/streams/test_doubt.py"
-_NAMED = "tests/streams/test_named.py"
+_DOUBT = "tests/streams/test_outcome_retry.py"
+_NAMED = "tests/streams/test_producer_state.py"
 _TRANSACTIONS = "tests/streams/test_transactions.py"
 _SINK = "tests/source/test_sink.py"
 _POLICIES = "tests/streams/test_policies.py"
@@ -11,42 +11,42 @@ _POLICIES = "tests/streams/test_policies.py"
 BREAKAGES = [
     Breakage(
         name="unknown-named-write-is-success",
-        file="pravega_spark/streams/writes.py",
+        file="pravega_spark/streams/writing/writes.py",
         old="            doubt.again(error)  # with names",
         new="            return  # with names",
         tests=[f"{_DOUBT}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-batch-is-success",
-        file="pravega_spark/streams/writes.py",
+        file="pravega_spark/streams/writing/writes.py",
         old="            doubt.again(error)  # with names",
         new="            return  # with names",
         tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-for-ever",
-        file="pravega_spark/streams/doubt.py",
+        file="pravega_spark/streams/writing/outcome_retry.py",
         old="elif now - self._since >= TIMEOUTS * self._container.settings.timeout:",
         new="elif now < self._since:",
         tests=[f"{_DOUBT}::test_a_named_write_is_not_tried_for_ever"],
     ),
     Breakage(
         name="unknown-once-is-enough",
-        file="pravega_spark/streams/doubt.py",
+        file="pravega_spark/streams/writing/outcome_retry.py",
         old="            self._since = now\n        elif",
         new="            self._since = now\n        if",
         tests=[_DOUBT],
     ),
     Breakage(
         name="unknown-transaction-end-is-success",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="            except OutcomeUnknown as error:\n                doubt.again(error)",
         new="            except OutcomeUnknown:\n                return",
         tests=[f"{_DOUBT}::test_a_transaction_whose_end_is_unknown_ends_once"],
     ),
     Breakage(
         name="unknown-part-of-an-upload-is-success",
-        file="pravega_spark/streams/uploads.py",
+        file="pravega_spark/streams/writing/uploads.py",
         old="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
@@ -66,63 +66,63 @@ BREAKAGES = [
     ),
     Breakage(
         name="expire-takes-any-version",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="            self.stream.container.commit(self._abort(record))",
         new="            self.abort()",
         tests=[f"{_TRANSACTIONS}::test_what_is_pinged_or_committed_while_it_is_judged_stays"],
     ),
     Breakage(
         name="transaction-commits-whatever-the-stream-is",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="            *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),",
         new="            *before,",
         tests=[f"{_TRANSACTIONS}::test_a_commit_is_routed_again_when_the_stream_is_scaled_meanwhile"],
     ),
     Breakage(
         name="transaction-lives-for-ever",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="        return min(self.changed + self.lease, self.created + self.longest)",
         new="        return self.changed + self.lease",
         tests=[f"{_TRANSACTIONS}::test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day"],
     ),
     Breakage(
         name="ping-beyond-the-longest-life",
-        file="pravega_spark/streams/transactions.py",
+        file="pravega_spark/streams/writing/transactions.py",
         old="            if now + length > record.created + record.longest:",
         new="            if now > record.created + record.longest:",
         tests=[f"{_TRANSACTIONS}::test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day"],
     ),
     Breakage(
         name="other-data-told-as-a-replay",
-        file="pravega_spark/streams/named.py",
+        file="pravega_spark/streams/writing/producer_state.py",
         old="        if found[:2] == (self.number, self.digest):",
         new="        if found.number == self.number:",
         tests=[_NAMED],
     ),
     Breakage(
         name="older-number-told-as-a-replay",
-        file="pravega_spark/streams/named.py",
+        file="pravega_spark/streams/writing/producer_state.py",
         old="        if found[:2] == (self.number, self.digest):",
         new="        if found.number > self.number or found[:2] == (self.number, self.digest):",
         tests=[f"{_NAMED}::test_a_checkpoint_that_was_rolled_back"],
     ),
     Breakage(
         name="other-data-written-without-condition",
-        file="pravega_spark/streams/named.py",
+        file="pravega_spark/streams/writing/producer_state.py",
         old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found, found.generation)",
         new="        return self._update(UpdateKind.REPLACE, found, found.generation)",
         tests=[f"{_NAMED}::test_what_is_written_all_the_same_is_there_once"],
     ),
     Breakage(
         name="number-kept-without-its-digest",
-        file="pravega_spark/streams/named.py",
+        file="pravega_spark/streams/writing/producer_state.py",
         old="        return [UpdateAttributes(self._segment, tuple(updates))]",
         new="        return [UpdateAttributes(self._segment, tuple(updates)[:1])]",
         tests=[_NAMED],
     ),
     Breakage(
         name="number-in-an-append-of-its-own",
-        file="pravega_spark/streams/writes.py",
+        file="pravega_spark/streams/writing/writes.py",
         old="            container.commit([operation for write in pending for operation in write.operations()])",
         new="            for write in pending:\n"
         "                container.commit(write.operations()[: write.named is not None] or write.operations())\n"
@@ -131,28 +131,28 @@ BREAKAGES = [
     ),
     Breakage(
         name="rerouted-write-forgotten",
-        file="pravega_spark/streams/writes.py",
+        file="pravega_spark/streams/writing/writes.py",
         old="        return [*self._remembering, *self._before, *appends, *kept, *self._after]",
         new="        return [*([] if self._before else self._remembering), *self._before, *appends, *kept, *self._after]",
         tests=[f"{_NAMED}::test_what_was_planned_before_a_scale_is_remembered_too"],
     ),
     Breakage(
         name="replay-of-one-stream-hides-the-others",
-        file="pravega_spark/streams/writes.py",
+        file="pravega_spark/streams/writing/writes.py",
         old="            pending = [write for write in pending if write.new]",
         new="            pending = [write for write in pending if all(each.new for each in pending)]",
         tests=["tests/source/test_by_row.py::test_a_replay_with_other_rows_is_told_of_each_stream"],
     ),
     Breakage(
         name="digest-of-figures-only",
-        file="pravega_spark/streams/digests.py",
+        file="pravega_spark/streams/writing/digests.py",
         old="        total += int(hashes.sum())",
         new="        total += 0 * int(hashes.sum())",
         tests=[_NAMED],
     ),
     Breakage(
         name="digest-by-order",
-        file="pravega_spark/streams/digests.py",
+        file="pravega_spark/streams/writing/digests.py",
         old="        total += int(hashes.sum())",
         new="        total += int((hashes * np.arange(len(hashes), dtype=np.uint64)).sum())",
         tests=[f"{_NAMED}::test_a_digest_does_not_depend_on_order_tasks_and_segments"],
@@ -187,21 +187,21 @@ BREAKAGES = [
     ),
     Breakage(
         name="target-rate-of-zero",
-        file="pravega_spark/streams/policies.py",
+        file="pravega_spark/streams/model/policies.py",
         old="        least, most = (1, _MAX_INT32) if self.kind",
         new="        least, most = (0, _MAX_INT32) if self.kind",
         tests=[f"{_POLICIES}::test_scaling_policies_that_make_no_sense"],
     ),
     Breakage(
         name="any-number-of-tags",
-        file="pravega_spark/streams/stream_record.py",
+        file="pravega_spark/streams/model/stream_record.py",
         old="    if len(once) > MAX_TAGS:",
         new="    if len(once) < 0:",
         tests=[f"{_POLICIES}::test_tags"],
     ),
     Breakage(
         name="upkeep-stops-a-writer",
-        file="pravega_spark/streams/upkeep.py",
+        file="pravega_spark/streams/maintenance/scheduler.py",
         old="    except Exception as error:",
         new="    except KeyError as error:",
         tests=[f"{_POLICIES}::test_what_upkeep_meets_does_not_stop_a_writer"],
@@ -222,7 +222,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="retention-needs-a-recorded-cut",
-        file="pravega_spark/streams/retention.py",
+        file="pravega_spark/streams/maintenance/retention.py",
         old="        if slowest is not None and self._by_size:",
         new="        if slowest is not None and self._by_size and least is not None:",
         tests=["tests/streams/test_retention.py"],
@@ -243,7 +243,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="dry-run-of-retention-without-the-cut-that-is-due",
-        file="pravega_spark/streams/retention.py",
+        file="pravega_spark/streams/maintenance/retention.py",
         old="        self.recorded = RecordedCuts(snapshot, added)",
         new="        self.recorded = RecordedCuts(snapshot)",
         tests=["tests/streams/test_retention.py"],
@@ -264,14 +264,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="cut-of-an-empty-segment-drawn-at-its-end",
-        file="pravega_spark/streams/timeline.py",
+        file="pravega_spark/streams/reading/timeline.py",
         old="        elif offset == stored.start_offset == stored.length:\n",
         new="        elif offset > stored.length:\n",
         tests=["tests/client/test_picture.py"],
     ),
     Breakage(
         name="object-that-is-gone-without-a-remedy",
-        file="pravega_spark/streams/scan.py",
+        file="pravega_spark/streams/reading/scan.py",
         old="                            raise ObjectLost(str(error)) from error\n",
         new="                            raise\n",
         tests=["tests/client/test_lost_objects.py"],

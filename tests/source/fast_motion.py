@@ -51,7 +51,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 
 Value = TypeVar("Value")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.task_outputs import TaskMessage, merged
-from pravega_spark.streams.writes import SegmentAppend
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 
 def options(url: str, stream: str, **more: object) -> SourceOptions:

@@ -14,8 +14,8 @@ from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.large_events import put_small
 

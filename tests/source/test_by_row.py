@@ -24,8 +24,8 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.events import MAX_EVENT_SIZE
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.events import MAX_EVENT_SIZE
+from pravega_spark.streams.model.names import container_of
 from tests.source.keyed import events
 
 ROWS = StructType().add("stream", StringType()).add("event", BinaryType()).add("routing_key", StringType())
@@ -175,7 +175,7 @@ def test_a_replay_with_other_rows_is_told_of_each_stream(url: str, caplog: pytes
     count = open_root(url, create=True).config.containers
     a, b, c = [name for name in "abcdefghijklmnopqrstuvwxyz" if container_of(f"s/{name}", count) == 0][:3]
     committed(url, 0, [(a, "1", None), (b, "2", None)])
-    caplog.set_level(logging.INFO, "pravega_spark.streams.named")
+    caplog.set_level(logging.INFO, "pravega_spark.streams.writing.producer_state")
     committed(url, 0, [(a, "1", None), (b, "3", None), (c, "4", None)])
     told = {record.levelname: record.getMessage() for record in caplog.records}
     assert set(told) == {"INFO", "WARNING"} and f"s/{a}" in told["INFO"] and f"s/{b}" in told["WARNING"]

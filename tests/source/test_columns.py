@@ -17,9 +17,9 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.option_table import OPTIONS, Use
-from pravega_spark.streams import event_columns
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading import event_columns
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
 

@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark.source.option_table import OPTIONS
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 
 BASE = {"controller": "/r", "scope": "s", "stream": "t"}
 SEGMENTS = {"default_num_segments": "2"}

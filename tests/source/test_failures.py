@@ -16,8 +16,8 @@ from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.failures import for_users, told
-from pravega_spark.streams.names import validate_scope_name
-from pravega_spark.streams.stream_record import checked_tags
+from pravega_spark.streams.model.names import validate_scope_name
+from pravega_spark.streams.model.stream_record import checked_tags
 
 
 def raising(error: Exception, cause: Exception | None = None) -> Callable[[], None]:

@@ -22,12 +22,12 @@ from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import SlicePartition, StreamRange, plan_streams, read_partition
 from pravega_spark.source.sink import BatchWriter
-from pravega_spark.streams import framing
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.event_columns import schema_of
-from pravega_spark.streams.index import RECORD_SIZE
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.model import framing
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.index import RECORD_SIZE
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading.event_columns import schema_of
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
 
@@ -144,7 +144,7 @@ def test_inline_gives_each_a_batch_of_its_own(stream: Stream) -> None:
 
 
 def test_partitions_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.streams.large_events.LEAST_SOUGHT", MiB)
+    monkeypatch.setattr("pravega_spark.streams.reading.large_events.LEAST_SOUGHT", MiB)
     mixed(stream)
     few = planned(stream, parsed(stream, large_events="reference", max_event_bytes=5 * MiB))
     many = planned(stream, parsed(stream, large_events="inline"))

@@ -20,7 +20,7 @@ from pravega_spark.source.option_table import (
     plain,
 )
 from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 
 REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
 ENVIRONMENT = {"PRAVEGA_CONTROLLER_URI": "/from/environment"}

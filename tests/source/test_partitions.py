@@ -20,7 +20,7 @@ from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import LEAST_BYTES, SlicePartition
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.large_events import put_small
 

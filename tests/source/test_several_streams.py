@@ -17,7 +17,7 @@ from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 
 Events = dict[str, list[str]]
 

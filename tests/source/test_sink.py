@@ -26,10 +26,10 @@ from pravega_spark.source import collector
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
-from pravega_spark.streams import framing
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scan import SliceReader, plan_slices
+from pravega_spark.streams.model import framing
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
@@ -52,7 +52,7 @@ def stream(url: str) -> Iterator[Stream]:
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "pravega_spark.streams.named")
+    caplog.set_level(logging.INFO, "pravega_spark.streams.writing.producer_state")
     return caplog
 
 

@@ -25,10 +25,10 @@ from pravega_spark.source.partitions import StreamRange, plan_streams, read_part
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.names import owner_of
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.maintenance.verification import check_events
+from pravega_spark.streams.model.names import owner_of
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.verification import check_events
 from tests.clocks import moved_on
 from tests.source.keyed import parts as merged_parts
 

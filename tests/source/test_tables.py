@@ -28,14 +28,16 @@ from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.roots import open_root
 from pravega_spark.source import opening, tables
 from pravega_spark.source.options import METADATA_TABLES, SourceOptions
-from pravega_spark.streams import recorded_cuts, retention, transactions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.recorded_cuts import RecordedCuts
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.maintenance import recorded_cuts, retention
+from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import transactions
+from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.large_events import put_small
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as f
 
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.tables import TableReader
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.names import segment_name
 from tests.archives import ARCHIVES, CHUNKED, Case, case, contents, laid_out, retained
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pravega_spark.errors import TruncatedData
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 from tests.spark.folder import Folder
 
 GRACE = 0.2

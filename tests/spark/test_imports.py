@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.jobs import imports
 from pravega_spark.jobs.spread import Target
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.names import segment_name
 from tests.archives import CHUNKED, ROLLING, case, laid_out
 
 

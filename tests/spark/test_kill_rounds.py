@@ -20,10 +20,10 @@ import pytest
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.retention import retain
+from pravega_spark.streams.maintenance.retention import retain
+from pravega_spark.streams.maintenance.subscribers import subscribers
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import subscribers
 from tests.spark.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.long]

@@ -21,11 +21,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.policies import RetentionPolicy
-from pravega_spark.streams.retention import retain
+from pravega_spark.streams.maintenance.retention import retain
+from pravega_spark.streams.maintenance.subscribers import subscribers
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import RetentionPolicy
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import subscribers
 from tests.spark.folder import Folder
 
 

@@ -19,11 +19,12 @@ from chunkstore.testing.s3_server import S3Server
 from engine.root import Root
 from pravega_spark.source import collector
 from pravega_spark.source.sink import BatchWriter
-from pravega_spark.streams import retention, transactions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.key_columns import hash_keys
-from pravega_spark.streams.routing import segment_for
+from pravega_spark.streams.maintenance import retention
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.key_columns import hash_keys
+from pravega_spark.streams.model.routing import segment_for
+from pravega_spark.streams.writing import transactions
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
 
 

@@ -24,7 +24,7 @@ from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
 

@@ -31,9 +31,9 @@ from pravega_spark.jobs.maintain import maintain
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.verification import check_events
+from pravega_spark.streams.maintenance.verification import check_events
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import HEADER_SIZE
 from tests.spark.folder import Folder
 
 SECONDS = int(os.environ.get("PRAVEGA_TOGETHER_SECONDS", "600"))

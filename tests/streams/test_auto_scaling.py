@@ -10,12 +10,13 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.reads import Stores
-from pravega_spark.streams.epochs import StreamSegmentRecord
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scaling import WINDOWS, Load, Scaling, decide, loads, scale
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.maintenance.scaling import WINDOWS, Load, Scaling, decide, loads, scale
+from pravega_spark.streams.model.epochs import StreamSegmentRecord
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.streams.test_stream import beforehand
 
 MINUTE = 60_000

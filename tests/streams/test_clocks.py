@@ -14,10 +14,11 @@ from engine.errors import ClocksDisagree
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from pravega_spark.streams import retention, scaling, transactions, upkeep
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.recorded_cuts import RecordedCuts
+from pravega_spark.streams.maintenance import retention, scaling, scheduler
+from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import transactions
 from tests.streams.test_retention import write
 
 DAY = 86_400.0
@@ -145,7 +146,7 @@ def test_upkeep_after_a_commit_tells_of_clocks_that_disagree(place: Place, caplo
     wrong = place.host(MONTH)
     wrong.create(ScalingPolicy(), RetentionPolicy("time", 1))
     write(wrong, [100])
-    upkeep.after_commit(wrong)
+    scheduler.after_commit(wrong)
     assert "the stream is not truncated: by the storage's clock it is 2001" in caplog.text and "NTP" in caplog.text
 
 

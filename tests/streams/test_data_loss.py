@@ -12,8 +12,8 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark.errors import TruncatedData
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.policies import ScalingPolicy
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.streams.test_transactions import parts
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
-from pravega_spark.streams.epochs import (
+from pravega_spark.streams.model.epochs import (
     GONE,
     Comparison,
     EpochRecord,
@@ -24,8 +24,8 @@ from pravega_spark.streams.epochs import (
     overlapping,
     replaced,
 )
-from pravega_spark.streams.stream_record import StreamRecord, next_number
-from pravega_spark.streams.walk import Walk
+from pravega_spark.streams.model.stream_record import StreamRecord, next_number
+from pravega_spark.streams.reading.cut_traversal import CutTraversal
 
 CELLS = 12
 Cut = dict[int, int]
@@ -273,7 +273,7 @@ def test_a_walk_enters_a_segment_behind_its_predecessors(model: Model) -> None:
     for _ in range(4):
         start = model.cut()
         end = model.cut(start)
-        walk = Walk(history, model.lengths.__getitem__, start, end)
+        walk = CutTraversal(history, model.lengths.__getitem__, start, end)
         expected = history.ranges(start, end, model.lengths.__getitem__)
         read: dict[int, list[tuple[int, int]]] = {}
         steps = 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chunkstore.errors import fact_of
-from pravega_spark.streams import events as ev, framing
+from pravega_spark.streams.model import events as ev, framing
 
 EVENTS = st.lists(st.binary(max_size=40), max_size=80)
 BINARY_TYPES = [pa.binary(), pa.large_binary(), pa.binary_view()]

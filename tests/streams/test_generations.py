@@ -27,21 +27,21 @@ from pravega_spark.errors import (
     WritesLost,
 )
 from pravega_spark.segment_ids import segment_number
-from pravega_spark.streams import transactions, uploads
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.changes import after_gap
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.digests import Digest
-from pravega_spark.streams.events import event_header
-from pravega_spark.streams.lag import lag
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.routing import hash_key
-from pravega_spark.streams.scan import SliceReader, plan_slices
+from pravega_spark.streams.maintenance.subscribers import release, subscribe
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import event_header
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.model.routing import hash_key
+from pravega_spark.streams.model.stream_record import Routing
+from pravega_spark.streams.reading.lag import lag
+from pravega_spark.streams.reading.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import Routing
-from pravega_spark.streams.subscribers import release, subscribe
-from pravega_spark.streams.writes import write_together
+from pravega_spark.streams.writing import transactions, uploads
+from pravega_spark.streams.writing.changes import after_gap
+from pravega_spark.streams.writing.digests import Digest
+from pravega_spark.streams.writing.writes import write_together
 from tests.restored import recovered, restored
 from tests.streams.test_transactions import check, parts, read, write
 

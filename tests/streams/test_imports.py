@@ -33,13 +33,13 @@ from pravega_spark import StreamCut, StreamManager, StreamRetentionPolicy
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.errors import PositionLost, ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.jobs import maintain
-from pravega_spark.streams.archived import ArchivedStreams
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import UNBOUNDED
-from pravega_spark.streams.imports import Import, ImportIncomplete, ImportReport
-from pravega_spark.streams.names import segment_name
-from pravega_spark.streams.owners import Owners
-from pravega_spark.streams.segment_import import Sizes
+from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
+from pravega_spark.streams.model.cuts import UNBOUNDED
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete, ImportReport
+from pravega_spark.streams.pravega_lts.segment_import import Sizes
+from pravega_spark.streams.pravega_lts.streams import ArchivedStreams
 from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, contents, laid_out, stored, with_entries
 from tests.restored import recovered
 
@@ -311,7 +311,7 @@ def flushed(url: str) -> None:
         for _ in range(2):
             for number in range(root.config.containers):
                 root.container(number).flush()
-            garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, Owners(root), 0))
+            garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, ChunkOwnership(root), 0))
 
 
 # --- interrupted -----------------------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() ->
     brought = {info.path for info in store.list("demo/")}
     store.now = time.time()
     root = simulated_root(store)
-    found = garbage_collection.find_garbage(root, Owners(root), 3600)
+    found = garbage_collection.find_garbage(root, ChunkOwnership(root), 3600)
     garbage_collection.collect_garbage(root, found)
     assert found.sweep.unknown == len(brought)
     assert len(brought) > 10 and brought == {info.path for info in store.list("demo/")}

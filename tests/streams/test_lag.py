@@ -8,7 +8,7 @@ import pytest
 
 from pravega_spark import InvalidStreamCut, Lag, StreamCut, StreamManager, StreamReaderGroupConfig
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.lag import lag
+from pravega_spark.streams.reading.lag import lag
 
 
 def written(manager: StreamManager, count: int) -> None:

@@ -15,13 +15,13 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.storage.reads import ObjectRange, Stores
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.streams import indexed_segments, large_events, object_ranges, scan
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.events import HEADER_SIZE, InvalidEvent, event_header
-from pravega_spark.streams.index import RECORD_SIZE, WIDEST_GAP
-from pravega_spark.streams.large_events import HEADER_COST, NONE_LEFT_OUT, LeftOut, find_left_out, gaps
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scan import Events, SliceReader, plan_slices
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
+from pravega_spark.streams.model.index import RECORD_SIZE, WIDEST_GAP
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan
+from pravega_spark.streams.reading.large_events import HEADER_COST, NONE_LEFT_OUT, LeftOut, find_left_out, gaps
+from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
 

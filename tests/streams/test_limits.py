@@ -22,10 +22,10 @@ from pravega_spark import StreamCut, StreamManager
 from pravega_spark.errors import InvalidStreamCut, RecordTooLarge, TooManySegments
 from pravega_spark.source.opening import open_stream
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams import cuts
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scaling import Load, decide
-from pravega_spark.streams.stream_record import StreamRecord, check_segments
+from pravega_spark.streams.maintenance.scaling import Load, decide
+from pravega_spark.streams.model import cuts
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.model.stream_record import StreamRecord, check_segments
 
 HUGE = 2**31 - 1
 MiB = 1 << 20
@@ -104,7 +104,7 @@ def test_a_stream_scales_by_itself_up_to_the_limit() -> None:
 
 
 def roots_of(segments: int) -> Any:
-    from pravega_spark.streams.stream_record import first_epoch
+    from pravega_spark.streams.model.stream_record import first_epoch
 
     return first_epoch(ScalingPolicy(min_segments=segments), 0)
 

@@ -15,7 +15,7 @@ from pravega_spark import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import names, over_named
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.policies import RetentionPolicy
+from pravega_spark.streams.model.policies import RetentionPolicy
 
 FEW, MANY = 10, 500
 CONTAINERS = 2

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pravega_spark.segment_ids import segment_id
-from pravega_spark.streams import names
+from pravega_spark.streams.model import names
 
 INT32 = st.integers(0, 2**31 - 1)
 USER_NAMES = st.from_regex(r"[A-Za-z0-9.\-]{1,40}", fullmatch=True).filter(lambda name: name not in (".", ".."))

@@ -16,8 +16,8 @@ from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
-from pravega_spark.streams.owners import Owners
-from pravega_spark.streams.unfinished_imports import begin, finish
+from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
+from pravega_spark.streams.pravega_lts.unfinished_imports import begin, finish
 
 NEARLY = ["orders", "Orders", "orders.", "con", "Con", "a" * 250, "A" * 250]
 
@@ -49,7 +49,7 @@ def flush(root: Root) -> None:
 
 def collect(root: Root) -> int:
     """Orphans are looked for among all objects, however young."""
-    found = find_garbage(root, Owners(root), age=0.0)
+    found = find_garbage(root, ChunkOwnership(root), age=0.0)
     collect_garbage(root, found, share=1.0)
     return len(found.sweep.orphans)
 

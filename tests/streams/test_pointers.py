@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pravega_spark.segment_ids import segment_id
-from pravega_spark.streams.pointers import EventPointer
+from pravega_spark.streams.model.pointers import EventPointer
 
 NAMES = st.from_regex(r"[a-z0-9.\-]{2,20}", fullmatch=True).filter(lambda name: name != "..")
 POINTERS = st.builds(

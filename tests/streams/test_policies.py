@@ -18,10 +18,10 @@ from pravega_spark.client.manager import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import over_named
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams import retention, scaling, upkeep
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.maintenance import retention, scaling, scheduler
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.stream_record import StreamRecord, first_epoch
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import StreamRecord, first_epoch
 
 RATE = ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)
 
@@ -143,7 +143,7 @@ def failing(*_: object, **__: object) -> None:
 def test_what_upkeep_meets_does_not_stop_a_writer(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE", 0.0)
+    monkeypatch.setattr(scheduler, "PAUSE", 0.0)
     monkeypatch.setattr(scaling, "decide", failing)
     monkeypatch.setattr(scaling, "COOL_DOWN", -1)
     manager.update_stream_with_policy("sc", "st", RATE)

@@ -14,15 +14,16 @@ from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.reads import Stores
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.streams import retention, subscribers
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import Comparison
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.recorded_cuts import RecordedCuts
-from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.truncation import Truncation
+from pravega_spark.streams.maintenance import retention, subscribers
+from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
+from pravega_spark.streams.maintenance.truncation import Truncation
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import Comparison
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 MINUTE = 60_000
 

@@ -15,12 +15,13 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.reads import Stores
-from pravega_spark.streams import retention, subscribers
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.maintenance import retention, subscribers
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.streams.test_retention import Kept, chosen
 
 BEGIN = 10**12

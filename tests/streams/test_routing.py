@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pravega_spark.streams import key_columns, routing
-from pravega_spark.streams.hashing import murmur64
+from pravega_spark.streams.model import key_columns, routing
+from pravega_spark.streams.model.hashing import murmur64
 
 SEED = 1741865571
 

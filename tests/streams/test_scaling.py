@@ -31,14 +31,17 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.segment_ids import segment_id, segment_label
-from pravega_spark.streams import changes, scan, snapshot as snapshot_module, stream as stream_module
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.routing import hash_key
-from pravega_spark.streams.snapshot import Snapshot
-from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import Routing
+from pravega_spark.streams import stream as stream_module
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.model.routing import hash_key
+from pravega_spark.streams.model.stream_record import Routing
+from pravega_spark.streams.reading import scan, snapshot as snapshot_module
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 KEYS = [f"key-{number}" for number in range(12)]

@@ -28,7 +28,7 @@ from engine.storage.recovery import recover
 from engine.testing.short_lived import End, Mortal
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.client.writer import WriteFailed
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.names import segment_name
 
 SEGMENT = segment_name("s", "t", 0)
 EVENT = b"%012d"

@@ -18,14 +18,14 @@ from engine.settings import Settings
 from engine.state.operations import Operation, Payload
 from pravega_spark.errors import InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed, TruncatedData
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams import scan
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.events import HEADER_SIZE
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scan import ScanSlice, SliceReader, plan_slices
-from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.writes import write_together
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading import scan
+from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend, write_together
 from tests.large_events import put_small
 
 SETTINGS = Settings(upkeep=False, threaded=False)

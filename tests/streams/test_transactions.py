@@ -20,14 +20,15 @@ from engine.state.operations import Payload
 from engine.state.segments import EVENT_COUNT
 from engine.storage.reads import Stores
 from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
-from pravega_spark.streams import transactions
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.framing import frame_column
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.policies import ScalingPolicy
-from pravega_spark.streams.scan import SliceReader, plan_slices
-from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.stream_record import Routing
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.model.stream_record import Routing
+from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import transactions
+from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.clocks import moved_on
 from tests.streams.test_stream import beforehand
 

@@ -15,10 +15,11 @@ from engine.root import Root
 from engine.state.operations import Append, AttributeUpdate, Payload, UpdateKind
 from engine.state.segments import EVENT_COUNT
 from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.index import encode_records, sparse_records
-from pravega_spark.streams.stream import SegmentAppend, Stream
-from pravega_spark.streams.verification import check_events
+from pravega_spark.streams.maintenance.verification import check_events
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.index import encode_records, sparse_records
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 NAME, INDEX = "sc/st/0.#epoch.0", "sc/st/0.#epoch.0#index"
 

@@ -12,9 +12,9 @@ from pravega_spark.client.groups.state import RetentionType
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
-from pravega_spark.streams.cuts import UNBOUNDED, StreamCut
-from pravega_spark.streams.names import validate_scope_name, validate_stream_name
-from pravega_spark.streams.places import CutLike, Place, PlaceLike, parse_place
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.reading.stream_position import CutLike, Place, PlaceLike, parse_place
 
 
 @checks_parameters()

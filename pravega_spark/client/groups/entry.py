@@ -18,11 +18,11 @@ from engine.state.state import NOT_EXISTS
 from engine.state.tables import Entry
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import ScopeNotFound, StreamError, missing
-from pravega_spark.streams.changes import SCOPES
-from pravega_spark.streams.doubt import Doubt
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.names import container_of
+from pravega_spark.streams.model.system_tables import SCOPES
+from pravega_spark.streams.reading.suggestions import has_key, similar_keys
 from pravega_spark.streams.scopes import Scope, unless_deleted
-from pravega_spark.streams.similar import has_key, similar_keys
+from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 
 GROUPS = "_system/groups"
 """The table: `<scope>/<group>` -> the group's state."""
@@ -119,7 +119,7 @@ class GroupEntry:
             if state == known or self._put(doubt, PutEntry(GROUPS, self.key, state.encode(), version)):
                 return state
 
-    def _put(self, doubt: Doubt, *operations: Operation) -> bool:
+    def _put(self, doubt: OutcomeRetry, *operations: Operation) -> bool:
         """Whether the state was stored; else somebody was faster, or nobody knows, and it is to be read again."""
         try:
             self._container.commit(list(operations))
@@ -130,8 +130,8 @@ class GroupEntry:
             doubt.again(error)
             return False
 
-    def _doubt(self) -> Doubt:
-        return Doubt(
+    def _doubt(self) -> OutcomeRetry:
+        return OutcomeRetry(
             self._container,
             f"reader group {self.key}: it is unknown whether its state was changed",
             "Repeating the call is safe: every step is applied to the current state",

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
 from pravega_spark.client.unread import Content, Unread, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE
-from pravega_spark.streams.location import StreamLocation
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.scan import Events, SliceReader, plan_slice
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.reading.location import StreamLocation
+from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slice
+from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 class Payload(bytes):

@@ -25,10 +25,10 @@ from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOf
 from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamError, StreamNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.names import validate_scope_name, validate_stream_name
-from pravega_spark.streams.places import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.reading.stream_position import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
 from pravega_spark.client.groups.state import SetBack
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
-from pravega_spark.streams.archived_root import ArchivedRoot
-from pravega_spark.streams.changes import SCOPES
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.similar import similar_keys
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.system_tables import SCOPES
+from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+from pravega_spark.streams.reading.suggestions import similar_keys
 
 
 def group_names(root: Root, scope: str) -> list[str]:

@@ -21,10 +21,10 @@ from pravega_spark.client.groups.state import GroupSegment, GroupState, follower
 from pravega_spark.errors import StreamError, StreamRecreated, TruncatedData
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.stream_record import StreamRecord, former_segments
 
 SLICE_BYTES = 8 << 20
 """How much of a segment a slice holds, about (Pravega: READ_BUFFER_SIZE)."""

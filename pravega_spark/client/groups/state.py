@@ -18,9 +18,9 @@ import msgpack
 from chunkstore.decoding import Natural, check_format, reader, unpack
 from engine.errors import understanding
 from pravega_spark.errors import StreamError
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import Epochs
-from pravega_spark.streams.readback import readable
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import Epochs
+from pravega_spark.streams.model.readback import readable
 
 MAX_CHECKPOINTS = 16
 """How many checkpoints a group keeps: the last ones."""

@@ -12,10 +12,10 @@ from contextlib import suppress
 from engine.root import Root
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.streams.changes import SUBSCRIBERS
-from pravega_spark.streams.cuts import StreamCut
+from pravega_spark.streams.maintenance.subscribers import release, subscribe, unsubscribe
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.system_tables import SUBSCRIBERS
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import release, subscribe, unsubscribe
 
 RELEASE_INTERVAL = 30.0
 """Seconds between two releases of a group with automatic retention (Pravega: automaticCheckpointIntervalMillis)."""

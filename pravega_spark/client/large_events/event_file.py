@@ -21,10 +21,10 @@ from engine.root import Root
 from engine.storage.reads import ObjectRange, fetch
 from pravega_spark.errors import Closed, EventTooLarge, InvalidEventPointer, NoSuchEvent
 from pravega_spark.parameters import buffer_of, checks_parameters
-from pravega_spark.streams.events import HEADER_SIZE, event_header
-from pravega_spark.streams.object_ranges import WINDOW, between, fetch_whole, windows
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.snapshot import Snapshot
+from pravega_spark.streams.model.events import HEADER_SIZE, event_header
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.reading.object_ranges import WINDOW, between, fetch_whole, windows
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:

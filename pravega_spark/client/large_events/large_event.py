@@ -22,11 +22,12 @@ from engine.state.operations import Payload
 from engine.state.segments import Extent
 from pravega_spark.errors import Closed, EventClosed, EventSegmentSealed, EventTooLong
 from pravega_spark.parameters import buffer_of, checks_parameters
-from pravega_spark.streams.chunk_uploads import ChunkUploads
-from pravega_spark.streams.events import HEADER_SIZE, MAX_EVENT_SIZE, MAX_LARGE_EVENT_SIZE, event_header
-from pravega_spark.streams.pointers import EventPointer
-from pravega_spark.streams.upkeep import after_commit
-from pravega_spark.streams.uploads import Upload
+from pravega_spark.streams.maintenance.scheduler import after_commit
+from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE, MAX_LARGE_EVENT_SIZE, event_header
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.chunk_uploads import ChunkUploads
+from pravega_spark.streams.writing.uploads import Upload
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,8 +66,9 @@ class LargeEvent(io.RawIOBase):
     EventExists, StreamSealed, StreamNotFound, StorageError.
     """
 
-    def __init__(self, upload: Upload, before_commit: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, stream: Stream, upload: Upload, before_commit: Callable[[], None] = lambda: None) -> None:
         super().__init__()
+        self._stream = stream
         self._upload = upload
         self._before_commit = before_commit
         self._owner = Owner(
@@ -195,7 +197,7 @@ class LargeEvent(io.RawIOBase):
             pointer = self._commit(move)
         self._end(f"committed as {pointer}")
         self.close()
-        after_commit(self._upload.stream)
+        after_commit(self._stream)
         return pointer
 
     def _commit(self, move: bool) -> EventPointer:

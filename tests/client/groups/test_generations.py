@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli.main import cli
 from pravega_spark.errors import PositionLost, StreamError
-from pravega_spark.streams.names import container_of
+from pravega_spark.streams.model.names import container_of
 from tests.client.groups.reading import drained, numbered, write
 from tests.restored import CONTAINERS, begun, flush, recovered, restored, split
 

@@ -14,7 +14,7 @@ from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConf
 from pravega_spark.client.groups.entry import GROUPS, GroupNotFound
 from pravega_spark.client.groups.state import ReaderOffline, ReaderOnline
 from pravega_spark.errors import ScopeNotFound, StreamError
-from pravega_spark.streams.subscribers import NotSubscribed
+from pravega_spark.streams.maintenance.subscribers import NotSubscribed
 from tests.client.groups.reading import drained, next_slice, numbered, payloads, run, write
 
 pytestmark = pytest.mark.usefixtures("no_patience")

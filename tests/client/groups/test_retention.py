@@ -7,8 +7,8 @@ import pytest
 from engine.root import Root
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
+from pravega_spark.streams.maintenance.subscribers import NotSubscribed, release, subscribe, subscribers
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.subscribers import NotSubscribed, release, subscribe, subscribers
 from tests.client.groups.reading import Clock, drained, grouped, halves, write
 
 pytestmark = pytest.mark.usefixtures("no_patience")

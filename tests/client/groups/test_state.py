@@ -22,9 +22,9 @@ from pravega_spark.client.groups.state import (
     places,
 )
 from pravega_spark.segment_ids import segment_id
-from pravega_spark.streams.cuts import StreamCut
-from pravega_spark.streams.epochs import EpochRecord, Epochs, StreamSegmentRecord
-from pravega_spark.streams.readback import UnreadableRecord
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import EpochRecord, Epochs, StreamSegmentRecord
+from pravega_spark.streams.model.readback import UnreadableRecord
 
 NAME = "sc/st"
 

@@ -12,7 +12,7 @@ from engine.state.segments import EVENT_COUNT
 from engine.storage.reads import Stores
 from engine.testing.simulation import Simulation, audit
 from pravega_spark import EventPointer, LargeEvent, StreamManager
-from pravega_spark.streams.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
 
 IDLE = 1000.0

@@ -20,9 +20,10 @@ from chunkstore.testing.s3_server import S3Server
 from engine.state.segments import Extent
 from engine.storage.chunks import write_chunk
 from pravega_spark import StreamManager
-from pravega_spark.streams.events import event_header
-from pravega_spark.streams.index import sparse_records
-from pravega_spark.streams.stream import SegmentAppend, Stream
+from pravega_spark.streams.model.events import event_header
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.large_events import MiB, content, put_small
 
 GIB = 1 << 30

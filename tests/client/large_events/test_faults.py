@@ -14,8 +14,8 @@ from engine.errors import BadOffset
 from engine.state.operations import Payload
 from engine.testing.simulation import Simulation
 from pravega_spark import EventExists, EventPointer, EventTaken, StreamError, StreamManager
-from pravega_spark.streams import uploads
-from pravega_spark.streams.uploads import Upload
+from pravega_spark.streams.writing import uploads
+from pravega_spark.streams.writing.uploads import Upload
 from tests.client.large_events.simulated import (
     PART,
     SimulatedRoot,

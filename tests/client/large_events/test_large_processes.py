@@ -36,9 +36,9 @@ from engine.state.operations import ExpireSegments, MergeSegment, decode_transac
 from engine.state.segments import FrameRef
 from engine.storage.reads import Stores
 from pravega_spark import EventExists, EventPointer, StreamManager
-from pravega_spark.streams.names import owner_of
+from pravega_spark.streams.maintenance.verification import check_events
+from pravega_spark.streams.model.names import owner_of
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.verification import check_events
 from tests.clocks import moved_on
 
 pytestmark = pytest.mark.processes

@@ -23,8 +23,8 @@ from pathlib import Path
 from chunkstore import open_store
 from chunkstore.pravega.archive import Archive, open_archive
 from chunkstore.testing import SimulatedStore
-from pravega_spark.streams.archived import ArchivedStreams, decoded
-from pravega_spark.streams.names import segment_name
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.pravega_lts.streams import ArchivedStreams, decoded
 
 PAD = b'"pad":"'
 KEPT = ("stream", "seq", "key", "len", "txn", "txnState")

@@ -1,0 +1,1 @@
+"""What keeps streams in order: retention, scaling, subscribers, verification and repair."""

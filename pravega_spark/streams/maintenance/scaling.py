@@ -1,0 +1,161 @@
+"""Automatic scaling: when a segment is split or merged, by the rates at which its stream has grown (Pravega:
+AutoScaleProcessor, AutoScaleTask; pravega-facts 5.6).
+
+The index of a segment says how many bytes and events it had at any time, so rates are looked up and nobody has to
+measure and remember them: whoever commits, or a job, may decide, and all decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine.clocks import age
+from engine.root import MAX_SEGMENTS
+from pravega_spark.errors import InvalidScale, StreamSealed
+from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+
+COOL_DOWN = 600_000
+"""Milliseconds for which an epoch lasts at least."""
+
+WINDOWS = (2, 5, 10, 20)
+"""Minutes over which rates are taken."""
+
+_HOT = ((2, 5), (5, 2), (10, 1))
+"""Minutes, and how many times the target the rate over them has to be at least."""
+
+_COLD_AGE = 20 * 60_000
+_MERGED = 3
+"""Segments that are merged into one, at most."""
+
+_KIB = 1024
+
+
+class Load(NamedTuple):
+    """A segment of the newest epoch: since when it is there (ms), and its rate per second over each window, in the
+    unit of the policy."""
+
+    segment: StreamSegmentRecord
+    age: float
+    rates: tuple[float, ...]
+
+    def over(self, minutes: int) -> float:
+        """The rate over one of the windows."""
+        return self.rates[WINDOWS.index(minutes)]
+
+
+class Scaling(NamedTuple):
+    """What is to be done in one step: the segments to seal, and the key ranges that replace them."""
+
+    sealed: tuple[int, ...]
+    ranges: tuple[tuple[float, float], ...]
+
+
+def loads(snapshot: Snapshot, now: int) -> list[Load]:
+    """The load of each segment of the newest epoch, at `now` (ms since the epoch)."""
+    policy, epoch = snapshot.record.scaling, snapshot.record.current
+    return [
+        Load(
+            segment,
+            _age(epoch, now),
+            tuple(_rate(snapshot, segment.id, policy, now, minutes) for minutes in WINDOWS),
+        )
+        for segment in epoch.segments
+    ]
+
+
+def _rate(snapshot: Snapshot, segment: int, policy: ScalingPolicy, now: int, minutes: int) -> float:
+    size, events = snapshot.segments.growth_since(segment, now - minutes * 60_000)
+    return (size / _KIB if policy.kind == "bytes" else events) / (minutes * 60)
+
+
+def decide(policy: ScalingPolicy, found: Sequence[Load], most: int = MAX_SEGMENTS) -> Scaling | None:
+    """What to do about these loads, in order of key ranges; None if nothing is to be done. most: segments there may
+    be."""
+    if policy.kind == "fixed":
+        return None
+    sealed: list[int] = []
+    ranges: list[tuple[float, float]] = []
+    for load in found:
+        parts = min(_splits(policy, load), 1 + max(0, most - len(found) + len(sealed) - len(ranges)))
+        if parts > 1:
+            sealed.append(load.segment.id)
+            ranges += _divided(load.segment, parts)
+    spare = len(found) - len(sealed) + len(ranges) - policy.min_segments
+    for group in _cold_groups(policy, found, spare):
+        sealed += [load.segment.id for load in group]
+        ranges.append((group[0].segment.low, group[-1].segment.high))
+    return Scaling(tuple(sealed), tuple(sorted(ranges))) if sealed else None
+
+
+def _splits(policy: ScalingPolicy, load: Load) -> int:
+    """Into how many a segment is to be split; 1: not at all."""
+    target = policy.target_rate
+    hot = any(load.over(minutes) > times * target and load.age > minutes * 60_000 for minutes, times in _HOT)
+    if not hot or load.age <= COOL_DOWN:
+        return 1
+    highest = max(load.over(minutes) for minutes, _ in _HOT)
+    return min(max(2, int(highest / target)), max(2, policy.scale_factor))
+
+
+def _divided(segment: StreamSegmentRecord, parts: int) -> list[tuple[float, float]]:
+    """Equal parts of a segment's key range, the last of which ends exactly where it does."""
+    width = (segment.high - segment.low) / parts
+    bounds = [segment.low + number * width for number in range(parts)] + [segment.high]
+    return list(pairwise(bounds))
+
+
+def _cold_groups(policy: ScalingPolicy, found: Sequence[Load], spare: int) -> Iterator[list[Load]]:
+    """Neighbours that are to be merged, so that not more than `spare` segments go."""
+    group: list[Load] = []
+    for load in [*found, None]:
+        if load is not None and _is_cold(policy, load) and len(group) < min(_MERGED, spare + 1):
+            group.append(load)
+            continue
+        if len(group) > 1:
+            yield group
+            spare -= len(group) - 1
+        group = [load] if load is not None and _is_cold(policy, load) else []
+
+
+def _is_cold(policy: ScalingPolicy, load: Load) -> bool:
+    target = policy.target_rate
+    slow = all(load.over(minutes) < target for minutes, _ in _HOT) and load.over(20) < target / 2
+    return slow and load.age > _COLD_AGE
+
+
+def _age(epoch: EpochRecord, now: int) -> float:
+    """For how long an epoch has been there (ms); one that a host began whose clock was ahead, for ever (W13)."""
+    return 1000 * age(epoch.created / 1000, now / 1000, math.inf)
+
+
+def _agreed(stream: Stream) -> int:
+    return int(stream.container.storage_clock.agreed("the stream is not scaled") * 1000)
+
+
+def planned(stream: Stream, now: int | None = None) -> Scaling | None:
+    """What is to be done to a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
+    moment = _agreed(stream) if now is None else now
+    record = stream.snapshot().record
+    if record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN:
+        return None
+    most = stream.root.config.max_segments
+    return stream.query(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment), most))
+
+
+def scale(stream: Stream, now: int | None = None) -> Scaling | None:
+    """Scale a stream if its policy and its loads say so. Returns what was done. Raises StreamNotFound, StorageError."""
+    epoch = stream.snapshot().record.current.epoch
+    found = planned(stream, now)
+    if found is None:
+        return None
+    try:
+        stream.scale(found.sealed, found.ranges, expected_epoch=epoch)
+    except (InvalidScale, StreamSealed):
+        return None  # somebody else was faster
+    return found

@@ -1,0 +1,159 @@
+"""The subscribers of a stream: the reader groups and queries whose released cuts hold back its retention (PDP-47).
+
+Each has an entry in a table of the stream's container (X1), `<scope>/<stream>/<subscriber>`: the bytes of the last cut
+that it released. It only moves forward.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from chunkstore.decoding import InvalidData
+from engine.errors import BadKeyVersion, understanding
+from engine.state.operations import PutEntry
+from engine.state.state import NOT_EXISTS
+from engine.state.tables import Entry
+from pravega_spark.errors import InvalidStreamCut, StreamError
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import Comparison
+from pravega_spark.streams.model.readback import readable
+from pravega_spark.streams.model.stream_record import removal
+from pravega_spark.streams.model.system_tables import SUBSCRIBERS
+from pravega_spark.streams.reading.location import StreamLocation
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.stream import Stream
+
+
+class NotSubscribed(StreamError):
+    """The stream has no subscriber of that name."""
+
+    def __init__(self, stream: str, name: str) -> None:
+        super().__init__(
+            f"stream {stream} has no subscriber {name}: create the reader group with retention 'manual' or "
+            "'automatic', or start a query with option 'subscriber'"
+        )
+        self.stream = stream
+        self.name = name
+
+
+def query_subscriber(name: str) -> str:
+    """What a streaming query is called among the subscribers: no reader group can be called so."""
+    return f"query:{name}"
+
+
+def decode_subscriber(data: bytes, key: str) -> StreamCut:
+    """The cut that a subscriber has released. Raises DataCorruption, which names the subscriber."""
+    scope, stream, *name = key.split("/", 2)
+    command = f"pravega-spark stream unsubscribe {scope}/{stream} {''.join(name)} --yes"
+    with understanding(f"subscriber {key}: its released cut", removal(command)):
+        cut = StreamCut.from_bytes(data)
+        if key.split("/")[:2] != [cut.scope, cut.stream]:
+            raise InvalidData(f"it is a cut of {cut.scope}/{cut.stream}")
+        return cut
+
+
+def subscribers(stream: StreamLocation, refresh: bool = True) -> dict[str, StreamCut]:
+    """The last cut that each subscriber of a stream has released, by the subscriber's name.
+
+    `refresh=False`: as it was when this process last looked.
+    """
+    container, prefix = stream.container, f"{stream.key}/"
+    if refresh:
+        container.refresh()
+    return {
+        key.removeprefix(prefix): decode_subscriber(entry.value, key)
+        for key, entry in sorted(container.scan_entries(SUBSCRIBERS, prefix))
+        if entry.value is not None
+    }
+
+
+class SubscriberPosition(NamedTuple):
+    """What retention must keep for a subscriber: all behind a cut of the stream.
+
+    problem: why the cut that the subscriber released does not fit the stream, else empty. Then `cut` is the head, as
+    nothing tells what the subscriber has read, until somebody removes it or it releases a cut that fits (P4).
+    """
+
+    cut: StreamCut
+    problem: str
+
+
+def positions(snapshot: Snapshot, refresh: bool = True) -> dict[str, SubscriberPosition]:
+    """The position of each subscriber of a stream, by the subscriber's name. refresh: see `subscribers`."""
+    return {name: _position(snapshot, cut) for name, cut in subscribers(snapshot.stream, refresh).items()}
+
+
+def _position(snapshot: Snapshot, released: StreamCut) -> SubscriberPosition:
+    try:
+        snapshot.check(released)
+        return SubscriberPosition(released, "")
+    except InvalidStreamCut as error:
+        return SubscriberPosition(snapshot.head_cut(), str(error))
+
+
+def subscriber_names(stream: StreamLocation) -> list[str]:
+    """The names of all subscribers of a stream, whatever their cuts are, sorted."""
+    container, prefix = stream.container, f"{stream.key}/"
+    container.refresh()
+    return sorted(key.removeprefix(prefix) for key, _ in container.scan_entries(SUBSCRIBERS, prefix))
+
+
+def subscribe(stream: StreamLocation, name: str, cut: StreamCut, *, anew: bool = False) -> None:
+    """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
+    with suppress(BadKeyVersion):
+        expected = None if anew else NOT_EXISTS
+        stream.container.commit([_put(stream, name, cut, expected)])
+
+
+def unsubscribe(stream: StreamLocation, name: str) -> bool:
+    """Let a subscriber hold back nothing any more. False if there is none of this name."""
+    entry = _entry(stream, name)
+    while entry is not None and entry.value is not None:
+        with suppress(BadKeyVersion):
+            stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), None, entry.version)])
+            return True
+        entry = _entry(stream, name)
+    return False
+
+
+def release(stream: Stream, name: str, cut: StreamCut) -> None:
+    """A subscriber needs nothing before this cut any more (Pravega: updateSubscriberStreamCut).
+
+    A cut that does not fit the stream, as the subscriber released it of a deleted stream of the same name, is replaced.
+    Raises NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that lies, anywhere, before the last one, or
+    within an event.
+    """
+    snapshot = stream.snapshot()
+    snapshot.check(cut)
+    snapshot.check_boundaries(cut)  # retention may truncate there
+    while True:
+        entry = _entry(stream, name)
+        if entry is None or entry.value is None:
+            raise NotSubscribed(stream.key, name)
+        last = decode_subscriber(entry.value, _key(stream, name))
+        if cut == last:
+            return
+        fits = not _position(snapshot, last).problem
+        if fits and snapshot.record.history.compare(cut.positions, last.positions) is not Comparison.EQUAL_OR_AFTER:
+            raise InvalidStreamCut(f"stream cut {cut} is before {last}, which subscriber {name} has released already")
+        with suppress(BadKeyVersion):
+            stream.container.commit([_put(stream, name, cut, entry.version)])
+            return
+
+
+def _key(stream: StreamLocation, name: str) -> str:
+    return f"{stream.key}/{name}"
+
+
+def _put(stream: StreamLocation, name: str, cut: StreamCut, expected: int | None) -> PutEntry:
+    """The operation that keeps a subscriber's cut. Raises UnreadableRecord."""
+    key = _key(stream, name)
+    what = f"the released cut of subscriber {key}"
+    data = readable(what, cut, StreamCut.to_bytes, lambda written: decode_subscriber(written, key))
+    return PutEntry(SUBSCRIBERS, key, data, expected)
+
+
+def _entry(stream: StreamLocation, name: str) -> Entry | None:
+    container, key = stream.container, _key(stream, name)
+    return container.entries(SUBSCRIBERS, [key], container.refresh())[key]

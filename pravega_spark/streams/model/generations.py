@@ -1,0 +1,45 @@
+"""Positions that were lost: how far what they stand behind was restored (P4).
+
+A root that is restored, and a container that is recovered, continue from an earlier moment. A position from later names
+an offset behind the end of a segment, or a segment that the stream does not have. The stream began an epoch before the
+first event that came after the restore, so both stay so for ever, and what was restored ends where the segments before
+that epoch end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pravega_spark.segment_ids import segment_epoch
+from pravega_spark.streams.model.epochs import EpochRecord, Positions, overlapping
+from pravega_spark.streams.model.stream_record import StreamRecord
+
+
+def restored(record: StreamRecord, generation: str, positions: Positions, length: Callable[[int], int]) -> Positions:
+    """The positions up to which the events before these `positions` are there; empty where that cannot be told.
+
+    generation: the present one of the stream's container. length: tells how long a segment is.
+    """
+    history = record.history
+    known = {n: min(at, length(n)) for n, at in positions.items() if n in history.segments}
+    unknown = history.unknown(positions)
+    if unknown:
+        last = _last_epoch(
+            record, generation, max(map(segment_epoch, known), default=-1), min(map(segment_epoch, unknown))
+        )
+        front = sorted((history.segments[n] for n in known), key=lambda segment: segment.low)
+        for segment in last.segments if last is not None else ():
+            if segment.id in history.segments and not overlapping(front, segment):
+                known[segment.id] = length(segment.id)
+    known = dict(sorted(known.items()))
+    return known if known and history.problem(known) is None else {}
+
+
+def _last_epoch(record: StreamRecord, generation: str, known: int, unknown: int) -> EpochRecord | None:
+    """The last epoch of what was restored, for a position in segments of these epochs, or later ones, that are known
+    and unknown. Of several that may be meant the first, so that nothing is passed over."""
+    begun = [each.epoch for each in record.generations]
+    if record.generation.name != generation:
+        begun.append(record.current.epoch + 1)
+    first = record.epochs[0].epoch
+    return next((record.history.epoch(n - 1) for n in begun if known < n <= unknown and first < n), None)

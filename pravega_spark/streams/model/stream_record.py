@@ -1,0 +1,355 @@
+"""The record of a stream, as it lies in its container's table: policies, epochs, truncation.
+
+One record for each stream, changed only with its version as condition and together with the segments that the change
+is about, in one append (X1).
+"""
+
+from __future__ import annotations
+
+import enum
+import reprlib
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import msgpack
+
+from chunkstore.decoding import InvalidData, Natural, Reader, check_format, encoded, reader, unpack
+from engine.errors import understanding
+from engine.tables.content import MAX_VALUE
+from pravega_spark.errors import RecordTooLarge, TooManySegments
+from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
+from pravega_spark.streams.model.epochs import EpochRecord, Epochs, Positions, StreamSegmentRecord, duplicate, replaced
+from pravega_spark.streams.model.policies import ONE_SEGMENT, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.readback import readable
+from pravega_spark.streams.model.routing import even_ranges
+
+FORMAT = 1
+"""The format of what is kept of a stream in tables."""
+
+REMEDY = "Restore the root from a copy"
+
+ID_SIZE = 16
+"""Bytes of a stream's id."""
+
+
+def removal(command: str) -> str:
+    """What to do about an entry that cannot be understood. command: what deletes it."""
+    return f"{REMEDY}, or delete it: `{command}`; all else can be used meanwhile"
+
+
+MAX_TAGS = 127
+MAX_TAG_LENGTH = 255
+"""How many tags a stream has at most, and characters of each (Pravega: StreamConfiguration)."""
+
+
+class Kept(enum.Enum):
+    """What an update of a stream leaves out, and so keeps."""
+
+    KEPT = "kept"
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT = Kept.KEPT
+"""Stands for a policy, or tags, that an update leaves as they are."""
+
+
+def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a stream, each once. Raises ValueError for more, or longer ones, than a stream may have."""
+    for tag in tags:
+        if not isinstance(tag, str) or len(tag) > MAX_TAG_LENGTH:
+            raise ValueError(f"a tag must be text of at most {MAX_TAG_LENGTH} characters, not {reprlib.repr(tag)}")
+        encoded(tag, "tag")
+    once = tuple(dict.fromkeys(tags))
+    if len(once) > MAX_TAGS:
+        raise ValueError(f"a stream can have {MAX_TAGS} tags at most, not {len(once)}: remove some")
+    return once
+
+
+class Generation(NamedTuple):
+    """A generation of a stream's container in which events were written to the stream (P4).
+
+    name: that of the container's log. epoch: the stream's first epoch in this generation.
+    """
+
+    name: str
+    epoch: int
+
+
+class Routing(NamedTuple):
+    """What a writer knows of a stream when it routes events: which stream of that name, and an epoch's segments.
+
+    id: the stream's. reference: as of that epoch. Plain values: travels with the events.
+    """
+
+    id: bytes
+    reference: int
+    segments: tuple[StreamSegmentRecord, ...]
+
+
+class Ended(NamedTuple):
+    """A deleted segment: how long it was, and which segments took its place."""
+
+    length: Natural
+    successors: tuple[Natural, ...]
+
+
+_KEPT_ENDS = 256
+
+
+def whole_ends(deleted: Mapping[int, Ended], head: Positions) -> dict[int, Ended]:
+    """Those of the deleted segments between whose ends and the head nothing was lost: what took their place
+    begins at the head, or was empty, and the same is true of it. So many of the newest."""
+    found: dict[int, Ended] = {}
+    for number, each in sorted(deleted.items(), reverse=True)[:_KEPT_ENDS]:
+        if all((next_ in found and found[next_].length == 0) or head.get(next_) == 0 for next_ in each.successors):
+            found[number] = each
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """Everything that is known of a stream besides its segments' content. `version` is the table entry's.
+
+    id: ID_SIZE random bytes that tell the stream from deleted streams of the same name. first_number: the number of its
+    first segment. Segments with lower numbers belonged to deleted streams of the same name, so a position in one of
+    them is recognised although a stream cut names no id (P4).
+    epochs: the consecutive ones from the first that the head has a segment of. Scaling does not write them all again:
+    an epoch is kept as what it has that the one before it had not.
+    """
+
+    id: bytes
+    created: int
+    epochs: tuple[EpochRecord, ...]
+    scaling: ScalingPolicy = ONE_SEGMENT
+    retention: RetentionPolicy | None = None
+    tags: tuple[str, ...] = ()
+    sealed: bool = False
+    head: dict[int, int] = field(default_factory=dict)
+    """The truncation point: the head cut's positions. Empty: the first epoch from offset 0."""
+    ended: dict[int, Ended] = field(default_factory=dict)
+    """Deleted segments between whose ends and the head nothing was lost: who has read them has lost nothing."""
+    passed: int = 0
+    """Bytes that lay before the head: with those behind it, all that the stream has ever had."""
+    first_number: int = 0
+    unknown: tuple[str, ...] = ()
+    """What is not known of it, in words: of a stream in the long-term storage of a Pravega, which was never flushed."""
+    generations: tuple[Generation, ...] = ()
+    """Those whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
+    version: int = -1
+
+    @property
+    def generation(self) -> Generation:
+        """The generation in which the current segments were opened."""
+        return self.generations[-1] if self.generations else Generation("", 0)
+
+    @property
+    def current(self) -> EpochRecord:
+        """The newest epoch."""
+        return self.epochs[-1]
+
+    @cached_property
+    def history(self) -> Epochs:
+        """The segments that are there, and how they follow each other."""
+        return Epochs(self.epochs, self.head_positions())
+
+    @property
+    def routing(self) -> Routing:
+        """How events are routed now."""
+        return Routing(self.id, self.current.reference, self.current.segments)
+
+    def head_positions(self) -> dict[int, int]:
+        """The positions of the head cut."""
+        return self.head or {segment.id: 0 for segment in self.epochs[0].segments}
+
+    def segment_ids(self) -> list[int]:
+        """All segments that are there, in order of epoch and number."""
+        return list(self.history.segments)
+
+    def encode(self) -> bytes:
+        """The table entry's value. Raises UnreadableRecord."""
+        return readable("the record of a stream", self, StreamRecord._encoded, self._read_back)
+
+    def _read_back(self, data: bytes) -> StreamRecord:
+        return self._decoded(unpack(data), self.version)
+
+    def _encoded(self) -> bytes:
+        fields = {
+            "format": FORMAT,
+            "id": self.id,
+            "created": self.created,
+            "epochs": list(_plain_epochs(self.epochs)),
+            "scaling": astuple(self.scaling),
+            "retention": astuple(self.retention) if self.retention is not None else None,
+            "tags": self.tags,
+            "sealed": self.sealed,
+            "head": self.head,
+            "ended": self.ended,
+            "passed": self.passed,
+            "generations": self.generations,
+            "first_number": self.first_number,
+        }
+        if self.unknown:
+            fields["unknown"] = self.unknown
+        return bytes(msgpack.packb(fields))
+
+    def checked(self, stream: str) -> bytes:
+        """As `encode`. Raises RecordTooLarge, which names the stream, for more than a table's entry may have."""
+        data = self.encode()
+        if len(data) > MAX_VALUE:
+            raise RecordTooLarge(stream, len(data), MAX_VALUE)
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes, version: int, stream: str) -> StreamRecord:
+        """The inverse of `encode`, with the version of the entry. Raises DataCorruption, which names the stream."""
+        with understanding(f"stream {stream}: its record", removal(f"pravega-spark stream delete {stream} --yes")):
+            return cls._decoded(unpack(data), version)
+
+    @classmethod
+    def _decoded(cls, fields: dict[str, Any], version: int) -> StreamRecord:
+        check_format(fields.pop("format"), FORMAT)
+        read = {name: _FIELDS[name](value) for name, value in fields.items()}
+        retention = read.pop("retention")
+        record = cls(
+            epochs=_epochs(read.pop("epochs")),
+            scaling=ScalingPolicy(*read.pop("scaling")),
+            retention=RetentionPolicy(*retention) if retention is not None else None,
+            version=version,
+            **read,
+        )
+        if not {segment.id for epoch in record.epochs for segment in epoch.segments}.issuperset(record.head):
+            raise InvalidData("its head is in segments that none of its epochs has")
+        if len(record.id) != ID_SIZE:
+            raise InvalidData(f"its id has {len(record.id)} bytes, not {ID_SIZE}")
+        least = min(segment_number(segment.id) for epoch in record.epochs for segment in epoch.segments)
+        if least < record.first_number:
+            raise InvalidData(f"it has segment number {least}, but its first one was {record.first_number}")
+        return record
+
+    def with_changes(self, **changes: Any) -> StreamRecord:
+        """A copy with other values."""
+        return replace(self, **changes)
+
+
+def _plain_epochs(epochs: Sequence[EpochRecord]) -> Iterator[list[Any]]:
+    """The first epoch whole; of the others the segments that were made in them, or nothing for a duplicate."""
+    first = epochs[0]
+    yield [first.epoch, first.created, first.reference, first.segments]
+    for epoch, created, segments, reference in epochs[1:]:
+        if first.epoch <= reference < epoch:
+            yield [created, reference, None]
+        else:
+            new = (segment for segment in segments if segment_epoch(segment.id) == epoch)
+            yield [created, reference, [(segment_number(number), low, high) for number, low, high in new]]
+
+
+def _epochs(plain: Sequence[Any]) -> tuple[EpochRecord, ...]:
+    """The inverse of `_plain_epochs`. Raises InvalidData for epochs whose segments do not cover all keys once."""
+    number, created, reference, segments = _FIRST_EPOCH(plain[0])
+    epochs = [EpochRecord(number, created, segments, reference)]
+    _check_epoch(epochs[0])
+    for following in plain[1:]:
+        created, reference, new = _EPOCH(following)
+        number += 1
+        if new is not None:
+            made = [StreamSegmentRecord(segment_id(segment, number), low, high) for segment, low, high in new]
+            epochs.append(EpochRecord(number, created, replaced(epochs[-1].segments, made), reference))
+            _check_epoch(epochs[-1])
+        elif epochs[0].epoch <= reference < number:
+            epochs.append(duplicate(epochs[reference - epochs[0].epoch], number, created))
+        else:
+            raise InvalidData(f"epoch {number} is a duplicate of epoch {reference}, which is not there")
+    return tuple(epochs)
+
+
+def _check_epoch(epoch: EpochRecord) -> None:
+    reached = 0.0
+    for segment in epoch.segments:
+        if not segment.low == reached < segment.high <= 1.0 or segment_epoch(segment.id) > epoch.epoch:
+            raise InvalidData(
+                f"epoch {epoch.epoch} has segment {segment_label(segment.id)} with keys {segment.low} to {segment.high}"
+            )
+        segment_id(segment_number(segment.id), segment_epoch(segment.id))
+        reached = segment.high
+    if reached != 1.0 or len({segment.id for segment in epoch.segments}) < len(epoch.segments):
+        raise InvalidData(f"the segments of epoch {epoch.epoch} do not have all keys once")
+
+
+_FIRST_EPOCH = reader(tuple[Natural, int, int, tuple[StreamSegmentRecord, ...]])
+_EPOCH = reader(tuple[int, int, tuple[tuple[Natural, float, float], ...] | None])
+_POSITIONS = reader(dict[Natural, Natural])
+_FIELDS: dict[str, Reader] = {
+    "id": reader(bytes),
+    "created": reader(int),
+    "epochs": reader(list[Any]),
+    "scaling": reader(tuple[Literal["fixed", "bytes", "events"], Natural, Natural, Natural]),
+    "retention": reader(tuple[Literal["time", "size"], Natural, Natural | None] | None),
+    "tags": reader(tuple[str, ...]),
+    "sealed": reader(bool),
+    "head": _POSITIONS,
+    "ended": reader(dict[Natural, Ended]),
+    "passed": reader(int),
+    "first_number": reader(Natural),
+    "unknown": reader(tuple[str, ...]),
+    "generations": reader(tuple[Generation, ...]),
+}
+
+
+def former_segments(record: StreamRecord, numbers: Iterable[int]) -> list[int]:
+    """Those of some segment ids that belonged to deleted streams of the same name."""
+    return [number for number in numbers if segment_number(number) < record.first_number]
+
+
+def new_id() -> bytes:
+    """The id of a new stream, from the system's random numbers: no copy of this process's memory makes it again."""
+    return secrets.token_bytes(ID_SIZE)
+
+
+def encode_number(number: int) -> bytes:
+    """The entry of a deleted stream: the segment number at which one of its name goes on when it is made again. Raises
+    UnreadableRecord."""
+    what = "the number of a stream's next segment"
+    return readable(
+        what, number, lambda value: bytes(msgpack.packb([FORMAT, value])), lambda data: decode_number(data, "")
+    )
+
+
+def decode_number(data: bytes, stream: str) -> int:
+    """The inverse of `encode_number`. Raises DataCorruption, which names the stream."""
+    with understanding(
+        f"stream {stream}: the number of its next segment", removal(f"pravega-spark stream delete {stream} --yes")
+    ):
+        known, *number = unpack(data)
+        check_format(known, FORMAT)
+        [found] = reader(tuple[Natural])(number)
+        return segment_number(segment_id(found, 0))
+
+
+def check_segments(stream: str, count: int, most: int) -> None:
+    """Raise TooManySegments if a stream is to have more segments at a time than its root allows."""
+    if count > most:
+        raise TooManySegments(stream, count, most)
+
+
+def first_epoch(scaling: ScalingPolicy, created: int, start_number: int = 0) -> EpochRecord:
+    """Epoch 0: as many segments as the policy's minimum, with even key ranges."""
+    ranges = even_ranges(scaling.min_segments)
+    segments = (
+        StreamSegmentRecord(segment_id(start_number + index, 0), low, high) for index, (low, high) in enumerate(ranges)
+    )
+    return EpochRecord(0, created, tuple(segments), 0)
+
+
+def first_number_of(epochs: Sequence[EpochRecord]) -> int:
+    """The number of the first segment of a stream with these epochs; 0 if the first epoch is not among them."""
+    return min(segment_number(segment.id) for segment in epochs[0].segments) if epochs[0].epoch == 0 else 0
+
+
+def next_number(epoch: EpochRecord) -> int:
+    """The segment number after those of an epoch: no epoch before it has had a greater one."""
+    return max(segment_number(segment.id) for segment in epoch.segments) + 1

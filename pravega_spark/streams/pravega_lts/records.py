@@ -1,0 +1,165 @@
+"""The record of a stream, as streams of ours have one, of what the controller of a Pravega knew of it.
+
+What is not known is in the record's `unknown`, in words, and what has to be there all the same says as little as
+possible: epochs that were not flushed follow each other as the ids of their segments do, with even key ranges, so that
+nothing is ever read before what it may succeed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Literal
+
+from chunkstore.pravega.controller_records import (
+    ControllerEpoch,
+    Retention,
+    RetentionType,
+    ScaleType,
+    Scaling,
+    StreamConfiguration,
+    TransactionStatus,
+)
+from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark.segment_ids import segment_epoch
+from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord, replaced
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.routing import even_ranges
+from pravega_spark.streams.model.stream_record import ID_SIZE, Routing, StreamRecord, first_number_of
+from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction
+from pravega_spark.streams.writing.transactions import TransactionRecord
+
+_CLOSE = 1e-4
+"""By how much the key ranges of an epoch may miss each other (Pravega: the precision with which it compares them)."""
+
+_KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
+    ScaleType.KBYTES_PER_SECOND: "bytes",
+    ScaleType.EVENTS_PER_SECOND: "events",
+}
+
+
+def stream_record(stream: ArchivedStream) -> StreamRecord:
+    """The record of a stream. Raises ArchiveDamaged if the controller's records contradict each other."""
+    unknown = list(stream.unknown)
+    known, head = stream.records, stream.head.positions
+    epochs = [*map(_epoch, _checked_ranges(stream))]
+    epochs += _by_names(epochs, [number for number in stream.segments if segment_epoch(number) > _newest(epochs)])
+    if not epochs:
+        raise ArchiveDamaged(f"stream {stream.scope}/{stream.name}: it has no epochs and no segments")
+    first = min((segment_epoch(number) for number in head), default=epochs[0].epoch)
+    configuration = known.configuration
+    scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
+    return StreamRecord(
+        archived_id(stream),
+        known.created or epochs[0].created,
+        tuple(epoch for epoch in epochs if epoch.epoch >= first),
+        scaling,
+        retention,
+        tuple(configuration.tags) if configuration is not None else (),
+        bool(stream.sealed),
+        dict(head),
+        passed=known.truncation.size if known.truncation is not None else 0,
+        unknown=tuple(unknown),
+        first_number=first_number_of(epochs),
+    )
+
+
+def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, since: int, until: int) -> bytes:
+    """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
+    epoch = transaction.id.int >> 96
+    there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
+    routing = Routing(stream.id, there.reference, there.segments)
+    lease = max(until - since, 0)
+    return TransactionRecord(routing, since, lease, since, max(lease, 0)).encode()
+
+
+def archived_id(stream: ArchivedStream) -> bytes:
+    """The id of a stream of a Pravega, in its storage and where it is imported: made of what its controller knew."""
+    records = stream.records
+    known = f"{stream.scope}/{stream.name}/{records.id}/{records.created}"
+    return hashlib.sha256(known.encode()).digest()[:ID_SIZE]
+
+
+def is_open(transaction: ArchivedTransaction) -> bool:
+    """Whether a transaction is neither committed nor aborted, as far as that is known."""
+    return transaction.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
+
+
+def _newest(epochs: Sequence[EpochRecord]) -> int:
+    return epochs[-1].epoch if epochs else -1
+
+
+def _epoch(epoch: ControllerEpoch) -> EpochRecord:
+    segments = sorted((StreamSegmentRecord(s.id, s.low, s.high) for s in epoch.segments), key=lambda s: s.low)
+    fitted, reached = [], 0.0
+    for place, segment in enumerate(segments):
+        following = segments[place + 1].low if place + 1 < len(segments) else 1.0
+        high = following if abs(following - segment.high) < _CLOSE else segment.high
+        fitted.append(StreamSegmentRecord(segment.id, reached, high))
+        reached = high
+    return EpochRecord(epoch.epoch, epoch.created, tuple(fitted), epoch.reference)
+
+
+def _checked_ranges(stream: ArchivedStream) -> Iterator[ControllerEpoch]:
+    for epoch in stream.epochs:
+        reached = 0.0
+        for segment in sorted(epoch.segments, key=lambda segment: segment.low):
+            if abs(segment.low - reached) >= _CLOSE or segment.high <= segment.low:
+                break
+            reached = segment.high
+        if abs(reached - 1.0) >= _CLOSE:
+            raise ArchiveDamaged(
+                f"stream {stream.scope}/{stream.name}: the segments of epoch {epoch.epoch} in its controller's table "
+                "do not have all keys once"
+            )
+        yield epoch
+
+
+def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator[EpochRecord]:
+    """Epochs of segments of which only the ids are known: each takes the place of all before it."""
+    newest = _newest(epochs)
+    current = epochs[-1].segments if epochs else ()
+    created = epochs[-1].created if epochs else 0
+    for epoch, segments in groupby(sorted(numbers), segment_epoch):
+        for between in range(newest + 1, epoch) if current else ():
+            yield EpochRecord(between, created, current, between)
+        ids = list(segments)
+        made = [StreamSegmentRecord(n, low, high) for n, (low, high) in zip(ids, even_ranges(len(ids)), strict=True)]
+        current, newest = replaced(current, made), epoch
+        yield EpochRecord(epoch, created, current, epoch)
+
+
+def scaling_policy(scaling: Scaling | None, segments: int) -> ScalingPolicy:
+    """A stream's scaling policy; where it has none, as many segments as it has. Raises ValueError if there is no such
+    policy of ours."""
+    if scaling is None or scaling.type is ScaleType.FIXED:
+        return ScalingPolicy("fixed", scaling.segments if scaling is not None else segments)
+    return ScalingPolicy(_KINDS[scaling.type], scaling.segments, scaling.rate, scaling.factor)
+
+
+def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
+    """A stream's retention policy. Raises ValueError if there is no such policy of ours."""
+    if retention is None:
+        return None
+    kind: Literal["time", "size"] = "time" if retention.type is RetentionType.TIME else "size"
+    return RetentionPolicy(kind, retention.least, retention.most)
+
+
+def _policies(
+    configuration: StreamConfiguration | None, segments: int, unknown: list[str]
+) -> tuple[ScalingPolicy, RetentionPolicy | None]:
+    """A stream's policies, as far as there are such of ours; what there is not goes to `unknown`."""
+    if configuration is None:
+        unknown.append("its policies and tags are not known")
+        return ScalingPolicy(), None
+    scaling, retention = scaling_policy(None, segments), None
+    try:
+        scaling = scaling_policy(configuration.scaling, segments)
+    except ValueError as error:
+        unknown.append(f"its scaling policy has no counterpart: {error}")
+    try:
+        retention = retention_policy(configuration.retention)
+    except ValueError as error:
+        unknown.append(f"its retention policy has no counterpart: {error}")
+    return scaling, retention

@@ -1,0 +1,284 @@
+"""A stream of a Pravega's long-term storage as a stream of a root.
+
+Its record is made of what the controller knew, and its segments keep their ids, offsets and order: so each stream cut,
+bookmark and checkpoint of the original means the same place here. It comes into the root in one append, when all of its
+bytes are there (X1), and is remembered there like a named writer's: the same import again changes nothing (X3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from chunkstore.decoding import InvalidData
+from chunkstore.pravega.controller_records import TransactionStatus
+from engine.errors import (
+    BadKeyVersion,
+    ChunksGivenUp,
+    OutcomeUnknown,
+    SegmentExists,
+)
+from engine.root import Root
+from engine.state.horizon import creation_time
+from engine.state.operations import (
+    Append,
+    AttributeUpdate,
+    CreateSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    SealSegment,
+    StartSegment,
+    TruncateSegment,
+    UpdateKind,
+)
+from engine.state.segments import EVENT_COUNT
+from engine.state.state import NOT_EXISTS
+from pravega_spark.errors import ScopeNotFound, StreamError
+from pravega_spark.segment_ids import segment_label, segment_number
+from pravega_spark.streams.maintenance.recorded_cuts import recording
+from pravega_spark.streams.model.epochs import EpochRecord, Epochs
+from pravega_spark.streams.model.names import (
+    index_segment_name,
+    segment_name,
+    validate_scope_name,
+    validate_stream_name,
+)
+from pravega_spark.streams.model.stream_record import (
+    Ended,
+    Generation,
+    StreamRecord,
+    check_segments,
+    checked_tags,
+    decode_number,
+    first_number_of,
+    whole_ends,
+)
+from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS
+from pravega_spark.streams.pravega_lts.records import archived_id, retention_policy, scaling_policy
+from pravega_spark.streams.pravega_lts.segment_import import SegmentContent, SegmentSource
+from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction, RecordedCut
+from pravega_spark.streams.pravega_lts.unfinished_imports import Begun, begin, finish
+from pravega_spark.streams.scopes import Scope, unless_deleted
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
+from pravega_spark.streams.writing.producer_state import writer_attribute
+
+_SAFE = "It is imported completely or not at all. Importing it again is safe"
+
+
+class ImportRefused(StreamError):
+    """A stream cannot be imported. Nothing of it was."""
+
+
+class StreamPlan(NamedTuple):
+    """A stream that can be imported. identity: tells it from all others, wherever its folder lies."""
+
+    scope: str
+    stream: str
+    identity: str
+    record: StreamRecord
+    segments: tuple[SegmentSource, ...]
+    recorded: tuple[RecordedCut, ...]
+    transactions: tuple[ArchivedTransaction, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Its name in the root."""
+        return f"{self.scope}/{self.stream}"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of events that would come."""
+        return sum(segment.end - segment.start for segment in self.segments)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that they lie in."""
+        return sum(len(segment.chunks) for segment in self.segments)
+
+
+def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
+    """What is to come of an archived stream. events: False if it is a byte stream.
+
+    Raises ImportRefused for one of which too little is known, ArchiveDamaged, and what the store raises.
+    """
+    try:
+        validate_scope_name(found.scope)
+        validate_stream_name(found.name)
+        record = _record(found)
+        return StreamPlan(
+            found.scope,
+            found.name,
+            f"{found.records.id}/{found.records.created}",
+            record,
+            tuple(_segments(found, record, events)),
+            found.recorded,
+            tuple(each for each in found.transactions if each.status is not TransactionStatus.COMMITTED),
+            found.unknown,
+        )
+    except (ValueError, InvalidData) as error:
+        raise ImportRefused(f"stream {found.scope}/{found.name} cannot be one of ours: {error}") from error
+
+
+def _record(found: ArchivedStream) -> StreamRecord:
+    history = found.history
+    if history is None:
+        raise ImportRefused(f"stream {found.scope}/{found.name} cannot be imported: {'; '.join(found.unknown)}")
+    head, configuration = dict(found.head.positions), found.records.configuration
+    epochs = [history.epoch(each.epoch) for each in found.epochs]
+    kept = tuple(epochs[history.first_epoch(head) - epochs[0].epoch :])
+    is_whole = head == {segment.id: 0 for segment in kept[0].segments}
+    truncation = found.records.truncation
+    record = StreamRecord(
+        archived_id(found),
+        found.records.created if found.records.created is not None else kept[0].created,
+        kept,
+        scaling_policy(configuration.scaling if configuration is not None else None, len(kept[-1].segments)),
+        retention_policy(configuration.retention if configuration is not None else None),
+        checked_tags(configuration.tags if configuration is not None else ()),
+        _is_sealed(found, kept[-1]),
+        {} if is_whole else head,
+        _ended(found, epochs, history, head),
+        truncation.size if truncation is not None and truncation.cut else 0,
+        first_number=first_number_of(epochs),
+    )
+    if StreamRecord.decode(record.encode(), record.version, f"{found.scope}/{found.name}") != record:
+        raise InvalidData("its epochs are not those of a stream that was scaled")
+    return record
+
+
+def _is_sealed(found: ArchivedStream, current: EpochRecord) -> bool:
+    """Whether it takes no more events: it is sealed, or was about to be, and all of its segments are."""
+    return bool(found.sealed) or all(found.is_sealed(segment.id) for segment in current.segments)
+
+
+def _ended(
+    found: ArchivedStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
+) -> dict[int, Ended]:
+    """The segments before the head behind which nothing is lost, as a truncation of ours keeps them."""
+    everything = Epochs(epochs, {segment.id: 0 for segment in epochs[0].segments})
+    deleted = {
+        number: Ended(size, tuple(segment.id for segment in everything.successors(number)))
+        for number, size in found.records.sealed_sizes.items()
+        if number in everything.segments and number not in history.segments
+    }
+    return whole_ends(deleted, head)
+
+
+def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
+    taking = {segment.id for segment in record.current.segments} if not record.sealed else set()
+    for number, (start, end) in found.ranges().items():
+        chunks = [chunk for chunk in found.chunks(number) if chunk.offset < end and chunk.offset + chunk.length > start]
+        if chunks and chunks[-1].offset + chunks[-1].length > end:
+            chunks[-1] = chunks[-1]._replace(length=end - chunks[-1].offset)
+        name = segment_name(found.scope, found.name, number)
+        yield SegmentSource(number, name, start, end, tuple(chunks), events, number in taking)
+
+
+class StreamImport:
+    """The import of a stream into a root.  copied: whether chunks are copied, or linked."""
+
+    def __init__(self, root: Root, plan: StreamPlan, copied: bool) -> None:
+        self.plan = plan
+        self.copied = copied
+        self._stream = Stream(root, plan.scope, plan.stream)
+        self._mark = writer_attribute(f"import of {plan.identity}")
+        self._store = root.stores.chunks
+
+    def is_done(self) -> bool:
+        """Whether it was imported before, all of it. Raises ImportRefused if it cannot be, and StorageError."""
+        container, plan = self._stream.container, self.plan
+        state = container.refresh()
+        known = container.entries(STREAMS, [plan.key], state)[plan.key]
+        if known is not None and known.value:
+            if self._mark in container.known_attributes(self._stream.writers, [self._mark]):
+                return True
+            raise ImportRefused(
+                f"stream {plan.key} exists already, and is not of this import: delete it, or import into another root"
+            )
+        self._numbers()
+        check_segments(
+            plan.key, max(len(each.segments) for each in plan.record.epochs), self._stream.root.config.max_segments
+        )
+        return False
+
+    def _numbers(self) -> PutEntry:
+        """What leaves the number as it is at which a deleted stream of this name goes on."""
+        container, key = self._stream.container, self.plan.key
+        entry = container.entries(NUMBERS, [key], container.state)[key]
+        if entry is None or not entry.value:
+            return PutEntry(NUMBERS, key, None, entry.version if entry is not None else NOT_EXISTS)
+        least = decode_number(entry.value, key)
+        for segment in self.plan.segments:
+            if segment_number(segment.id) < least:
+                raise ImportRefused(
+                    f"stream {key} was deleted in this root, and had segments up to {least - 1}: cuts of it would be "
+                    f"taken for those of the imported one, which has segment {segment_label(segment.id)}. Import it "
+                    "into another root"
+                )
+        return PutEntry(NUMBERS, key, entry.value, entry.version)
+
+    def begin(self) -> Begun:
+        """Begin it, or go on with what was begun. Raises StorageError."""
+        source = hashlib.sha256(repr((self.plan.identity, self.copied, self.plan.segments)).encode()).digest()
+        return begin(self._store, self.plan.key, source)
+
+    def commit(self, begun: Begun, contents: Sequence[SegmentContent]) -> None:
+        """Let the stream appear. Raises ImportRefused, ScopeNotFound, StorageError, EngineError."""
+        container = self._stream.container
+        doubt = OutcomeRetry(container, f"stream {self.plan.key}: it is unknown whether it was imported", _SAFE)
+        while not self.is_done():
+            scope = Scope(self._stream.root, self._stream.scope)
+            condition = unless_deleted(container, container.state)
+            if not scope.keep():
+                raise ScopeNotFound(scope.name)
+            numbers = self._numbers()
+            # No sweep gives up chunks of a stream that there never was, however long ago they were made.
+            created = begun.created if numbers.value else creation_time(self._store.clock())
+            try:
+                container.commit([condition, numbers, *self._operations(contents, created)])
+                return
+            except OutcomeUnknown as error:
+                doubt.again(error)
+            except (BadKeyVersion, SegmentExists):
+                continue  # somebody else was faster
+            except ChunksGivenUp as error:
+                self.finish()
+                raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it begins anew") from error
+
+    def finish(self) -> None:
+        """Forget what is kept of it for who goes on. Raises StorageError."""
+        finish(self._store, self.plan.key)
+
+    def _operations(self, contents: Sequence[SegmentContent], created: int) -> Iterator[Operation]:
+        plan, stream = self.plan, self._stream
+        # Where a restore may have lost this stream with the same segments, the first write begins a generation (P4).
+        generation = "" if stream.continues_a_copy else stream.container.generation
+        record = plan.record.with_changes(generations=(Generation(generation, 0),))
+        yield PutEntry(STREAMS, plan.key, record.checked(plan.key), NOT_EXISTS)
+        yield CreateSegment(self._stream.writers, (AttributeUpdate(self._mark, UpdateKind.NONE, 1),))
+        for segment, content in zip(plan.segments, contents, strict=True):
+            yield from _attached(segment, content, created)
+        yield from recording(plan.key, plan.recorded)
+
+
+def _attached(segment: SegmentSource, content: SegmentContent, created: int) -> Iterator[Operation]:
+    """What makes a segment of what was brought."""
+    name, index = segment.name, index_segment_name(segment.name)
+    yield from changes.creations([name])
+    if content.begins:
+        yield StartSegment(name, content.begins)
+    if content.extents:
+        records = Payload(content.records) if isinstance(content.records, bytes) else content.records
+        count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, content.events)
+        yield Append(index, records, None, (), created)
+        yield Append(name, content.extents, None, (count,) if segment.events else (), created)
+    if segment.start > content.begins:
+        yield TruncateSegment(name, segment.start)
+    if not segment.open:
+        yield SealSegment(name)
+        yield SealSegment(index)

@@ -1,0 +1,554 @@
+"""The streams in a real Pravega's long-term storage: their epochs, cuts and events, read in place.
+
+What is delivered is what the original would: the segments of the stream's epochs from its truncation on, in the order
+of their ids, so that each key's events are in their order. Transactions that were not committed, and what was deleted,
+are not part of it. Where the controller's tables are not there, segments' names say what they can, and `unknown` says
+what they cannot. What must be there and is not is an ArchiveDamaged when it is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import NamedTuple, TypeVar
+
+from chunkstore.decoding import decoding
+from chunkstore.errors import fact_of
+from chunkstore.paths import CONTAINERS
+from chunkstore.pravega.archive import Archive, ArchivedSegment
+from chunkstore.pravega.archived_segments import ArchivedChunk
+from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, TransactionStatus
+from chunkstore.pravega.controller_tables import ControllerTables, Ids, StreamRecords, TableRecords
+from chunkstore.pravega.reader_groups import GroupPositions
+from chunkstore.pravega.source import ArchiveDamaged
+from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
+from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.model.names import container_of, parse_segment_name, segment_name
+from pravega_spark.streams.reading.suggestions import similar_names
+
+Value = TypeVar("Value")
+
+_HEADER = struct.Struct(">ii")
+_WINDOW = 4 << 20  # bytes that are read at once
+_TRANSACTION = "#transaction."
+_TABLE = "_kvtable"
+_GROUP = "_RG"  # what the stream with a reader group's state begins with
+
+
+class ArchivedEvent(NamedTuple):
+    """An event: the id of its segment, the offset in it where its header is, and its payload."""
+
+    segment: int
+    offset: int
+    data: bytes
+
+
+class ArchivedTransaction(NamedTuple):
+    """A transaction that was neither committed nor aborted. segments: bytes in the segments of it that were flushed.
+
+    status: UNKNOWN where the controller's table of it is not there.
+    """
+
+    id: uuid.UUID
+    status: TransactionStatus
+    segments: dict[str, int]
+
+
+class RecordedCut(NamedTuple):
+    """A cut that retention recorded: when (ms), how many bytes the stream had had, and the positions."""
+
+    time: int
+    size: int
+    positions: dict[int, int]
+
+
+class ArchivedStreams:
+    """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
+
+    `unknown`: what the controller's tables do not tell, in words. salvage: a table of the controller that is damaged is
+    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see ArchivedStream.
+    All methods raise ArchiveDamaged, and what the store raises.
+    """
+
+    def __init__(self, archive: Archive, *, salvage: bool = False) -> None:
+        self.archive = archive
+        self._salvage = salvage
+        self._damages: list[str] = []
+        self._tables = ControllerTables(archive)
+        known = self._salvaged(self._tables.scopes)
+        self._scopes: dict[str, uuid.UUID] = known or {}
+        self._named: dict[str, dict[str, list[str]]] = {}
+        for name in archive.segments():
+            self._add_named(name)
+        self._not_there = (*self._containers(), *self._unknown(known is not None and known.whole))
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return (*self._not_there, *dict.fromkeys(self._damages))
+
+    def _salvaged(self, read: Callable[[], Value]) -> Value | None:
+        """What is read; None if it is damaged, and that is to be passed over."""
+        try:
+            return read()
+        except ArchiveDamaged as error:
+            if not self._salvage:
+                raise
+            self._damages.append(fact_of(error))
+            return None
+
+    def scopes(self) -> list[str]:
+        """The scopes."""
+        return sorted(self._scopes.keys() | (self._named.keys() if not self._all_scopes else ()))
+
+    def streams(self, scope: str) -> list[str]:
+        """The streams of a scope. Raises ScopeNotFound."""
+        known = self._ids(scope, self._tables.streams)
+        return sorted({*known, *(self._names(scope) if not known.whole else ())})
+
+    def stream(self, scope: str, name: str) -> ArchivedStream:
+        """A stream. Raises ScopeNotFound, StreamNotFound."""
+        known = self._ids(scope, self._tables.streams)
+        number = known.get(name)
+        if number is None and (known.whole or name not in self._names(scope)):
+            key = f"{scope}/{name}"
+            raise StreamNotFound(key, similar_names((f"{scope}/{each}" for each in self.streams(scope)), key))
+        number = number if number is not None else self._tables.stream_id(scope, name)
+        if number is not None:
+            records = self._stream_records(scope, name, number)
+        else:
+            records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
+        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
+
+    def _stream_records(self, scope: str, name: str, number: uuid.UUID) -> StreamRecords:
+        try:
+            return self._tables.stream(scope, name, number)
+        except ArchiveDamaged as error:
+            if not self._salvage:
+                raise
+            return StreamRecords(scope, name, unknown=[fact_of(error)])
+
+    def key_value_tables(self, scope: str) -> list[str]:
+        """The key-value tables of a scope. Raises ScopeNotFound."""
+        known = self._ids(scope, self._tables.key_value_tables)
+        named = self._named.get(scope, {}) if not known.whole else ()
+        return sorted({*known, *(name.removesuffix(_TABLE) for name in named if name.endswith(_TABLE))})
+
+    def key_value_table(self, scope: str, name: str) -> ArchivedTable:
+        """A key-value table. Raises ScopeNotFound, StreamNotFound."""
+        if name not in self.key_value_tables(scope):
+            raise StreamNotFound(f"{scope}/{name}")
+        known = self._ids(scope, self._tables.key_value_tables)
+        records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
+        return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
+
+    def reader_groups(self, scope: str) -> list[str]:
+        """The reader groups of a scope of which a state was flushed. Raises ScopeNotFound."""
+        self._ids(scope, self._tables.reader_groups)
+        return sorted(name.removeprefix(_GROUP) for name in self._named.get(scope, {}) if name.startswith(_GROUP))
+
+    def reader_group_cuts(self, scope: str, group: str) -> list[StreamCut]:
+        """Where a reader group stood, as far as that was flushed: a cut of each of its streams.
+
+        A position is where its events were last known to be read to; what was read since is read again. Raises
+        ScopeNotFound, StreamNotFound for a group that is not there, ArchiveDamaged.
+        """
+        if group not in self.reader_groups(scope):
+            raise StreamNotFound(f"{scope}/{_GROUP}{group}")
+        state, name = GroupPositions(), segment_name(scope, _GROUP + group, 0)
+        segment = self.archive.segment(name)
+        read = partial(self.archive.read, name)
+        for offset, data in decoded(read, name, segment.start_offset, segment.length, segment.length):
+            with decoding(lambda problem, offset=offset: ArchiveDamaged(f"{name!r}: the event at {offset}: {problem}")):  # type: ignore[misc]
+                state.apply(data)
+        cuts: dict[tuple[str, str], dict[int, int]] = {}
+        for each, offset in state.segments.items():
+            with decoding(lambda problem: ArchiveDamaged(f"{name!r}: {problem}")):
+                found = parse_segment_name(each)
+            cuts.setdefault((found.scope, found.stream), {})[found.segment_id] = offset
+        return [StreamCut(*key, positions) for key, positions in sorted(cuts.items())]
+
+    def _ids(self, scope: str, read: Callable[[str, uuid.UUID], Ids | None]) -> Ids:
+        if scope not in self.scopes():
+            raise ScopeNotFound(scope, similar_names(self.scopes(), scope))
+        found = self._salvaged(lambda: read(scope, self._scopes[scope])) if scope in self._scopes else None
+        return found if found is not None else Ids.unknown()
+
+    def _names(self, scope: str) -> list[str]:
+        return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
+
+    def _containers(self) -> Iterator[str]:
+        """What is not known of containers. A segment's name tells its container, which is the same whatever containers
+        follow: if it is in another, some are missing. Raises ArchiveDamaged."""
+        count, there = self.archive.containers, set()
+        for name, segment in self.archive.segments().items():
+            there.add(segment.container)
+            known = segment.container is not None and not name.startswith(CONTAINERS)
+            if known and (due := container_of(name, count)) != segment.container:
+                raise ArchiveDamaged(
+                    f"{self.archive.where}: {name!r} is in container {segment.container}, but belongs into {due} of "
+                    f"{count}: the metadata of those that follow them are missing"
+                )
+        for number in sorted(set(range(count)) - there):
+            yield (
+                f"'{CONTAINERS}metadata_{number}' is not there: it was never flushed, or is lost. Heads, seals and "
+                f"attributes of the segments in container {number} are not known"
+            )
+
+    def _add_named(self, name: str) -> None:
+        try:
+            found = parse_segment_name(name.partition("#transaction.")[0])
+        except ValueError:
+            return  # of a table, or of a container
+        self._named.setdefault(found.scope, {}).setdefault(found.stream, []).append(name)
+
+    def _unknown(self, all_scopes: bool) -> Iterator[str]:
+        self._all_scopes = all_scopes
+        if not all_scopes:
+            yield "the controller's table of scopes is not there, or its end is not: names of segments tell the others"
+        for scope, number in self._scopes.items():
+            known = self._salvaged(functools.partial(self._tables.streams, scope, number))
+            if known is None:
+                yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
+            elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
+                yield (
+                    f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
+                    "names of segments tell the others"
+                )
+
+
+class ArchivedStream:
+    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes.
+
+    salvage: segments that are missing or damaged are no error: they are as long as is known of them. Who reads them is
+    to find out what is there.
+    """
+
+    def __init__(self, archive: Archive, records: StreamRecords, names: list[str], salvage: bool = False) -> None:
+        self._archive = archive
+        self._salvage = salvage
+        self.records = records
+        self.scope, self.name = records.scope, records.stream
+        self._stored = {parse_segment_name(name).segment_id: name for name in names if _TRANSACTION not in name}
+        self._transactions = [name for name in names if _TRANSACTION in name]
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known of the stream, in words."""
+        more = []
+        if self._epochs is None:
+            more.append("its epochs are not known: segments are in the order of their ids, keys' ranges unknown")
+        elif self._later:
+            later = ", ".join(map(segment_label, self._later))
+            more.append(f"segments {later} are of epochs that were not flushed: their keys' ranges are unknown")
+        if absent := [number for number in self.segments if number not in self._stored and self.is_absent(number)]:
+            labels = ", ".join(map(segment_label, absent))
+            more.append(f"nothing of segments {labels} is there: they were empty, or nothing of them was flushed")
+        return (*self.records.unknown, *more)
+
+    @property
+    def sealed(self) -> bool | None:
+        """Whether it is sealed; None if that is not known."""
+        return None if self.records.state is None else self.records.state is StreamState.SEALED
+
+    @property
+    def epochs(self) -> tuple[ControllerEpoch, ...]:
+        """Its epochs, from the first one on; empty if they are not known."""
+        return self.records.epochs
+
+    @property
+    def history(self) -> Epochs | None:
+        """Its segments from the head on, and how they follow each other; None if not all of its epochs are known."""
+        return self._epochs if not self._later else None
+
+    @cached_property
+    def segments(self) -> tuple[int, ...]:
+        """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
+        known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
+        for number in known if not self._salvage else ():
+            self._segment(number)
+        return (*known, *self._later) if self._epochs is not None else tuple(known)
+
+    @cached_property
+    def head(self) -> StreamCut:
+        """Where it begins."""
+        if self._epochs is not None:
+            return self._cut({number: self._start(number, at) for number, at in self._truncated.items()})
+        first = min((number >> 32 for number in self.segments), default=0)
+        return self._cut({number: self._start(number, 0) for number in self.segments if number >> 32 == first})
+
+    @cached_property
+    def tail(self) -> StreamCut:
+        """Where it ends; without positions if it is sealed. If its epochs are not known: its last segments."""
+        if self.sealed:
+            return self._cut({})
+        if self._epochs is not None and not self._later:
+            return self._cut({segment.id: self._length(segment.id) for segment in self.epochs[-1].segments})
+        last = max((number >> 32 for number in self.segments), default=0)
+        return self._cut({number: self._length(number) for number in self.segments if number >> 32 == last})
+
+    @property
+    def transactions(self) -> list[ArchivedTransaction]:
+        """Those that are open, or were on their way; their events are not delivered."""
+        found = {
+            number: ArchivedTransaction(number, record.status, {})
+            for number, record in self.records.transactions.items()
+        }
+        for name in self._transactions:
+            number = uuid.UUID(name.rpartition(_TRANSACTION)[2])
+            entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
+            entry.segments[name] = self._archive.segment(name).length
+        return sorted(found.values())
+
+    @cached_property
+    def recorded(self) -> tuple[RecordedCut, ...]:
+        """The cuts that retention recorded and that are not before the head, in the order of their times and sizes;
+        none if not all epochs are known."""
+        return tuple(self._recorded(self.history)) if self.history is not None else ()
+
+    def _recorded(self, history: Epochs) -> Iterator[RecordedCut]:
+        head, size = self.head.positions, 0
+        for cut in sorted(self.records.retention):
+            there = bool(cut.cut) and history.segments.keys() >= cut.cut.keys() and history.problem(cut.cut) is None
+            if there and history.compare(cut.cut, head) is Comparison.EQUAL_OR_AFTER and cut.size >= size:
+                size = cut.size
+                yield RecordedCut(cut.recorded, cut.size, dict(cut.cut))
+
+    def is_sealed(self, number: int) -> bool:
+        """Whether a segment takes no more events, as far as its container knows."""
+        return self._segment(number).sealed
+
+    def is_absent(self, number: int) -> bool:
+        """Whether nothing is there of a segment, and nothing says that it ever had a byte: it is taken for empty."""
+        had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
+        return number not in self._stored and not had
+
+    def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
+        """The chunks of a segment."""
+        return self._segment(number).chunks
+
+    def check_cut(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless it is a cut of this stream."""
+        if cut is UNBOUNDED:
+            return
+        if (cut.scope, cut.stream) != (self.scope, self.name):
+            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}")
+        problem = None
+        if self._epochs is not None and cut.positions and not set(self._later) & cut.positions.keys():
+            problem = self._epochs.problem(cut.positions)
+        for number, offset in cut.positions.items():
+            if number in self.segments and offset > self._length(number):
+                problem = (
+                    f"segment {segment_label(number)} has {self._length(number)} bytes; {offset} is behind its end"
+                )
+        if problem is not None:
+            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}: {problem}")
+
+    def ranges(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> dict[int, tuple[int, int]]:
+        """The range of each segment between two cuts, in the order of ids. UNBOUNDED: the head, the tail.
+
+        What lies before the head is left out. Raises InvalidStreamCut, ArchiveDamaged.
+        """
+        for cut in (start, end):
+            self.check_cut(cut)
+        low, high = self._places(start, first=True), self._places(end, first=False)
+        found = {}
+        for number in self.segments:
+            begin = max(low(number), self._start(number, self._truncated.get(number, 0)))
+            found[number] = begin, max(begin, min(high(number), self._length(number)))
+        return found
+
+    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[ArchivedEvent]:
+        """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
+        for number, (low, high) in self.ranges(start, end).items():
+            name = self._segment(number).name
+            for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
+                yield ArchivedEvent(number, offset, data)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Where a segment begins and ends. Raises ArchiveDamaged."""
+        length = self._length(number)
+        return self._start(number, self._truncated.get(number, 0)), length
+
+    def read(self, number: int, start: int, end: int) -> bytes:
+        """The bytes [start, end) of a segment: of a byte stream they are the content."""
+        return self._archive.read(self._segment(number).name, start, end) if start < end else b""
+
+    @cached_property
+    def _truncated(self) -> Mapping[int, int]:
+        """The positions at which the stream begins by the controller's records."""
+        if self.records.truncation is not None and self.records.truncation.cut:
+            return self.records.truncation.cut
+        return {segment.id: 0 for segment in self.epochs[0].segments} if self.epochs else {}
+
+    @cached_property
+    def _epochs(self) -> Epochs | None:
+        if not self.epochs:
+            return None
+        records = [
+            EpochRecord(
+                epoch.epoch,
+                epoch.created,
+                tuple(sorted((StreamSegmentRecord(s.id, s.low, s.high) for s in epoch.segments), key=lambda s: s.low)),
+                epoch.reference,
+            )
+            for epoch in self.epochs
+        ]
+        named = {segment.id for epoch in records for segment in epoch.segments}
+        if strange := self._truncated.keys() - named:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment "
+                f"{segment_label(min(strange))}, which no epoch of it has"
+            )
+        return Epochs(records, self._truncated)
+
+    @cached_property
+    def _later(self) -> list[int]:
+        """Segments that are there, but whose epochs were not flushed."""
+        newest = self.epochs[-1].epoch if self.epochs else -1
+        return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
+
+    def _segment(self, number: int) -> ArchivedSegment:
+        if number in self._stored:
+            return self._archive.segment(self._stored[number])
+        name = segment_name(self.scope, self.name, number)
+        if not self.is_absent(number):
+            raise ArchiveDamaged(
+                f"{self._archive.where}: segment {name!r} is missing: the stream has it, and no container knows it"
+            )
+        return ArchivedSegment.absent(name)
+
+    def _start(self, number: int, least: int) -> int:
+        """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
+        if self._salvage:
+            found = self._archive.segments().get(self._stored.get(number, ""))
+            return max(found.start_offset if found is not None and found.head_recorded else 0, least)
+        segment = self._segment(number)
+        untold = segment.container is None and self.records.truncation is None
+        if segment.problem is None and segment.start_offset > least and not (segment.head_recorded or untold):
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
+                f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"
+            )
+        if segment.problem is None and least > segment.length:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r} ends at {segment.length}, and the stream is truncated at "
+                f"{least} of it: its end is missing"
+            )
+        return max(segment.start_offset, least)
+
+    def _length(self, number: int) -> int:
+        """How long a segment is. Raises ArchiveDamaged if it is sealed, and had another length then."""
+        if self._salvage:
+            found = self._archive.segments().get(self._stored.get(number, ""))
+            known = self.records.sealed_sizes.get(number, 0)
+            return max(found.length if found is not None else 0, known, self._truncated.get(number, 0))
+        segment = self._segment(number)
+        if segment.problem is not None:
+            raise segment.problem
+        sealed = self.records.sealed_sizes.get(number, segment.length)
+        if sealed != segment.length:
+            raise ArchiveDamaged(
+                f"{self._archive.where}: {segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
+                "sealed"
+            )
+        return segment.length
+
+    def _places(self, cut: StreamCut, first: bool) -> Callable[[int], int]:
+        """Where a segment is cut: at 0 if the cut lies before it, at its end if behind it."""
+        if cut is UNBOUNDED or not cut.positions:
+            return (lambda number: 0) if first and cut is UNBOUNDED else self._length
+        behind = set(self._epochs.before(cut.positions)) if self._epochs is not None else set()
+        newest = max(cut.positions)
+
+        def place(number: int) -> int:
+            if number in cut.positions:
+                return max(cut.positions[number], 0)
+            if number in behind:
+                return self._length(number)
+            if self._epochs is None or number in self._later:
+                if min(cut.positions) < number < newest:
+                    raise InvalidStreamCut(f"{cut}: whether segment {segment_label(number)} is before it is not known")
+                return self._length(number) if number < newest else 0
+            return 0
+
+        return place
+
+    def _cut(self, positions: Mapping[int, int]) -> StreamCut:
+        return StreamCut(self.scope, self.name, positions)
+
+
+class ArchivedEntry(NamedTuple):
+    """An entry of a key-value table. version: as the original's `Version` has it, the partition's number and offset."""
+
+    primary: bytes
+    secondary: bytes
+    value: bytes
+    version: tuple[int, int]
+
+
+class ArchivedTable:
+    """A key-value table. `records`: what the controller knows of it, None if nothing."""
+
+    def __init__(
+        self, archive: Archive, scope: str, name: str, records: TableRecords | None, segments: list[str]
+    ) -> None:
+        self._archive = archive
+        self.scope, self.name = scope, name
+        self.records = records
+        self._segments = sorted(segments)
+
+    def entries(self) -> Iterator[ArchivedEntry]:
+        """The live entries. Where the lengths of keys are not known, all of a key is its primary one.
+
+        Raises ArchiveDamaged, and what the store raises.
+        """
+        configuration = self.records.configuration if self.records is not None else None
+        length = configuration.primary_key if configuration is not None and configuration.primary_key else None
+        for name in self._names():
+            partition = parse_segment_name(name).segment_id & 0xFFFFFFFF
+            for key, entry in self._archive.table(name).items():
+                cut = length if length is not None else len(key)
+                yield ArchivedEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
+
+    def _names(self) -> list[str]:
+        epoch = self.records.epoch if self.records is not None else None
+        due = [segment_name(self.scope, self.name + _TABLE, s.id) for s in epoch.segments] if epoch is not None else []
+        for name in due:
+            if name not in self._segments:
+                raise ArchiveDamaged(f"{self._archive.where}: {name!r} is missing: the key-value table has it")
+        return due or self._segments
+
+
+def decoded(
+    read: Callable[[int, int], bytes], name: str, start: int, end: int, length: int
+) -> Iterator[tuple[int, bytes]]:
+    """The events that begin in [start, end) of a segment of `length` bytes, each with the offset of its header.
+
+    Raises ArchiveDamaged where there is no whole event, and what `read` raises.
+    """
+    data, first = b"", start
+    place = start
+    while place < end:
+        at = place - first
+        if len(data) - at < HEADER_SIZE and first + len(data) < length:
+            data, first = read(place, min(length, max(end, place + HEADER_SIZE), place + _WINDOW)), place
+            continue
+        if len(data) - at < HEADER_SIZE:
+            raise ArchiveDamaged(f"{name!r}: the {length - place} bytes at its end, from {place} on, are no event")
+        kind, size = _HEADER.unpack_from(data, at)
+        behind = place + HEADER_SIZE + size
+        if kind != 0 or size < 0 or behind > length:
+            raise ArchiveDamaged(
+                f"{name!r}: there is no event at offset {place}: type {kind}, {size} bytes of {length - place} there"
+            )
+        if behind > first + len(data):
+            data, first = read(place, min(length, max(behind, min(end, place + _WINDOW)))), place
+            continue
+        yield place, bytes(data[at + HEADER_SIZE : at + HEADER_SIZE + size])
+        place = behind

@@ -1,0 +1,163 @@
+"""Arrow batches of events, as Spark and Python read them, from the events of a slice. No Python object per event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.model.arrays import arrow_array, null_scalar, repeated, text_scalar
+from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.model.framing import event_column
+from pravega_spark.streams.model.index import UNKNOWN_TIME
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.model.pointers import EventPointer
+from pravega_spark.streams.reading.scan import Events
+
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 10_000
+"""How much of a slice is handed over at once: enough to be efficient, little enough to keep both sides busy."""
+
+_TYPES = {
+    "event": pa.binary(),
+    "scope": pa.string(),
+    "stream": pa.string(),
+    "segment_id": pa.int64(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "event_pointer": pa.string(),
+    "event_number": pa.int64(),
+}
+NUMBERED = frozenset({"timestamp", "event_number"})
+"""The columns for which slices have to be planned with numbers."""
+
+
+class Reading(Protocol):
+    """What is read, and what becomes of events of more than `max_event_bytes`: error, reference or inline."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def large_events(self) -> str: ...
+    @property
+    def max_event_bytes(self) -> int: ...
+    @property
+    def include_metadata(self) -> bool: ...
+
+
+def schema_of(columns: Mapping[str, bool]) -> pa.Schema:
+    """The schema of these columns, which may be null or not. ValueError for one that is none of a stream's."""
+    for name in columns:
+        if name not in _TYPES:
+            raise ValueError(f"{name!r} is no column of a stream: choose among {', '.join(_TYPES)}")
+    return pa.schema([pa.field(name, _TYPES[name], nullable) for name, nullable in columns.items()])
+
+
+class EventColumns:
+    """Makes record batches for one stream: the columns of `schema_of`, and nothing for any other.
+
+    Those that repeat one value are made once. most_bytes: what payload a large event may have to be read at all (bytes;
+    None: any).
+    """
+
+    def __init__(self, options: Reading, columns: Mapping[str, bool]) -> None:
+        self._options = options
+        self._schema = schema_of(columns)
+        self._repeated = {name: repeated(getattr(options, name), 0) for name in ("scope", "stream")}
+        self._makers = [getattr(self, f"_{name}") for name in self._schema.names]
+        self.most_bytes = None if options.large_events == "inline" else options.max_event_bytes
+        if "event" not in self._schema.names:
+            self.most_bytes = 0
+
+    def batches(self, events: Events) -> Iterator[pa.RecordBatch]:
+        """The events, cut into batches. Raises ValueError for one that is too large."""
+        first = 0
+        while first < len(events.starts):
+            last = int(np.searchsorted(events.starts, events.starts[first] + BATCH_BYTES))
+            last = max(min(last, first + BATCH_ROWS), first + 1)
+            yield self._batch(events, first, last)
+            first = last
+
+    def _batch(self, events: Events, first: int, last: int) -> pa.RecordBatch:
+        columns = [make(events, first, last) for make in self._makers]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _scope(self, events: Events, first: int, last: int) -> pa.Array:
+        return self._same("scope", last - first)
+
+    def _stream(self, events: Events, first: int, last: int) -> pa.Array:
+        return self._same("stream", last - first)
+
+    def _same(self, name: str, rows: int) -> pa.Array:
+        if len(self._repeated[name]) < rows:
+            self._repeated[name] = repeated(getattr(self._options, name), rows)
+        return self._repeated[name].slice(0, rows)
+
+    def _segment_id(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(np.full(last - first, events.segment_id, np.int64))
+
+    def _offset(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(events.starts[first:last] + events.offset)
+
+    def _timestamp(self, events: Events, first: int, last: int) -> pa.Array:
+        assert events.times is not None
+        times = events.times[first:last]
+        known = arrow_array(times * 1000).cast(_TYPES["timestamp"])
+        if not len(times) or times.min() != UNKNOWN_TIME:
+            return known
+        return pc.if_else(arrow_array(times != UNKNOWN_TIME), known, pa.nulls(len(times), known.type))
+
+    def _event_number(self, events: Events, first: int, last: int) -> pa.Array:
+        return arrow_array(np.arange(events.first + first, events.first + last, dtype=np.int64))
+
+    def _event_pointer(self, events: Events, first: int, last: int) -> pa.Array:
+        """Of all events, or where large ones are read by reference, and no other metadata, of those only."""
+        if self._options.large_events != "reference" or self._options.include_metadata:
+            return self._pointers(events, first, last)
+        left_out = events.lengths[first:last] > self._options.max_event_bytes
+        if not left_out.any():
+            return pa.nulls(last - first, pa.string())
+        return pc.if_else(arrow_array(left_out), self._pointers(events, first, last), null_scalar(pa.string()))
+
+    def _event(self, events: Events, first: int, last: int) -> pa.Array:
+        lengths, limit = events.lengths[first:last], self._options.max_event_bytes
+        if int(lengths.max()) > limit and self._options.large_events != "inline":
+            row = first + int(np.argmax(lengths > limit))
+            if self._options.large_events == "error":
+                raise self._too_large(events, row)
+            if not len(events.data):
+                return pa.nulls(last - first, pa.binary())
+            there = lengths <= limit
+            payloads = event_column(events.data, events.starts[first:last], lengths)
+            return pc.if_else(arrow_array(there), payloads, null_scalar(pa.binary()))
+        if events.large:  # its memory is not used again, so it need not be copied
+            bounds = pa.py_buffer(np.array([0, lengths[0]], np.int32))
+            data = pa.py_buffer(events.data).slice(HEADER_SIZE)
+            return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, data])
+        return event_column(events.data, events.starts[first:last], lengths)
+
+    def _pointers(self, events: Events, first: int, last: int) -> pa.Array:
+        """The pointers of events as texts."""
+        segment = segment_name(self._options.scope, self._options.stream, events.segment_id)
+        offsets = arrow_array(events.starts[first:last] + events.offset).cast(pa.string())
+        lengths = arrow_array(events.lengths[first:last] + HEADER_SIZE).cast(pa.string())
+        return pc.binary_join_element_wise(
+            text_scalar(f"{segment}:"), offsets, text_scalar("-"), lengths, text_scalar("")
+        )
+
+    def _too_large(self, events: Events, row: int) -> ValueError:
+        options, size = self._options, int(events.lengths[row])
+        offset = events.offset + int(events.starts[row])
+        pointer = EventPointer(options.scope, options.stream, events.segment_id, offset, HEADER_SIZE + size)
+        return ValueError(
+            f"Stream {options.scope}/{options.stream}, segment {segment_label(events.segment_id)}, offset {offset}: "
+            f"an event of {size} bytes exceeds option 'max_event_bytes' ({options.max_event_bytes}). Raise it, or set "
+            "option 'large_events' to 'reference' (return a pointer instead of the event) or 'inline' (return its "
+            f"bytes anyway). Its pointer: {pointer}"
+        )

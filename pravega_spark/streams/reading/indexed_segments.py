@@ -1,0 +1,265 @@
+"""The segments of a stream at one moment, and places in each of them, found by its sparse index."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import SegmentNotFound
+from engine.state.index_records import RECORD_SIZE
+from engine.state.segments import EVENT_COUNT, Segment
+from engine.storage.reads import ObjectRange
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.model.events import (
+    HEADER_SIZE,
+    MAX_INT32,
+    MAX_LARGE_EVENT_SIZE,
+    InvalidEvent,
+    decode,
+    event_header,
+)
+from pravega_spark.streams.model.index import SPACING, WIDEST_GAP, IndexReader, IndexRecord, InvalidIndex
+from pravega_spark.streams.model.names import index_segment_name, segment_name
+from pravega_spark.streams.reading.rebuilt_index import RebuiltIndex
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+    from pravega_spark.streams.model.stream_record import StreamRecord
+    from pravega_spark.streams.reading.location import StreamLocation
+
+_REMEMBERED = 256
+
+
+class KnownPositions:
+    """How many index records lie up to offsets of segments, so that a reader that starts there need not search it.
+
+    That never changes, unless an index is made again, which is another one then; the offsets that were told last are
+    kept.
+    """
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+
+    def remember(self, index: Segment, offset: int, records: int) -> None:
+        """Keep the number of an index's records up to an offset."""
+        self._positions[index.name, index.id, offset] = records
+        while len(self._positions) > _REMEMBERED:
+            self._positions.popitem(last=False)
+
+    def remembered(self, index: Segment, offset: int) -> int | None:
+        """What `remember` was told."""
+        return self._positions.get((index.name, index.id, offset))
+
+
+class IndexedSegments:
+    """A stream's record, and its segments' states. What is asked of a segment may read its index."""
+
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+        self.stream = stream
+        self.record = record
+        self.state = state
+        self._known = known
+        self._segments: dict[str, Segment] = {}
+
+    def name_of(self, segment_id: int) -> str:
+        """The full name of a segment."""
+        return segment_name(self.stream.scope, self.stream.name, segment_id)
+
+    def segment(self, segment_id: int) -> Segment:
+        """A segment's properties."""
+        return self._named(self.name_of(segment_id))
+
+    def index_segment(self, segment_id: int) -> Segment:
+        """The properties of the segment with a segment's sparse index."""
+        return self._named(index_segment_name(self.name_of(segment_id)))
+
+    def load(self, numbers: Iterable[int]) -> None:
+        """Look up segments that will be asked for, and their index segments, all together."""
+        names = [name for number in numbers if (name := self.name_of(number)) not in self._segments]
+        if names:
+            found = self.stream.container.activated([*names, *map(index_segment_name, names)], self.state)
+            self._segments |= {key: segment for key, segment in found.items() if segment is not None}
+
+    def _named(self, name: str) -> Segment:
+        """A segment of the stream. The first time, those that are open are looked up with it."""
+        if name not in self._segments:
+            self.load(segment.id for segment in self.record.current.segments)
+        if name not in self._segments:
+            found = self.stream.container.activated([name], self.state)[name]
+            if found is None:
+                raise SegmentNotFound(name)
+            self._segments[name] = found
+        return self._segments[name]
+
+    def length(self, segment_id: int) -> int:
+        """Where a segment ends."""
+        return self.segment(segment_id).length
+
+    def tail(self, segment_id: int) -> int:
+        """Where a segment ends, kept as a position from which reading will go on."""
+        segment = self.segment(segment_id)
+        if self.is_indexed(segment_id):
+            index = self.index_segment(segment_id)
+            self._known.remember(index, segment.length, index.length // RECORD_SIZE)
+        return segment.length
+
+    def is_indexed(self, segment_id: int) -> bool:
+        """Whether the index of a segment is at hand; else what asks for it has it made, which reads the segment."""
+        index = self.index_segment(segment_id)
+        return not isinstance(index, RebuiltIndex) or index.at_hand
+
+    def index_key(self, segment_id: int) -> str:
+        """Under which key an index of all of a segment is kept by who makes it; "" for one that is stored."""
+        index = self.index_segment(segment_id)
+        return index.key if isinstance(index, RebuiltIndex) else ""
+
+    def index_bytes(self, segment_id: int, first: int, last: int) -> tuple[ObjectRange, ...] | bytes:
+        """Where the bytes [first, last) of the index lie, or the bytes themselves if no object of the root has them."""
+        index = self.index_segment(segment_id)
+        if isinstance(index, RebuiltIndex):
+            return index.content(first, last)
+        if last > index.length:
+            raise InvalidIndex(f"{self._what(segment_id)}: its {index.length} bytes are not whole records")
+        return tuple(self.stream.container.plan_of(index, first, last))
+
+    def events_in(self, segment_id: int, low: int, high: int) -> int:
+        """Number of events between two event boundaries."""
+        return self.count_before(segment_id, high) - self.count_before(segment_id, low)
+
+    def count_before(self, segment_id: int, offset: int) -> int:
+        """Number of events before an event boundary. Read off the index, or counted from the next index record back."""
+        if offset == 0:
+            return 0
+        record = self.index(segment_id).locate_offset(offset)
+        if record is None:
+            return self.segment(segment_id).attributes.get(EVENT_COUNT, 0)
+        if record.offset == offset:
+            return record.count
+        low, starts = self._events_of(segment_id, record)
+        return record.count - int(np.count_nonzero(starts + low >= offset))
+
+    def is_boundary(self, segment_id: int, offset: int) -> bool:
+        """Whether an event begins or ends at an offset, as far as the index can tell."""
+        segment = self.segment(segment_id)
+        if offset in (segment.start_offset, segment.length):
+            return True
+        record = self.index(segment_id).locate_offset(offset)
+        if record is None or record.offset == offset:
+            return True
+        low, starts = self._events_of(segment_id, record)
+        return offset - low in starts
+
+    def offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
+        """Where, from `low` on, the first events are that were written at `timestamp` or later."""
+        if isinstance(self.index_segment(segment_id), RebuiltIndex):
+            raise InvalidStreamCut(
+                f"stream {self.stream.key}: when its events were written is not known, as the long-term storage of a "
+                "Pravega does not tell. Give a stream cut instead of a time"
+            )
+        record = self.index(segment_id).locate_time(timestamp)
+        return self.length(segment_id) if record is None else max(low, self.record_start(segment_id, record))
+
+    def offset_after(self, segment_id: int, offset: int, size: int) -> int:
+        """The first indexed offset at least `size` bytes behind `offset`."""
+        record = self.index(segment_id).locate_offset(offset + max(size, 1))
+        return record.offset if record is not None else self.segment(segment_id).length
+
+    def offset_within(self, segment_id: int, offset: int, size: int) -> int:
+        """The same, but in front of a large event that goes beyond `size` bytes: that may be where it begins."""
+        reached = self.offset_after(segment_id, offset, size)
+        if reached - offset <= size + SPACING:
+            return reached
+        record = self.index(segment_id).locate_offset(reached)
+        start = reached if record is None else self.record_start(segment_id, record)
+        return max(offset, start) if reached - start > WIDEST_GAP else reached
+
+    def offset_of_event(self, segment_id: int, offset: int, events: int) -> int:
+        """The offset exactly `events` events behind `offset`: found by the index, then by counting in one block."""
+        count = self.count_before(segment_id, offset) + events
+        record = self.index(segment_id).locate_count(count)
+        if record is None:
+            return self.segment(segment_id).length
+        surplus = record.count - count
+        if not surplus:
+            return record.offset
+        low, starts = self._events_of(segment_id, record)
+        if surplus > len(starts):
+            raise InvalidIndex(
+                f"{self._what(segment_id)}: from offset {low} to {record.offset} there are {len(starts)} events, and "
+                f"by its counts more than {surplus}"
+            )
+        return low + int(starts[len(starts) - surplus])
+
+    def growth_since(self, segment_id: int, timestamp: int) -> tuple[int, int]:
+        """How many bytes and events a segment got at `timestamp` (ms since the epoch) or later, as its index tells."""
+        segment = self.segment(segment_id)
+        record = self.index(segment_id).locate_time(timestamp)
+        if record is None:
+            return 0, 0
+        start = self.record_start(segment_id, record)
+        events = segment.attributes.get(EVENT_COUNT, 0)
+        return segment.length - start, events - self.count_before(segment_id, start)
+
+    def _events_of(self, segment_id: int, record: IndexRecord) -> tuple[int, np.ndarray]:
+        """Where the events that an index record is about begin, and each one's place from there."""
+        low, name = self.record_start(segment_id, record), self.name_of(segment_id)
+        gap = record.offset - low
+        if not 0 < gap <= MAX_LARGE_EVENT_SIZE + HEADER_SIZE + WIDEST_GAP:
+            raise InvalidIndex(
+                f"{self._what(segment_id)}: a record is of offset {record.offset}, the one before of {low}"
+            )
+        if gap > WIDEST_GAP:
+            header = self.stream.container.read(name, low, low + HEADER_SIZE)
+            if header == event_header(min(gap - HEADER_SIZE, MAX_INT32)):
+                return low, np.zeros(1, np.int64)  # a large event, which need not be read
+        data = self.stream.container.read(name, low, record.offset)
+        try:
+            return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
+        except InvalidEvent as error:
+            where = f"stream {self.stream.key}, segment {segment_label(segment_id)}"
+            raise InvalidEvent(f"{where}: {error.problem}", error.offset) from error
+
+    def _what(self, segment_id: int) -> str:
+        """Whose index it is, for people."""
+        return f"stream {self.stream.key}, segment {segment_label(segment_id)}, its index"
+
+    def record_start(self, segment_id: int, record: IndexRecord) -> int:
+        """Where the events that an index record is about begin: at the record before it, or the segment's start."""
+        segment, index = self.segment(segment_id), self.index(segment_id)
+        number = index.position_of(record.offset)
+        first = self.index_segment(segment_id).start_offset // RECORD_SIZE
+        if number <= first:
+            return segment.start_offset
+        return max(int(index.records(number - 1, number)[0, 0]), segment.start_offset)
+
+    def index(self, segment_id: int) -> IndexReader:
+        """The sparse index of a segment."""
+        segment, container = self.index_segment(segment_id), self.stream.container
+        if isinstance(segment, RebuiltIndex):
+            return IndexReader(segment.content, 0, segment.length)
+        indexed = self.segment(segment_id)
+        return IndexReader(
+            lambda start, end: container.read(segment.name, start, end),
+            segment.start_offset,
+            segment.length,
+            self._what(segment_id),
+            (indexed.length, indexed.attributes.get(EVENT_COUNT, 0)),
+        )
+
+    def index_position(self, segment_id: int, offset: int) -> int:
+        """How many index records lie at or before `offset`, counted from the segment's beginning."""
+        segment = self.segment(segment_id)
+        index = self.index_segment(segment_id)
+        if offset >= segment.length:
+            return index.length // RECORD_SIZE
+        if offset <= segment.start_offset:
+            return index.start_offset // RECORD_SIZE
+        known = self._known.remembered(index, offset)
+        if known is None:
+            known = self.index(segment_id).position_of(offset + 1)
+            self._known.remember(index, offset, known)
+        return known

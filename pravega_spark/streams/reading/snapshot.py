@@ -1,0 +1,302 @@
+"""A stream at one moment: where it begins and ends, what lies between two cuts of it, and where other cuts are.
+
+Keeps the order of events of one key: no cut that is found here has anything of a segment behind it before all of the
+segments that it succeeds are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from engine.state.segments import EVENT_COUNT
+from pravega_spark.errors import CutOfDeletedStream, InvalidStreamCut, PositionLost, StreamRecreated, TruncatedData
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import Comparison, Positions
+from pravega_spark.streams.model.generations import restored
+from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
+from pravega_spark.streams.reading.cut_traversal import CutTraversal
+from pravega_spark.streams.reading.indexed_segments import IndexedSegments, KnownPositions
+from pravega_spark.streams.reading.location import StreamLocation
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+
+CLOCKS_DIFFER = 600_000
+"""Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
+
+UNKNOWN = -1
+"""Where a range ends that is gone, when nobody knows any more how long its segment was."""
+
+
+class Snapshot:
+    """A stream at one moment, and its cuts.
+
+    record: what is kept of the stream. state: that of its container. segments: the stream's segments in this state.
+    """
+
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+        self.stream = stream
+        self.record = record
+        self.state = state
+        self.segments = IndexedSegments(stream, record, state, known)
+
+    def size(self) -> int:
+        """Bytes that can be read, event headers included."""
+        self.segments.load(self.record.segment_ids())
+        segments = [self.segments.segment(number) for number in self.record.segment_ids()]
+        return sum(segment.length - segment.start_offset for segment in segments)
+
+    def events(self) -> int:
+        """Number of events that can be read, exactly. May read the index where the head is not at its beginning."""
+        self.segments.load(self.record.segment_ids())
+        total = 0
+        for number in self.record.segment_ids():
+            segment = self.segments.segment(number)
+            total += segment.attributes.get(EVENT_COUNT, 0) - self.segments.count_before(number, segment.start_offset)
+        return total
+
+    def head_cut(self) -> StreamCut:
+        """The cut before the first event that can be read."""
+        return self._cut(self.record.head_positions())
+
+    def tail_cut(self) -> StreamCut:
+        """The cut behind the last event."""
+        return self._cut({segment.id: self.segments.tail(segment.id) for segment in self.record.current.segments})
+
+    def _cut(self, positions: dict[int, int]) -> StreamCut:
+        return StreamCut(self.stream.scope, self.stream.name, positions)
+
+    def bytes_before(self, positions: Positions) -> int:
+        """How many bytes the stream has ever had before a cut that is not before its head."""
+        return self.record.passed + self.record.history.size(
+            self.record.head_positions(), positions, self.segments.length
+        )
+
+    def check_boundaries(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless each position of a valid cut, as far as it is there, is where an event begins
+        or ends."""
+        for number, offset in cut.positions.items():
+            if number in self.record.history.segments and not self.segments.is_boundary(number, offset):
+                where = f"segment {segment_label(number)} begins at offset {offset}"
+                raise InvalidStreamCut(f"stream cut {cut}: no event of {where}")
+
+    def require(self, stream_id: bytes) -> None:
+        """Raise StreamRecreated unless the stream is the one with this id, and not another one of its name."""
+        if self.record.id != stream_id:
+            raise StreamRecreated(self.stream.key)
+
+    def has(self, cut: StreamCut) -> bool:
+        """Whether the stream reaches up to a cut of it."""
+        segments = self.record.history.segments
+        return all(number in segments and at <= self.segments.length(number) for number, at in cut.positions.items())
+
+    def check(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut unless `cut` is a cut of this stream; it may lie before the head."""
+        if (cut.scope, cut.stream) != (self.stream.scope, self.stream.name):
+            raise InvalidStreamCut(
+                f"stream cut {cut} belongs to another stream than {self.stream.key}: give a cut of that one; if it "
+                "comes from the checkpoint of a query, give the query a checkpoint of its own"
+            )
+        if former_segments(self.record, cut.positions):
+            raise CutOfDeletedStream(str(cut), self.stream.key, self.record.first_number)
+        problem = self.record.history.problem(cut.positions)
+        if problem is not None:
+            if self.record.history.unknown(cut.positions):
+                self._check_not_lost(cut, problem)
+            raise InvalidStreamCut(f"stream cut {cut} does not fit the segments of stream {self.stream.key}: {problem}")
+        for number, offset in cut.positions.items():
+            ended = self.record.ended.get(number)
+            if ended is not None and offset > ended.length:
+                self._check_not_lost(cut, f"segment {segment_label(number)}, now truncated, ended at {ended.length}")
+        known = [number for number in cut.positions if number in self.record.history.segments]
+        self.segments.load(known)
+        for number in known:
+            offset, length = cut.positions[number], self.segments.length(number)
+            if not 0 <= offset <= length:
+                if offset > length:
+                    self._check_not_lost(cut, f"segment {segment_label(number)} ends at offset {length}")
+                raise InvalidStreamCut(
+                    f"stream cut {cut}: segment {segment_label(number)} of {self.stream.key} has offsets 0 to "
+                    f"{length}, not {offset}"
+                )
+
+    def _check_not_lost(self, cut: StreamCut, problem: str) -> None:
+        """Raise PositionLost if a cut that is none of this stream may have been lost in a restore."""
+        if self.stream.continues_a_copy:
+            found = self.restored(cut.positions)
+            text = found.as_text() if found is not None else None
+            raise PositionLost(self.stream.key, f"stream cut {cut}", problem, text)
+
+    def restored(self, positions: Positions) -> StreamCut | None:
+        """Where those events end that came before positions which were lost in a restore, and are there; None where
+        that cannot be told."""
+        self.segments.load(number for number in positions if number in self.record.history.segments)
+        found = restored(self.record, self.stream.container.generation, positions, self.segments.length)
+        return self._cut(dict(found)) if found else None
+
+    # --- between two cuts ---------------------------------------------------------------------------------------
+
+    def size_between(self, start: StreamCut, end: StreamCut) -> int:
+        """Bytes between two cuts, event headers included. Raises InvalidStreamCut, TruncatedData."""
+        ranges, _ = self.available(self.ranges(start, end))
+        return sum(high - low for low, high in ranges.values())
+
+    def events_between(self, start: StreamCut, end: StreamCut) -> int:
+        """Number of events between two cuts, exactly. Raises InvalidStreamCut, TruncatedData."""
+        ranges, _ = self.available(self.ranges(start, end))
+        return sum(self.segments.events_in(number, low, high) for number, (low, high) in ranges.items())
+
+    def ranges(self, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
+        """The range of each segment between two cuts, in order of epochs. See `available` for what may be gone.
+
+        Of a segment that was deleted, and that ends nobody knows where, the range ends at UNKNOWN. Raises
+        InvalidStreamCut when they are not cuts in this order.
+        """
+        self.check(start)
+        self.check(end)
+        begin, finish, history = start.positions, end.positions, self.record.history
+        self._check_order(begin, finish)
+        ended = {number: each.length for number, each in self.record.ended.items()}
+        ranges = {n: (begin[n], finish.get(n, ended.get(n, UNKNOWN))) for n in sorted(history.gone(begin))}
+        ranges |= {n: (0, finish[n]) for n in sorted(history.gone(finish)) if n not in begin}
+        self.segments.load(history.between(begin, finish))
+        return ranges | history.ranges(begin, finish, self.segments.length)
+
+    def _check_order(self, start: Positions, end: Positions) -> None:
+        for number, offset in start.items():
+            if offset > end.get(number, offset):
+                raise InvalidStreamCut(  # it ends in Pravega's words
+                    f"the end lies before the start{self._truncated(start)}: segment {segment_label(number)} of "
+                    f"{self.stream.key} would be read from offset {offset} to {end[number]} (Segment offset in "
+                    "startStreamCut should be <= segment offset in endStreamCut.)"
+                )
+        if self.record.history.compare(end, start) is not Comparison.EQUAL_OR_AFTER:
+            raise InvalidStreamCut(
+                f"Start stream cut must precede end stream cut. {self._cut(dict(start))} has segments that come "
+                f"after those of {self._cut(dict(end))}"
+            )
+
+    def _truncated(self, start: Positions) -> str:
+        """What is said of a start that nobody may have chosen."""
+        return (
+            ", which is the head of the stream: what came before was truncated"
+            if start == self.head_cut().positions
+            else ""
+        )
+
+    def available(
+        self, ranges: Mapping[int, tuple[int, int]], fail_on_data_loss: bool = True
+    ) -> tuple[dict[int, tuple[int, int]], list[TruncatedData]]:
+        """The parts of the ranges that are still there, and what is lost. Raises the loss if it is to be an error."""
+        found, losses = {}, []
+        for number, (start, end) in ranges.items():
+            there = number in self.record.history.segments
+            head = self.segments.segment(number).start_offset if there else end
+            if start != end and (start < head or not there):
+                known = min(head, end) if end != UNKNOWN else None
+                losses.append(TruncatedData(self.stream.key, number, start, known))
+                if fail_on_data_loss:
+                    raise losses[-1]
+            if there:
+                found[number] = (min(max(start, head), end), end)
+        return found, losses
+
+    def past_head(self, cut: StreamCut, end: StreamCut) -> StreamCut:
+        """Where reading towards `end` goes on when what is gone behind `cut` is passed over."""
+        history = self.record.history
+        there = history.later(cut.positions, self.record.head_positions())
+        return self._cut(history.earlier(there, end.positions))
+
+    def earlier(self, one: StreamCut, other: StreamCut) -> StreamCut:
+        """The cut that is, for each key, the earlier one of two."""
+        return self._cut(self.record.history.earlier(one.positions, other.positions))
+
+    # --- from one cut on ----------------------------------------------------------------------------------------
+
+    def _walk(self, start: StreamCut, end: StreamCut) -> CutTraversal:
+        begin = self.past_head(start, end).positions
+        self.segments.load(number for number in begin if number in self.record.history.segments)
+        return CutTraversal(self.record.history, self.segments.length, begin, end.positions)
+
+    def up_to_scale(self, start: StreamCut, end: StreamCut) -> StreamCut:
+        """The furthest cut, not behind `end`, up to which the events of each key lie in one segment.
+
+        What lies between may be read in any order of segments. Some more segments may have been passed, all of them
+        empty. The cuts have to be in this order; what lies before the head is passed over.
+        """
+        walk = self._walk(start, end)
+        walk.go_to({number: high for number, (_, high) in walk.stage().items()})
+        return self._cut(walk.front)
+
+    def next_cut(
+        self, start: StreamCut, end: StreamCut, *, max_bytes: int | None = None, max_events: int | None = None
+    ) -> StreamCut:
+        """A cut between two cuts, about `max_bytes` or exactly `max_events` behind the first, or the second cut.
+
+        Nothing is taken of a segment before all of those that it succeeds. Of segments that can be read at the same
+        time each gets its share of the limit by what it has left. By bytes, the cut is at an index record, so it may
+        lie some 16 KiB further in each segment. A large event that goes beyond the limit is left to the next time,
+        unless there is nothing else to go on with.
+        """
+        by_events = max_events is not None
+        limit = max_events if by_events else max_bytes
+        assert limit is not None
+        amount = self.segments.events_in if by_events else _bytes_in
+        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
+        walk = self._walk(start, end)
+        begin = walk.front
+        while limit and not walk.at_end:
+            stage = walk.stage()
+            left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
+            shares = _shares(left, limit)
+            limit -= sum(shares.values())
+            reached = {
+                number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
+                for number, (low, high) in stage.items()
+            }
+            if not by_events and reached == walk.front == begin:
+                number = max(shares, key=shares.__getitem__)
+                low, high = stage[number]
+                reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
+            walk.go_to(reached)
+        return self._cut(walk.front)
+
+    def cut_at(self, timestamp: int) -> StreamCut:
+        """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
+
+        Times are kept with index records, so some events written shortly before may lie behind the cut too. Epochs that
+        were over CLOCKS_DIFFER before that are not looked at.
+        """
+        found: dict[int, int] = {}
+        walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
+        while not walk.front.keys() <= found.keys():
+            found |= {n: self.segments.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
+            walk.go_to({number: found[number] for number in walk.front})
+        return self._cut(walk.front)
+
+    def _epoch_at(self, timestamp: int) -> dict[int, int]:
+        """The beginning of an epoch before which nothing was written at `timestamp` or later."""
+        epochs = self.record.epochs
+        place = bisect_left(epochs, timestamp - CLOCKS_DIFFER, key=lambda epoch: epoch.created) - 1
+        return {segment.id: 0 for segment in epochs[max(place, 0)].segments}
+
+
+def _bytes_in(segment_id: int, low: int, high: int) -> int:
+    return high - low
+
+
+def _shares(left: dict[int, int], limit: int) -> dict[int, int]:
+    """Divide a limit by what each has left; what rounding leaves over goes to the first ones that can use it."""
+    total = sum(left.values())
+    if total <= limit:
+        return dict(left)
+    shares = {number: amount * limit // total for number, amount in left.items()}
+    spare = limit - sum(shares.values())
+    for number, amount in left.items():
+        extra = min(spare, amount - shares[number], 1)
+        shares[number] += extra
+        spare -= extra
+    return shares

@@ -1,0 +1,98 @@
+"""Places in a stream, as people name them: a cut, its text, an end of the stream, or a time.
+
+One rule for the command line and Python. A place is resolved with the snapshot that is used, so that nobody's change
+comes between.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.quantities import moment_text, parse_time
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.reading.snapshot import Snapshot
+
+End: TypeAlias = Literal["head", "tail"]
+
+Place: TypeAlias = "StreamCut | End | int"
+"""A cut, an end of the stream, or a time in ms since the epoch."""
+
+PLACES = (
+    "earliest (head), latest (tail), a stream cut or its text, or a time, as 2026-01-31T12:00:00Z, '5 minutes ago', "
+    "5m, now, or ms since the epoch"
+)
+"""What a place may be, for errors and helps."""
+
+CLOCKS_MAY_DIFFER = 60_000
+"""Milliseconds by which a time may be ahead of this host's clock and is none to come."""
+
+_ENDS: dict[str, End] = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
+
+
+def parse_place(value: StreamCut | str | int | datetime) -> Place:
+    """A place, not resolved yet. ValueError for what is none; UNBOUNDED is one, as a cut."""
+    if isinstance(value, StreamCut):
+        return value
+    text = value.strip() if isinstance(value, str) else None
+    if text is not None and text.lower() in _ENDS:
+        return _ENDS[text.lower()]
+    if isinstance(value, datetime):
+        return parse_time(value)  # whose error says what is missing
+    with suppress(ValueError):
+        return parse_time(value if text is None else text)
+    with suppress(InvalidStreamCut):
+        if text is not None:
+            return UNBOUNDED if text.lower() == "unbounded" else StreamCut.from_text(text)
+    raise InvalidStreamCut(f"{_quoted(value)} is no place in a stream: give {PLACES}")
+
+
+def parse_cut(value: StreamCut | str) -> StreamCut:
+    """A cut, which says its stream. InvalidStreamCut for anything else, other places included."""
+    place = parse_place(value)
+    if not isinstance(place, StreamCut):
+        raise InvalidStreamCut(f"{_quoted(value)} does not say of which stream: give a stream cut, or its text")
+    return place
+
+
+def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> StreamCut:
+    """The cut of a place now. unbounded: which end UNBOUNDED stands for. Raises InvalidStreamCut where it is none."""
+    if place == UNBOUNDED:
+        if unbounded is None:
+            raise InvalidStreamCut("an unbounded cut is no position: give head or tail")
+        place = unbounded
+    if isinstance(place, StreamCut):
+        return place
+    if isinstance(place, int):
+        return snapshot.cut_at(place)
+    return snapshot.head_cut() if place == "head" else snapshot.tail_cut()
+
+
+def cut_to_truncate(place: Place, snapshot: Snapshot) -> StreamCut:
+    """The cut of a place where a stream is to be truncated. Raises InvalidStreamCut, also for a time to come: whoever
+    gives one has slipped, and all events would be gone."""
+    now = int(time.time() * 1000)
+    if isinstance(place, int) and place > now + CLOCKS_MAY_DIFFER:
+        raise InvalidStreamCut(
+            f"Stream {snapshot.stream.key} is not truncated: {moment_text(place)} is in the future, as it is "
+            f"{moment_text(now)} now: all events would be deleted. Give a time that has passed, or a stream cut; to "
+            "delete all events, 'tail'"
+        )
+    return cut_at(place, snapshot)
+
+
+def _quoted(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+PlaceLike: TypeAlias = Annotated["StreamCut | str | int | datetime", parse_place]
+"""A place as a program gives it."""
+
+CutLike: TypeAlias = Annotated["StreamCut | str", parse_cut]
+"""A stream cut, or its text."""

@@ -1,0 +1,442 @@
+"""The changes of a stream: for each the record after it, and the operations that make it in one append (X1).
+
+Every change is made on a snapshot and carried out with the record's version as condition. Nothing is requested here but
+what the checks of a truncation have to read of the index.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.state.index_records import RECORD_SIZE
+from engine.state.operations import CreateSegment, DeleteSegment, Operation, PutEntry, SealSegment, TruncateSegment
+from engine.state.segments import parent_in
+from engine.state.tables import METADATA
+from engine.tables.content import MAX_VALUE
+from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotSealed, StreamSealed
+from pravega_spark.segment_ids import MAX_NUMBER, segment_id, segment_label
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.epochs import (
+    Comparison,
+    EpochRecord,
+    StreamSegmentRecord,
+    duplicate,
+    overlapping,
+    replaced,
+)
+from pravega_spark.streams.model.names import index_segment_name
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.stream_record import (
+    Ended,
+    Generation,
+    Kept,
+    Routing,
+    StreamRecord,
+    check_segments,
+    encode_number,
+    next_number,
+    whole_ends,
+)
+from pravega_spark.streams.model.system_tables import NUMBERS, OF_STREAMS, STREAMS
+from pravega_spark.streams.reading.snapshot import Snapshot
+from pravega_spark.streams.writing.event_order import KeptOrder
+
+if TYPE_CHECKING:
+    from engine.state.state import State
+    from pravega_spark.streams.reading.location import StreamLocation
+
+
+class StreamChange(NamedTuple):
+    """What a stream's record is after a change, None if it is the same, and the operations on its segments."""
+
+    record: StreamRecord | None
+    operations: list[Operation]
+
+    def committed(self, key: str) -> list[Operation]:
+        """All operations of the change of the stream `key`."""
+        if self.record is None:
+            return self.operations
+        return [PutEntry(STREAMS, key, self.record.checked(key), self.record.version), *self.operations]
+
+
+NO_CHANGE = StreamChange(None, [])
+
+
+def creations(names: Iterable[str]) -> list[Operation]:
+    """Make segments and their index segments."""
+    return [CreateSegment(each) for name in names for each in (name, index_segment_name(name))]
+
+
+def _seals(snapshot: Snapshot, segments: Iterable[StreamSegmentRecord]) -> list[Operation]:
+    names = (snapshot.segments.name_of(segment.id) for segment in segments)
+    return [SealSegment(each) for name in names for each in (name, index_segment_name(name))]
+
+
+def seal(snapshot: Snapshot) -> StreamChange:
+    """Let the stream take no more events."""
+    if snapshot.record.sealed:
+        return NO_CHANGE
+    return StreamChange(snapshot.record.with_changes(sealed=True), _seals(snapshot, snapshot.record.current.segments))
+
+
+def delete(snapshot: Snapshot) -> list[Operation]:
+    """The operations that delete the stream and its data. Raises StreamNotSealed."""
+    stream, record = snapshot.stream, snapshot.record
+    if not record.sealed:
+        raise StreamNotSealed(stream.key)
+    return _deletion(
+        stream, snapshot.state, record.version, next_number(record.current), segment_names(stream, snapshot.state)
+    )
+
+
+def delete_unreadable(stream: StreamLocation, state: State, version: int) -> list[Operation]:
+    """The same for a stream whose record, of that version, cannot be understood; whether it is sealed nobody knows.
+
+    One that is made again under its name goes on behind the numbers of its segments, of which the last ones are there.
+    """
+    names = segment_names(stream, state)
+    numbers = (name.removeprefix(f"{stream.key}/").partition(".")[0] for name in names)
+    last = max((int(number) for number in numbers if number.isdecimal()), default=-1)
+    return _deletion(stream, state, version, last + 1, names)
+
+
+def segment_names(stream: StreamLocation, state: State) -> set[str]:
+    """The segments of a stream, of whatever kind, but that of its writers."""
+    below = f"{stream.key}/"
+    names = {name for name in state.segments if name.startswith(below)}
+    return names | {name for name, _ in stream.container.scan_entries(METADATA, below)}
+
+
+def _deletion(stream: StreamLocation, state: State, version: int, number: int, names: Iterable[str]) -> list[Operation]:
+    container, below = stream.container, f"{stream.key}/"
+    found = container.activated([stream.writers, *sorted(names)], state)
+    entries = [(table, key) for table in OF_STREAMS for key, _ in container.scan_entries(table, below)]
+    return [
+        PutEntry(STREAMS, stream.key, None, version),
+        PutEntry(NUMBERS, stream.key, encode_number(number)),
+        *(PutEntry(table, key, None) for table, key in entries),
+        *(  # transient segments go with their parents
+            DeleteSegment(name) for name, segment in found.items() if segment is not None and parent_in(name) is None
+        ),
+    ]
+
+
+def update(
+    snapshot: Snapshot,
+    scaling: ScalingPolicy | Kept,
+    retention: RetentionPolicy | Kept | None,
+    tags: tuple[str, ...] | Kept,
+) -> StreamChange:
+    """Other policies and tags. Raises StreamSealed, TooManySegments."""
+    _require_open(snapshot)
+    if not isinstance(scaling, Kept):
+        check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
+    given = {"scaling": scaling, "retention": retention, "tags": tags}
+    changed = {name: value for name, value in given.items() if not isinstance(value, Kept)}
+    return StreamChange(snapshot.record.with_changes(**changed), [])
+
+
+def _require_open(snapshot: Snapshot) -> None:
+    if snapshot.record.sealed:
+        raise StreamSealed(snapshot.stream.key)
+
+
+# --- scaling -----------------------------------------------------------------------------------------------------
+
+
+def scale(
+    snapshot: Snapshot,
+    segments_to_seal: Sequence[int],
+    new_key_ranges: Sequence[tuple[float, float]],
+    expected_epoch: int | None,
+) -> StreamChange:
+    """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale,
+    TooManySegments."""
+    _require_open(snapshot)
+    record = snapshot.record
+    problem = _scale_problem(record, segments_to_seal, new_key_ranges, expected_epoch)
+    if problem is not None:
+        raise InvalidScale(snapshot.stream.key, problem)
+    sealed = [segment for segment in record.current.segments if segment.id in segments_to_seal]
+    return _next_epoch(snapshot, sealed, [(float(low), float(high)) for low, high in new_key_ranges])
+
+
+def _next_epoch(
+    snapshot: Snapshot, sealed: Sequence[StreamSegmentRecord], ranges: Sequence[tuple[float, float]]
+) -> StreamChange:
+    """Seal segments and make new ones with these key ranges, as an epoch.
+
+    The first epoch of a generation replaces all other segments too, by segments with the same key ranges.
+    """
+    record, segments = snapshot.record, snapshot.record.current.segments
+    epoch, first = record.current.epoch + 1, next_number(record.current)
+    generations = record.generations
+    if generation_is_over(snapshot):
+        ranges = [*ranges, *((segment.low, segment.high) for segment in segments if segment not in sealed)]
+        sealed, first = segments, after_gap(snapshot.stream.key, first, len(ranges))
+        generations = (*generations, Generation(snapshot.stream.container.generation, epoch))
+    new = [StreamSegmentRecord(segment_id(first + place, epoch), low, high) for place, (low, high) in enumerate(ranges)]
+    created = max(int(time.time() * 1000), record.current.created + 1)
+    following = EpochRecord(epoch, created, replaced(segments, new), epoch)
+    return StreamChange(
+        _with_epochs(snapshot, following).with_changes(generations=generations),
+        [*creations(snapshot.segments.name_of(segment.id) for segment in new), *_seals(snapshot, sealed)],
+    )
+
+
+# --- generations -------------------------------------------------------------------------------------------------
+
+LEAST_GAP, MOST_GAP = 1 << 17, 1 << 20
+"""By how much segment numbers jump at least, which is more than the segments of any epoch, and at most."""
+
+
+def generation_is_over(snapshot: Snapshot) -> bool:
+    """Whether the container's log was begun anew (restored, recovered) since the current segments were opened."""
+    return not snapshot.record.sealed and snapshot.record.generation.name != snapshot.stream.container.generation
+
+
+def begin_generation(snapshot: Snapshot) -> StreamChange:
+    """Seal all current segments and open segments with the same key ranges, before events of a new generation (P4).
+
+    Events that were lost had positions behind the ends of these segments, or in segments that followed them. The ends
+    stay where they are for ever, and the new segments' numbers begin behind a random gap: no position of a lost event
+    is ever one of an event that is written after a restore.
+    """
+    return _next_epoch(snapshot, (), ()) if generation_is_over(snapshot) else NO_CHANGE
+
+
+def after_gap(stream: str, number: int, count: int) -> int:
+    """The first of `count` segment numbers behind a random gap after `number`. Raises InvalidScale if none are left."""
+    first = number + LEAST_GAP + int.from_bytes(os.urandom(4), "big") % (MOST_GAP - LEAST_GAP)
+    if first + count > MAX_NUMBER:
+        raise InvalidScale(stream, f"its segment numbers, up to {MAX_NUMBER}, are used up. Write to another stream")
+    return first
+
+
+def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
+    """The record with more epochs, if it has room for them."""
+    record = snapshot.record.with_changes(epochs=(*snapshot.record.epochs, *epochs))
+    limit = snapshot.stream.root.config.max_segments
+    check_segments(snapshot.stream.key, max(len(epoch.segments) for epoch in epochs), limit)
+    if len(record.encode()) > MAX_VALUE:
+        raise InvalidScale(
+            snapshot.stream.key,
+            f"its record is full with the {len(snapshot.record.epochs)} epochs since its head. Truncate the stream, "
+            "which drops the epochs before its head",
+        )
+    return record
+
+
+_NAMED = 8
+"""Open segments that an error names."""
+
+
+def _scale_problem(
+    record: StreamRecord, sealed: Sequence[int], ranges: Sequence[tuple[float, float]], expected_epoch: int | None
+) -> str | None:
+    """What is wrong with a scale request; None if it is valid."""
+    current = {segment.id: segment for segment in record.current.segments}
+    if expected_epoch not in (None, record.current.epoch):
+        return f"the current epoch is {record.current.epoch}, not {expected_epoch}. Get its segments and try again"
+    if not sealed or not ranges:
+        return "give at least one segment to seal and one new key range"
+    if len(set(sealed)) < len(sealed):
+        return f"{', '.join(map(segment_label, sealed))} contains a segment twice"
+    unknown = [number for number in sealed if number not in current]
+    if unknown:
+        labels = ", ".join(map(segment_label, sorted(current)[:_NAMED]))
+        more = f" and {len(current) - _NAMED} more" if len(current) > _NAMED else ""
+        return f"segment {segment_label(unknown[0])} is not open; the open segments are {labels}{more}"
+    for low, high in ranges:
+        if not 0.0 <= low < high <= 1.0:
+            return f"({low}, {high}) is not a key range: 0 <= low < high <= 1 must hold"
+    ordered = sorted(ranges)
+    for one, other in pairwise(ordered):
+        if other[0] < one[1]:
+            return f"the new key ranges {one} and {other} overlap"
+    before, after = joined_ranges((current[n].low, current[n].high) for n in sealed), joined_ranges(ordered)
+    if before != after:
+        return f"the new key ranges cover {after}, but the segments to seal cover {before}"
+    left = len(current) - len(sealed) + len(ranges)
+    if left < record.scaling.min_segments:
+        return f"{left} segments would remain, but its scaling policy requires at least {record.scaling.min_segments}"
+    return None
+
+
+def joined_ranges(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Ranges in order, those that touch made one."""
+    joined: list[tuple[float, float]] = []
+    for low, high in sorted(ranges):
+        if joined and joined[-1][1] == low:
+            low = joined.pop()[0]
+        joined.append((low, high))
+    return joined
+
+
+# --- truncating --------------------------------------------------------------------------------------------------
+
+
+def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
+    """Make `cut` the head: segments wholly before it are deleted, and those in it truncated, with their indices.
+
+    Raises InvalidStreamCut, StreamSealed.
+    """
+    _require_open(snapshot)
+    snapshot.check(cut)
+    record, history = snapshot.record, snapshot.record.history
+    head = record.head_positions()
+    if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
+        raise InvalidStreamCut(  # Pravega's words
+            f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, head {head}"
+        )
+    if cut.positions == head:
+        return NO_CHANGE
+    snapshot.check_boundaries(cut)
+    passed = history.before(cut.positions)
+    operations: list[Operation] = []
+    for number in passed:
+        name = snapshot.segments.name_of(number)
+        operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
+    for number, offset in cut.positions.items():
+        operations += _truncation(snapshot, number, offset)
+    operations += _forgotten_order(snapshot, cut)
+    first = history.first_epoch(cut.positions) - record.epochs[0].epoch
+    changed = record.with_changes(
+        head=dict(cut.positions),
+        epochs=record.epochs[first:],
+        ended=_ended(snapshot, cut, passed),
+        passed=snapshot.bytes_before(cut.positions),
+        generations=_generations(record, record.epochs[first].epoch),
+    )
+    return StreamChange(changed, operations)
+
+
+def _generations(record: StreamRecord, epoch: int) -> tuple[Generation, ...]:
+    """Those that have an epoch from this one on."""
+    behind = [following.epoch for following in record.generations[1:]]
+    return tuple(each for each, end in zip_longest(record.generations, behind) if end is None or end > epoch)
+
+
+def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]:
+    if offset == snapshot.segments.segment(number).start_offset:
+        return []
+    name = snapshot.segments.name_of(number)
+    records = snapshot.segments.index_position(number, offset)
+    return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
+
+
+def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
+    """What forgets how the events of those appends were mixed of which none is left behind the cut."""
+    order = KeptOrder(snapshot)
+    if not order.there:
+        return []
+    segments, history = snapshot.segments, snapshot.record.history
+    first: list[int] = []
+    positions = dict(cut.positions)
+    while positions:
+        number, offset = positions.popitem()
+        record = segments.index(number).locate_offset(offset + 1)
+        if record is not None:
+            first.append(record.append)
+        elif offset == segments.length(number):  # what follows it has later ones
+            positions |= {each.id: 0 for each in history.successors(number)}
+    return order.forget(min(first, default=None))
+
+
+def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, Ended]:
+    """The segments that are deleted then and behind which nothing is lost, be it that they were deleted before."""
+    record, history = snapshot.record, snapshot.record.history
+    snapshot.segments.load(passed)
+    deleted = {n: Ended(snapshot.segments.length(n), tuple(s.id for s in history.successors(n))) for n in passed}
+    return whole_ends(record.ended | deleted, cut.positions)
+
+
+# --- what was routed by an epoch that is over --------------------------------------------------------------------
+
+
+class Rerouted(NamedTuple):
+    """Where what was meant for the segments of an epoch goes now: the new segment of each, and what has to be done.
+
+    targets: by epoch, as `reroute` was asked for them. before: what goes before the appends, in the same commit. after:
+    what goes behind them.
+    """
+
+    targets: list[dict[int, int]]
+    before: list[Operation]
+    after: list[Operation]
+
+
+def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]) -> Rerouted:
+    """Where events go that were routed to some segments of an epoch that may be over: pairs of it and those segments.
+
+    A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets more epochs in the same
+    append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
+    routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
+    What comes behind such an epoch in the order of the pairs gets one of its own too, so that keys keep their order.
+    Raises StreamSealed, and StreamRecreated if another stream has the name now.
+    """
+    record = snapshot.record
+    targets: list[dict[int, int]] = []
+    rolled: list[int] = []
+    routings: list[Routing] = []
+    for routing, used in planned:
+        snapshot.require(routing.id)
+        segments = {segment.id: segment for segment in routing.segments}
+        places = {number: overlapping(record.current.segments, segments[number]) for number in used}
+        if rolled or any(len(place) != 1 for place in places.values()):  # what follows comes behind it
+            rolled.append(len(targets))
+            routings.append(routing)
+        targets.append({number: place[0].id for number, place in places.items() if place})
+    _require_open(snapshot)
+    if not rolled:
+        return Rerouted(targets, [], [])
+    return _rolled(snapshot, routings, targets, rolled)
+
+
+def _repeated(snapshot: Snapshot, epoch: EpochRecord, before: Sequence[EpochRecord], created: int) -> EpochRecord:
+    """The epoch after those `before`, with the key ranges of another one.
+
+    It has that one's segment numbers too, unless that one, or one of those before, is of an earlier generation: there
+    positions that are lost may have them (P4).
+    """
+    number, begun = before[-1].epoch + 1, snapshot.record.generation.epoch
+    if epoch.epoch >= begun and all(each.reference != each.epoch for each in before[1:]):
+        return duplicate(epoch, number, created)
+    first = max(map(next_number, before))
+    segments = (
+        StreamSegmentRecord(segment_id(first + place, number), segment.low, segment.high)
+        for place, segment in enumerate(epoch.segments)
+    )
+    return EpochRecord(number, created, tuple(segments), number)
+
+
+def _rolled(
+    snapshot: Snapshot, routings: Sequence[Routing], targets: list[dict[int, int]], rolled: Sequence[int]
+) -> Rerouted:
+    """The same where epochs that are over come again; rolled: which of the targets are theirs."""
+    current, now = snapshot.record.current, int(time.time() * 1000)
+    created = max(now, current.created + 1)
+    again: list[EpochRecord] = []
+    for place, routing in zip(rolled, routings, strict=True):
+        past = EpochRecord(routing.reference, 0, routing.segments, routing.reference)
+        again.append(_repeated(snapshot, past, [current, *again], created + len(again)))
+        ids = [segment.id for segment in again[-1].segments]
+        targets[place] = dict(zip((segment.id for segment in routing.segments), ids, strict=True))
+    following = _repeated(snapshot, current, [current, *again], created + len(again))
+    passing = [segment for epoch in again for segment in epoch.segments]
+    change = StreamChange(
+        _with_epochs(snapshot, *again, following),
+        creations(snapshot.segments.name_of(segment.id) for segment in passing),
+    )
+    return Rerouted(
+        targets,
+        change.committed(snapshot.stream.key),
+        [
+            *_seals(snapshot, [*current.segments, *passing]),
+            *creations(snapshot.segments.name_of(segment.id) for segment in following.segments),
+        ],
+    )

@@ -1,0 +1,464 @@
+"""Transactions: events that are written aside and come into the stream together, or not at all (Pravega:
+TransactionalEventStreamWriter, PersistentStreamBase).
+
+A transaction has a segment of its own for each segment of the epoch it was begun in. Keeps X1: committing is one
+append, which merges all of them; and X2: where the stream was scaled meanwhile, they go where their keys go now, or the
+same append adds duplicate epochs that take them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgpack
+import numpy as np
+
+from chunkstore.decoding import Natural, check_format, reader, unpack
+from engine.errors import (
+    BadKeyVersion,
+    BadOffset,
+    DataCorruption,
+    OutcomeUnknown,
+    SegmentExists,
+    SegmentNotFound,
+    SegmentSealed,
+    UnknownFormat,
+    understanding,
+)
+from engine.logs.pending import Receipt
+from engine.state.index_records import THIS_APPEND
+from engine.state.operations import (
+    Append,
+    CheckEntry,
+    DeleteSegment,
+    MergeSegment,
+    Operation,
+    Payload,
+    PutEntry,
+    SealSegment,
+)
+from engine.state.segments import Segment
+from engine.state.state import NOT_EXISTS
+from engine.state.tables import Entry
+from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
+from pravega_spark.streams.model.index import decode_records
+from pravega_spark.streams.model.names import index_segment_name, segment_name, transaction_segment_name
+from pravega_spark.streams.model.readback import readable
+from pravega_spark.streams.model.stream_record import FORMAT, REMEDY, Routing
+from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
+from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.event_order import Mix, keeping
+from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
+from pravega_spark.streams.writing.writable_stream import WritableStream
+from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_content
+
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+
+logger = logging.getLogger(__name__)
+
+LEASE = 600.0
+"""Seconds after which a transaction that nobody pinged is aborted."""
+
+LEASES = 1000
+LONGEST = 86_400.0
+"""A transaction lives for so many of the leases that it was begun with, and not longer than so many seconds (Pravega:
+StreamTransactionMetadataTasks)."""
+
+REMEMBERED = 86_400.0
+"""Seconds for which it is known of a transaction how it ended."""
+
+_SAFE = "Repeating the call is safe; or check the transaction's status"
+
+_REMOVAL = (
+    f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); the others of its stream can be used meanwhile"
+)
+
+_TOGETHER = 1000  # transactions whose segments are looked up at once
+
+OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+
+
+class TransactionRecord(NamedTuple):
+    """What is known of a transaction. Times in ms since the epoch; version: the table entry's.
+
+    routing: the stream and its segments as they were when it was begun. lease: ms for which a ping lasts.
+    changed: when it was begun, pinged, committed or aborted. longest: ms for which it may be open, whoever pings it.
+    """
+
+    routing: Routing
+    created: int
+    lease: int
+    changed: int
+    longest: int
+    status: str = OPEN
+    version: int = NOT_EXISTS
+
+    @property
+    def timeout(self) -> int:
+        """Until when it is open, unless it is pinged (ms since the epoch)."""
+        return min(self.changed + self.lease, self.created + self.longest)
+
+    def expired(self, now: int) -> bool:
+        """Whether it is open, and nobody has pinged it in time, or it has been open for too long."""
+        return self.status == OPEN and now > self.timeout
+
+    def encode(self) -> bytes:
+        """The table entry's value. Raises UnreadableRecord."""
+        return readable("the record of a transaction", self, TransactionRecord._encoded, self._read_back)
+
+    def _encoded(self) -> bytes:
+        return bytes(msgpack.packb([FORMAT, *self[:-1]]))
+
+    def _read_back(self, data: bytes) -> TransactionRecord:
+        return self._decoded(data, self.version)
+
+    @classmethod
+    def decode(cls, data: bytes, version: int, key: str) -> TransactionRecord:
+        """The inverse of `encode`, for the entry of that key. Raises DataCorruption, which names the transaction."""
+        with understanding(f"transaction {key}: its record", _REMOVAL):
+            transaction_of(key)
+            return cls._decoded(data, version)
+
+    @classmethod
+    def _decoded(cls, data: bytes, version: int) -> TransactionRecord:
+        known, *fields = unpack(data)
+        check_format(known, FORMAT)
+        routing, created, lease, changed, longest, status = _RECORD(fields)
+        return cls(routing, created, lease, changed, longest, status, version)
+
+
+_RECORD = reader(tuple[Routing, int, Natural, int, Natural, Literal["open", "committed", "aborted"]])
+
+
+def transaction_of(key: str) -> tuple[str, str, uuid.UUID]:
+    """Scope, stream and id of the transaction with this key. Raises ValueError."""
+    scope, stream, number = key.split("/")
+    return scope, stream, uuid.UUID(hex=number)
+
+
+class Transaction:
+    """A transaction of a stream by its id, whether it exists or not. Knows nothing that could get stale.
+
+    Any process may write to it, ping, commit or abort it.
+    """
+
+    def __init__(self, stream: WritableStream, number: uuid.UUID) -> None:
+        self.stream = stream
+        self.id = number
+        self.key = f"{stream.key}/{number.hex}"
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.key!r})"
+
+    def record(self) -> TransactionRecord:
+        """What is known of it now. Raises TransactionNotFound."""
+        container = self.stream.container
+        entry = container.entries(TRANSACTIONS, [self.key], container.refresh())[self.key]
+        if entry is None or entry.value is None:
+            raise TransactionNotFound(self.stream.key, self.id)
+        return TransactionRecord.decode(entry.value, entry.version, self.key)
+
+    def segment(self, number: int) -> str:
+        """The name of its segment that goes with a segment of the stream."""
+        stream = self.stream
+        return transaction_segment_name(stream.scope, stream.name, number, self.id)
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def write(self, parts: Sequence[SegmentAppend]) -> None:
+        """Append to its segments, durable on return. Raises TransactionClosed, OutcomeUnknown, StorageError."""
+        self.answer(self.stream.container.submit(self.operations(parts)).result)
+
+    def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
+        """The operations of one write."""
+        return [operation for part in parts for operation in append_operations(self.segment(part.segment_id), part)]
+
+    def answer(self, result: Callable[[], Receipt]) -> Receipt:
+        """What became of a write. Raises TransactionClosed where its segments have gone."""
+        try:
+            return result()
+        except (SegmentNotFound, SegmentSealed) as error:
+            raise self._closed(self.record()) from error
+
+    def ping(self, lease: float | None = None) -> None:
+        """Keep it open for another `lease` seconds, by default for as long as the last time. Raises
+        TransactionClosed, and TransactionTooLong where that would be longer than it may be open."""
+
+        def pinged(record: TransactionRecord) -> list[Operation]:
+            length, now = record.lease if lease is None else _milliseconds(lease), _now(self.stream)
+            if now + length > record.created + record.longest:
+                left = max(record.created + record.longest - now, 0)
+                raise TransactionTooLong(self.stream.key, self.id, record.longest / 1000, left / 1000)
+            return [self._put(record._replace(changed=now, lease=length))]
+
+        self._commit_change(pinged)
+
+    # --- its end -----------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Let all events into the stream, in one append. Committing it again changes nothing.
+
+        Raises TransactionClosed for one that was aborted, TransactionNotFound, StreamSealed, StorageError; and
+        OutcomeUnknown, after trying again for some minutes.
+        """
+        self._commit_change(self._commit, COMMITTED)
+
+    def abort(self) -> None:
+        """Forget all events. Aborting it again changes nothing. One whose record cannot be understood is forgotten
+        altogether. Raises TransactionClosed, TransactionNotFound."""
+        while True:
+            try:
+                self._commit_change(self._abort, ABORTED)
+                return
+            except UnknownFormat:
+                raise
+            except DataCorruption:
+                if not self._is_unreadable():
+                    raise
+            with suppress(BadKeyVersion):
+                self.stream.container.commit(self._removal())
+                return
+
+    def _is_unreadable(self) -> bool:
+        try:
+            self.record()
+            return False
+        except DataCorruption:
+            return True
+
+    def _removal(self) -> list[Operation]:
+        """What removes a transaction of which nobody knows the segments: those that are named after it."""
+        container = self.stream.container
+        state = container.refresh()
+        entry = container.entries(TRANSACTIONS, [self.key], state)[self.key]
+        own = [name for name in changes.segment_names(self.stream, state) if f"#transaction.{self.id.hex}" in name]
+        there = [name for name, segment in container.activated(sorted(own), state).items() if segment is not None]
+        version = entry.version if entry is not None else NOT_EXISTS
+        return [PutEntry(TRANSACTIONS, self.key, None, version), *map(DeleteSegment, there)]
+
+    def _commit_change(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
+        """Carry out a change; when somebody else was faster, again on what it is then. Done if its status is `aim`."""
+        what = f"transaction {self.key}: it is unknown whether it is {aim or 'pinged'}"
+        doubt = OutcomeRetry(self.stream.container, what, _SAFE)
+        while (record := self.record()).status != aim:
+            if record.status != OPEN:
+                raise self._closed(record)
+            try:
+                self.stream.container.commit(change(record))
+                return
+            except (BadKeyVersion, BadOffset, SegmentExists):
+                continue
+            except OutcomeUnknown as error:
+                doubt.again(error)
+
+    def expire(self, record: TransactionRecord) -> bool:
+        """Abort it if it still is what `record` says. False when it was pinged, or has ended, meanwhile."""
+        try:
+            self.stream.container.commit(self._abort(record))
+            return True
+        except BadKeyVersion:
+            return False
+
+    def _abort(self, record: TransactionRecord) -> list[Operation]:
+        names = [name for segment in record.routing.segments for name in self._names(segment.id)]
+        return [self._put(record._replace(status=ABORTED, changed=_now(self.stream))), *map(DeleteSegment, names)]
+
+    def _commit(self, record: TransactionRecord) -> list[Operation]:
+        self.stream.begin_generation()
+        snapshot = self.stream.snapshot(refresh=False)
+        numbers = [segment.id for segment in record.routing.segments]
+        known = self.stream.container.activated([name for number in numbers for name in self._names(number)])
+        used = [number for number in numbers if (written := known[self.segment(number)]) and written.length]
+        (targets,), before, after = changes.reroute(snapshot, [(record.routing, used)])
+        operations: list[Operation] = [
+            self._put(record._replace(status=COMMITTED, changed=_now(self.stream))),
+            *(before or [CheckEntry(STREAMS, self.stream.key, snapshot.record.version)]),
+        ]
+        records = {number: self._records(number, known) for number in used}
+        for number in numbers:
+            operations += self._merge(number, targets.get(number), known, records.get(number))
+        mix = Mix.of_appends([targets[number] for number in used], list(records.values())) if len(used) > 1 else None
+        return operations + keeping(self.stream.container, self.stream.key, mix) + after
+
+    def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
+        """The index records of one of its segments."""
+        index = self._names(number)[1]
+        indexed = known[index]
+        if indexed is None:
+            raise SegmentNotFound(index)
+        return decode_records(self.stream.container.read(index, 0, indexed.length))
+
+    def _merge(
+        self, number: int, into: int | None, known: Mapping[str, Segment | None], records: np.ndarray | None
+    ) -> list[Operation]:
+        """What lets the events of one of its segments into one of the stream; records: of its index."""
+        name, index = self._names(number)
+        written = known[name]
+        if written is None:
+            raise SegmentNotFound(name)
+        if records is None or into is None:
+            return [_unchanged(written), DeleteSegment(name), DeleteSegment(index)]
+        target = segment_name(self.stream.scope, self.stream.name, into)
+        return [
+            _unchanged(written),
+            Append(index_segment_name(target), index_content(target, _dated(records))),
+            SealSegment(name),
+            MergeSegment(target, name),
+            DeleteSegment(index),
+        ]
+
+    def _names(self, number: int) -> tuple[str, str]:
+        name = self.segment(number)
+        return name, index_segment_name(name)
+
+    def _put(self, record: TransactionRecord) -> PutEntry:
+        return PutEntry(TRANSACTIONS, self.key, record.encode(), record.version)
+
+    def _closed(self, record: TransactionRecord) -> Exception:
+        return TransactionClosed(self.stream.key, self.id, record.status)
+
+
+def begin(stream: WritableStream, lease: float = LEASE) -> tuple[Transaction, TransactionRecord]:
+    """Begin a transaction that is aborted when nobody pings it for `lease` seconds, and after 1,000 leases or a day.
+
+    Raises StreamSealed.
+    """
+    while True:
+        snapshot = stream.snapshot()
+        if snapshot.record.sealed:
+            raise StreamSealed(stream.key)
+        routing, now = snapshot.record.routing, _now(stream)
+        transaction = Transaction(stream, _new_id(snapshot.record.current.epoch))
+        length = _milliseconds(lease)
+        record = TransactionRecord(routing, now, length, now, min(LEASES * length, int(1000 * LONGEST)))
+        operations: list[Operation] = [
+            CheckEntry(STREAMS, stream.key, snapshot.record.version),
+            PutEntry(TRANSACTIONS, transaction.key, record.encode(), NOT_EXISTS),
+        ]
+        operations += changes.creations(transaction.segment(segment.id) for segment in routing.segments)
+        with suppress(BadKeyVersion):  # the stream was changed meanwhile
+            stream.container.commit(operations)
+            return transaction, record
+
+
+def transactions(stream: WritableStream) -> Iterator[tuple[Transaction, TransactionRecord]]:
+    """All transactions of a stream that are open, or whose end is remembered, in order of their ids."""
+    container = stream.container
+    container.refresh()
+    for key, record in _readable(container.scan_entries(TRANSACTIONS, f"{stream.key}/")):
+        yield Transaction(stream, transaction_of(key)[2]), record
+
+
+def _readable(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
+    """The records in entries, by their keys. What cannot be understood keeps nobody from the others: it is told
+    behind them. Raises DataCorruption."""
+    unreadable: DataCorruption | None = None
+    for key, entry in list(entries):  # who asks may change them
+        if entry.value is not None:
+            try:
+                record = TransactionRecord.decode(entry.value, entry.version, key)
+            except DataCorruption as error:
+                unreadable = unreadable or error
+                continue
+            yield key, record
+    if unreadable is not None:
+        raise unreadable
+
+
+def _told(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
+    """The same in the order of the keys, where one that cannot be understood is only logged."""
+    try:
+        yield from _readable(sorted(entries))
+    except DataCorruption as error:
+        logger.warning("%s", str(error))
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open, and the bytes that were written to it, event headers included."""
+
+    scope: str
+    stream: str
+    id: uuid.UUID
+    record: TransactionRecord
+    size: int
+
+    def segments(self) -> list[str]:
+        """The names of the segments that its events are in."""
+        numbers = [segment.id for segment in self.record.routing.segments]
+        return [transaction_segment_name(self.scope, self.stream, number, self.id) for number in numbers]
+
+
+def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTransaction]:
+    """The open transactions of a container's streams, as this process knows them, in order of stream and id.
+
+    prefix: what "scope/stream/" has to begin with. Their segments are looked up together.
+    """
+    found = []
+    for key, record in _told(container.scan_entries(TRANSACTIONS, prefix)):
+        if record.status == OPEN:
+            found.append(OpenTransaction(*transaction_of(key), record, 0))
+    for first in range(0, len(found), _TOGETHER):
+        page = {each: each.segments() for each in found[first : first + _TOGETHER]}
+        known = container.activated([name for names in page.values() for name in names])
+        for each, names in page.items():
+            segments = (known[name] for name in names)
+            yield each._replace(size=sum(segment.length for segment in segments if segment is not None))
+
+
+def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
+    """Abort the transactions whose lease has run out, and forget those that ended long ago. Returns the aborted.
+
+    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's is another). One that is
+    pinged or committed meanwhile stays. Raises OutcomeUnknown: may be repeated.
+    """
+    if now is None:
+        now = int(stream.container.storage_clock.agreed("no transaction is given up") * 1000)
+    aborted = []
+    for transaction, record in transactions(stream):
+        if record.expired(now):
+            if transaction.expire(record):
+                aborted.append(transaction)
+        elif record.status != OPEN and now > record.changed + 1000 * REMEMBERED:
+            with suppress(BadKeyVersion):
+                stream.container.commit([PutEntry(TRANSACTIONS, transaction.key, None, record.version)])
+    return aborted
+
+
+def _unchanged(segment: Segment) -> Append:
+    """Refuses everything unless the segment has still the length that it had."""
+    return Append(segment.name, Payload(b""), segment.length)
+
+
+def _dated(records: np.ndarray) -> np.ndarray:
+    """Index records with the time and the append by which their events come into the stream."""
+    dated = records.copy()
+    dated[:, 2:] = int(time.time() * 1000), THIS_APPEND
+    return dated
+
+
+def _new_id(epoch: int) -> uuid.UUID:
+    """An id as the original's: its first 32 bits are the epoch."""
+    return uuid.UUID(int=epoch << 96 | uuid.uuid4().int & ((1 << 96) - 1))
+
+
+def _milliseconds(seconds: float) -> int:
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(
+            f"the lease must be above 0 and at most {LONGEST:g} seconds, the longest a transaction may be open, "
+            f"not {seconds!r}"
+        )
+    return int(seconds * 1000)
+
+
+def _now(stream: WritableStream) -> int:
+    """The storage's time, by which others will decide whether a lease has run out (W13)."""
+    return int(stream.container.storage_clock.now() * 1000)
+
+
+__all__ = ["TRANSACTIONS", "Transaction", "TransactionRecord", "begin", "expire", "transactions"]
