@@ -46,8 +46,8 @@ BREAKAGES = [
     Breakage(
         name="small-event-goes-into-old-segments",
         file="pravega_spark/streams/writing/uploads.py",
-        old='self._doubt("it is committed")\n        self.stream.begin_generation()\n        while',
-        new='self._doubt("it is committed")\n        while',
+        old='self._retry("it is committed")\n        self.stream.begin_generation()\n        while',
+        new='self._retry("it is committed")\n        while',
         tests=[f"{_STREAMS}::test_whatever_writes_first_begins_the_generation"],
     ),
     Breakage(

@@ -354,8 +354,8 @@ BREAKAGES = [
     Breakage(
         name="unnamed-unknown-repeated",
         file="pravega_spark/streams/writing/writes.py",
-        old=("            if not known:\n                raise\n            doubt"),
-        new="            doubt",
+        old=("            if not known:\n                raise\n            retry"),
+        new="            retry",
         tests=["tests/streams/test_outcome_retry.py::test_a_write_without_a_name_is_not_tried_again"],
     ),
     Breakage(

@@ -79,8 +79,8 @@ BREAKAGES = [
     Breakage(
         name="a-group-does-not-depend-on-its-scope",
         file="pravega_spark/client/groups/entry.py",
-        old="self._put(doubt, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))",
-        new="self._put(doubt, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))",
+        old="self._put(retry, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))",
+        new="self._put(retry, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))",
         tests=_SCOPES,
     ),
     Breakage(

@@ -2,8 +2,8 @@
 
 from tests.planted import Breakage
 
-_DOUBT = "tests/streams/test_outcome_retry.py"
-_NAMED = "tests/streams/test_producer_state.py"
+_RETRY = "tests/streams/test_outcome_retry.py"
+_PRODUCERS = "tests/streams/test_producer_state.py"
 _TRANSACTIONS = "tests/streams/test_transactions.py"
 _SINK = "tests/source/test_sink.py"
 _POLICIES = "tests/streams/test_policies.py"
@@ -12,14 +12,14 @@ BREAKAGES = [
     Breakage(
         name="unknown-named-write-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            doubt.again(error)  # with names",
+        old="            retry.again(error)  # with names",
         new="            return  # with names",
-        tests=[f"{_DOUBT}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
+        tests=[f"{_RETRY}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-batch-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            doubt.again(error)  # with names",
+        old="            retry.again(error)  # with names",
         new="            return  # with names",
         tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
     ),
@@ -28,21 +28,21 @@ BREAKAGES = [
         file="pravega_spark/streams/writing/outcome_retry.py",
         old="elif now - self._since >= TIMEOUTS * self._container.settings.timeout:",
         new="elif now < self._since:",
-        tests=[f"{_DOUBT}::test_a_named_write_is_not_tried_for_ever"],
+        tests=[f"{_RETRY}::test_a_named_write_is_not_tried_for_ever"],
     ),
     Breakage(
         name="unknown-once-is-enough",
         file="pravega_spark/streams/writing/outcome_retry.py",
         old="            self._since = now\n        elif",
         new="            self._since = now\n        if",
-        tests=[_DOUBT],
+        tests=[_RETRY],
     ),
     Breakage(
         name="unknown-transaction-end-is-success",
         file="pravega_spark/streams/writing/transactions.py",
-        old="            except OutcomeUnknown as error:\n                doubt.again(error)",
+        old="            except OutcomeUnknown as error:\n                retry.again(error)",
         new="            except OutcomeUnknown:\n                return",
-        tests=[f"{_DOUBT}::test_a_transaction_whose_end_is_unknown_ends_once"],
+        tests=[f"{_RETRY}::test_a_transaction_whose_end_is_unknown_ends_once"],
     ),
     Breakage(
         name="unknown-part-of-an-upload-is-success",
@@ -50,19 +50,19 @@ BREAKAGES = [
         old="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                doubt.again(error)""",
+                retry.again(error)""",
         new="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown:
                 return""",
-        tests=[f"{_DOUBT}::test_an_upload_is_not_tried_for_ever"],
+        tests=[f"{_RETRY}::test_an_upload_is_not_tried_for_ever"],
     ),
     Breakage(
         name="unknown-group-state-is-success",
         file="pravega_spark/client/groups/entry.py",
-        old="            doubt.again(error)\n            return False",
+        old="            retry.again(error)\n            return False",
         new="            return True",
-        tests=[f"{_DOUBT}::test_a_reader_group_goes_on"],
+        tests=[f"{_RETRY}::test_a_reader_group_goes_on"],
     ),
     Breakage(
         name="expire-takes-any-version",
@@ -97,28 +97,28 @@ BREAKAGES = [
         file="pravega_spark/streams/writing/producer_state.py",
         old="        if found[:2] == (self.number, self.digest):",
         new="        if found.number == self.number:",
-        tests=[_NAMED],
+        tests=[_PRODUCERS],
     ),
     Breakage(
         name="older-number-told-as-a-replay",
         file="pravega_spark/streams/writing/producer_state.py",
         old="        if found[:2] == (self.number, self.digest):",
         new="        if found.number > self.number or found[:2] == (self.number, self.digest):",
-        tests=[f"{_NAMED}::test_a_checkpoint_that_was_rolled_back"],
+        tests=[f"{_PRODUCERS}::test_a_checkpoint_that_was_rolled_back"],
     ),
     Breakage(
         name="other-data-written-without-condition",
         file="pravega_spark/streams/writing/producer_state.py",
         old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found, found.generation)",
         new="        return self._update(UpdateKind.REPLACE, found, found.generation)",
-        tests=[f"{_NAMED}::test_what_is_written_all_the_same_is_there_once"],
+        tests=[f"{_PRODUCERS}::test_what_is_written_all_the_same_is_there_once"],
     ),
     Breakage(
         name="number-kept-without-its-digest",
         file="pravega_spark/streams/writing/producer_state.py",
         old="        return [UpdateAttributes(self._segment, tuple(updates))]",
         new="        return [UpdateAttributes(self._segment, tuple(updates)[:1])]",
-        tests=[_NAMED],
+        tests=[_PRODUCERS],
     ),
     Breakage(
         name="number-in-an-append-of-its-own",
@@ -127,14 +127,14 @@ BREAKAGES = [
         new="            for write in pending:\n"
         "                container.commit(write.operations()[: write.named is not None] or write.operations())\n"
         "            container.commit([each for one in pending for each in one.operations()[one.named is not None :]])",
-        tests=[f"{_NAMED}::test_a_crash_at_every_request_of_a_named_write"],
+        tests=[f"{_PRODUCERS}::test_a_crash_at_every_request_of_a_named_write"],
     ),
     Breakage(
         name="rerouted-write-forgotten",
         file="pravega_spark/streams/writing/writes.py",
         old="        return [*self._remembering, *self._before, *appends, *kept, *self._after]",
         new="        return [*([] if self._before else self._remembering), *self._before, *appends, *kept, *self._after]",
-        tests=[f"{_NAMED}::test_what_was_planned_before_a_scale_is_remembered_too"],
+        tests=[f"{_PRODUCERS}::test_what_was_planned_before_a_scale_is_remembered_too"],
     ),
     Breakage(
         name="replay-of-one-stream-hides-the-others",
@@ -148,14 +148,14 @@ BREAKAGES = [
         file="pravega_spark/streams/writing/digests.py",
         old="        total += int(hashes.sum())",
         new="        total += 0 * int(hashes.sum())",
-        tests=[_NAMED],
+        tests=[_PRODUCERS],
     ),
     Breakage(
         name="digest-by-order",
         file="pravega_spark/streams/writing/digests.py",
         old="        total += int(hashes.sum())",
         new="        total += int((hashes * np.arange(len(hashes), dtype=np.uint64)).sum())",
-        tests=[f"{_NAMED}::test_a_digest_does_not_depend_on_order_tasks_and_segments"],
+        tests=[f"{_PRODUCERS}::test_a_digest_does_not_depend_on_order_tasks_and_segments"],
     ),
     Breakage(
         name="large-events-without-digest",

@@ -179,11 +179,11 @@ def test_a_reader_group_goes_on(stream: Stream, unsure: Unsure, when: When) -> N
 def test_the_first_unknown_outcome_is_tried_again_however_long_ago_the_change_was_begun() -> None:
     """The process may have been stopped meanwhile. After that it is tried for five times the container's timeout."""
     store, now = SimulatedStore(0), [1e6]
-    doubt = OutcomeRetry(Container(Stores(store, store), 0, SETTINGS, clock=lambda: now[0]), "what", "advice")
+    retry = OutcomeRetry(Container(Stores(store, store), 0, SETTINGS, clock=lambda: now[0]), "what", "advice")
     now[0] += 1e6
-    doubt.again(OutcomeUnknown("first"))
+    retry.again(OutcomeUnknown("first"))
     now[0] += 299
-    doubt.again(OutcomeUnknown("second"))
+    retry.again(OutcomeUnknown("second"))
     now[0] += 1
     with pytest.raises(OutcomeUnknown, match=r"what: .* for 300 seconds \(third\)\. advice"):
-        doubt.again(OutcomeUnknown("third"))
+        retry.again(OutcomeUnknown("third"))

@@ -95,7 +95,7 @@ class GroupEntry:
 
     def create(self, state: GroupState) -> GroupState:
         """Store a first state, unless there is one. Returns the one that is there then. Raises ScopeNotFound."""
-        doubt, scope = self._doubt(), Scope(self._root, self.key.partition("/")[0])
+        retry, scope = self._retry(), Scope(self._root, self.key.partition("/")[0])
         while True:
             condition = unless_deleted(self._container, self._container.refresh())
             known = self.read()[0]
@@ -103,23 +103,23 @@ class GroupEntry:
                 return known
             if not scope.keep():
                 raise ScopeNotFound(scope.name, similar_keys(self._root, SCOPES, scope.name))
-            self._put(doubt, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))
+            self._put(retry, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))
 
     def change(self, step: Step) -> GroupState:
         """Carry out a step on the state as it is; again if somebody was faster. Raises GroupNotFound, what `step` does.
 
         It may be carried out twice, when it is not known whether it was stored.
         """
-        doubt = self._doubt()
+        retry = self._retry()
         while True:
             known, version = self.read()
             if known is None:
                 raise self._not_found()
             state = step(known)
-            if state == known or self._put(doubt, PutEntry(GROUPS, self.key, state.encode(), version)):
+            if state == known or self._put(retry, PutEntry(GROUPS, self.key, state.encode(), version)):
                 return state
 
-    def _put(self, doubt: OutcomeRetry, *operations: Operation) -> bool:
+    def _put(self, retry: OutcomeRetry, *operations: Operation) -> bool:
         """Whether the state was stored; else somebody was faster, or nobody knows, and it is to be read again."""
         try:
             self._container.commit(list(operations))
@@ -127,10 +127,10 @@ class GroupEntry:
         except BadKeyVersion:
             return False
         except OutcomeUnknown as error:
-            doubt.again(error)
+            retry.again(error)
             return False
 
-    def _doubt(self) -> OutcomeRetry:
+    def _retry(self) -> OutcomeRetry:
         return OutcomeRetry(
             self._container,
             f"reader group {self.key}: it is unknown whether its state was changed",

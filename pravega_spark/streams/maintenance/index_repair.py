@@ -95,12 +95,12 @@ def _change(stream: Stream, snapshot: Snapshot, number: int) -> tuple[list[Opera
     """What puts an index in the place of that of a segment, if that is not right."""
     segment, index = snapshot.segments.segment(number), _index_of(snapshot, number)
     known, whole = _known(stream, index)
-    maker = _Comparison(segment.start_offset, known)
+    builder = _Comparison(segment.start_offset, known)
     made = index_events(
         lambda low, high: stream.container.read(segment.name, low, high),
         segment.start_offset,
         segment.length,
-        maker=maker,
+        builder=builder,
     )
     if isinstance(made.problem, StorageError):
         raise made.problem
@@ -109,9 +109,9 @@ def _change(stream: Stream, snapshot: Snapshot, number: int) -> tuple[list[Opera
             f"stream {stream.key}, segment {segment_label(number)}, offset {made.problem.offset}: "
             f"{made.problem.problem}. Its index is made from its events, so restore them first"
         )
-    before = _events_before(segment, known, maker.at)
-    events, counted = before + maker.events, segment.attributes.get(EVENT_COUNT, NULL_VALUE)
-    if whole and _is_right(segment, known, before + maker.at, maker.at, events, counted):
+    before = _events_before(segment, known, builder.at)
+    events, counted = before + builder.events, segment.attributes.get(EVENT_COUNT, NULL_VALUE)
+    if whole and _is_right(segment, known, before + builder.at, builder.at, events, counted):
         return [], None
     records = decode_records(made.records)
     records[:, 1] += before

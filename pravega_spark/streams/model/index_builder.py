@@ -67,14 +67,14 @@ class IndexedEvents(NamedTuple):
 
 
 def index_events(
-    read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW, maker: IndexBuilder | None = None
+    read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW, builder: IndexBuilder | None = None
 ) -> IndexedEvents:
     """The index records of a segment's events in [start, end), up to where they are sound, and what is not.
 
-    `read` gives bytes of the segment. maker: makes the records of the events that it is given. Of an
+    `read` gives bytes of the segment. builder: makes the records of the events that it is given. Of an
     event that is larger than a window the payload is not read.
     """
-    maker = maker or IndexBuilder(start)
+    builder = builder or IndexBuilder(start)
     place, rest = start, b""
     try:
         while place < end:
@@ -84,19 +84,19 @@ def index_events(
                 starts, lengths, behind = decode_whole(data, base)
             except InvalidEvent as error:
                 starts, lengths, _ = decode_whole(data[: error.offset - base], base)
-                maker.add(starts + lengths + (HEADER_SIZE + base))
+                builder.add(starts + lengths + (HEADER_SIZE + base))
                 raise
-            maker.add(starts + lengths + (HEADER_SIZE + base))
+            builder.add(starts + lengths + (HEADER_SIZE + base))
             rest = data[behind:]
             if len(rest) >= HEADER_SIZE:
                 due = base + behind + HEADER_SIZE + int.from_bytes(rest[4:HEADER_SIZE], "big")
                 if due > end:
                     raise InvalidEvent(f"an event would end at {due}, behind the end {end}", base + behind)
                 if place < due - window:
-                    maker.add(np.array([due], np.int64))
+                    builder.add(np.array([due], np.int64))
                     place, rest = due, b""
         if rest:
-            raise InvalidEvent(f"the last {len(rest)} bytes are no whole event", maker.end)
+            raise InvalidEvent(f"the last {len(rest)} bytes are no whole event", builder.end)
     except (InvalidEvent, StorageError) as error:
-        return IndexedEvents(maker.records(), maker.end, maker.last, error)
-    return IndexedEvents(maker.records(), end, maker.last, None)
+        return IndexedEvents(builder.records(), builder.end, builder.last, error)
+    return IndexedEvents(builder.records(), end, builder.last, None)

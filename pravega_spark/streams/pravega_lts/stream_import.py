@@ -230,7 +230,7 @@ class StreamImport:
     def commit(self, begun: Begun, contents: Sequence[SegmentContent]) -> None:
         """Let the stream appear. Raises ImportRefused, ScopeNotFound, StorageError, EngineError."""
         container = self._stream.container
-        doubt = OutcomeRetry(container, f"stream {self.plan.key}: it is unknown whether it was imported", _SAFE)
+        retry = OutcomeRetry(container, f"stream {self.plan.key}: it is unknown whether it was imported", _SAFE)
         while not self.is_done():
             scope = Scope(self._stream.root, self._stream.scope)
             condition = unless_deleted(container, container.state)
@@ -243,7 +243,7 @@ class StreamImport:
                 container.commit([condition, numbers, *self._operations(contents, created)])
                 return
             except OutcomeUnknown as error:
-                doubt.again(error)
+                retry.again(error)
             except (BadKeyVersion, SegmentExists):
                 continue  # somebody else was faster
             except ChunksGivenUp as error:

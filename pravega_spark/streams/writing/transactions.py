@@ -245,7 +245,7 @@ class Transaction:
     def _commit_change(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
         """Carry out a change; when somebody else was faster, again on what it is then. Done if its status is `aim`."""
         what = f"transaction {self.key}: it is unknown whether it is {aim or 'pinged'}"
-        doubt = OutcomeRetry(self.stream.container, what, _SAFE)
+        retry = OutcomeRetry(self.stream.container, what, _SAFE)
         while (record := self.record()).status != aim:
             if record.status != OPEN:
                 raise self._closed(record)
@@ -255,7 +255,7 @@ class Transaction:
             except (BadKeyVersion, BadOffset, SegmentExists):
                 continue
             except OutcomeUnknown as error:
-                doubt.again(error)
+                retry.again(error)
 
     def expire(self, record: TransactionRecord) -> bool:
         """Abort it if it still is what `record` says. False when it was pinged, or has ended, meanwhile."""

@@ -162,7 +162,7 @@ class Upload:
                 raise self._lost(error) from error
             self._under_way = None
 
-    def _doubt(self, what: str) -> OutcomeRetry:
+    def _retry(self, what: str) -> OutcomeRetry:
         """For one change of this upload."""
         name = f"upload {self.name!r}" if self.name is not None else "upload"
         return OutcomeRetry(
@@ -171,13 +171,13 @@ class Upload:
 
     def _settle_unknown(self, submitted: Append) -> None:
         """Append what may be there already, until it is."""
-        doubt = self._doubt("its last part is there")
+        retry = self._retry("its last part is there")
         while True:
             try:
                 self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                doubt.again(error)
+                retry.again(error)
             except BadOffset as error:
                 if error.expected == self.length:  # it was there: nobody else appends as long as we are the owner
                     return
@@ -197,7 +197,7 @@ class Upload:
             AttributeUpdate(attribute, UpdateKind.NONE, value)
             for attribute, value in ((OWNER, self._owner), (PLACE, self._place))
         )
-        doubt = self._doubt("it was begun")
+        retry = self._retry("it was begun")
         self.stream.begin_generation()
         while True:
             snapshot = self._snapshot()
@@ -217,7 +217,7 @@ class Upload:
                     continue  # the stream was scaled, or is gone
                 except OutcomeUnknown as error:
                     self.segment = ""
-                    doubt.again(error)
+                    retry.again(error)
                     continue
                 except (BadAttributeUpdate, ChunksGivenUp) as error:
                     self.segment = ""
@@ -268,14 +268,14 @@ class Upload:
             first = self._place_of(self.segment, 0)
         except SegmentNotFound as error:
             raise self._lost(error) from error
-        since, unknown, doubt = self._length(target), None, self._doubt("it is committed")
+        since, unknown, retry = self._length(target), None, self._retry("it is committed")
         while True:
             try:
                 offset = self.stream.container.commit(self._merge(target)).results[-1]
                 return self._pointer(target, offset, self.length)
             except OutcomeUnknown as error:
                 unknown = error
-                doubt.again(error)
+                retry.again(error)
             except SegmentSealed as error:
                 snapshot = self._snapshot()
                 if not move:
@@ -311,7 +311,7 @@ class Upload:
         StorageError.
         """
         size = len(framed) - HEADER_SIZE
-        unknown, target, since, doubt = False, "", 0, self._doubt("it is committed")
+        unknown, target, since, retry = False, "", 0, self._retry("it is committed")
         self.stream.begin_generation()
         while True:
             snapshot = self._snapshot()
@@ -328,7 +328,7 @@ class Upload:
             except OutcomeUnknown as error:
                 if self.name is None:
                     raise
-                doubt.again(error)
+                retry.again(error)
                 unknown = True
             except (SegmentSealed, SegmentNotFound):
                 unknown = False  # the name is not there, or the append would be refused for that
@@ -418,7 +418,7 @@ def begin(stream: WritableStream, routing_key: str | None = None, name: str | No
     """
     place = int((hash_key(routing_key) if routing_key is not None else random()) * _KEY_SPACE)
     what = f"stream {stream.key}, upload {name!r}: it is unknown whether it was taken over"
-    doubt = OutcomeRetry(stream.container, what, _SAFE)
+    retry = OutcomeRetry(stream.container, what, _SAFE)
     while True:
         snapshot = stream.snapshot()
         if snapshot.record.sealed:
@@ -446,7 +446,7 @@ def begin(stream: WritableStream, routing_key: str | None = None, name: str | No
         except SegmentNotFound:
             continue  # it was committed or expired meanwhile
         except OutcomeUnknown as error:
-            doubt.again(error)
+            retry.again(error)
 
 
 def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:

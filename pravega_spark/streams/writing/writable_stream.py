@@ -36,7 +36,7 @@ class WritableStream(StreamView):
         generation = self.container.generation
         if self._begun == generation:
             return
-        doubt = OutcomeRetry(self.container, f"stream {self.key}: it is unknown whether its new epoch began", _SAFE)
+        retry = OutcomeRetry(self.container, f"stream {self.key}: it is unknown whether its new epoch began", _SAFE)
         while True:
             try:
                 self._commit_change(lambda found: changes.begin_generation(found).committed(self.key), refresh=False)
@@ -45,7 +45,7 @@ class WritableStream(StreamView):
             except StreamNotFound:
                 return
             except OutcomeUnknown as error:
-                doubt.again(error)
+                retry.again(error)
 
     def _commit_change(self, change: Callable[[Snapshot], list[Operation]], refresh: bool = True) -> None:
         """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""

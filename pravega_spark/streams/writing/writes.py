@@ -167,7 +167,7 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
     known = all(write.named is not None for write in pending)
     keys = ", ".join(write.stream.key for write in pending)
     what = f"stream{'s' * (len(pending) > 1)} {keys}: it is unknown whether {pending[0].named} was committed"
-    doubt = OutcomeRetry(container, what, _SAFE)
+    retry = OutcomeRetry(container, what, _SAFE)
     while pending:
         try:
             container.commit([operation for write in pending for operation in write.operations()])
@@ -179,7 +179,7 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
         except OutcomeUnknown as error:
             if not known:
                 raise
-            doubt.again(error)  # with names it can be tried again: what is there is not written twice
+            retry.again(error)  # with names it can be tried again: what is there is not written twice
         except (SegmentExists, SegmentSealed, SegmentNotFound, BadKeyVersion) as error:
             if isinstance(error, SegmentExists | SegmentNotFound) and any(each.is_of_order(error) for each in pending):
                 continue
