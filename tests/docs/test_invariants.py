@@ -35,8 +35,7 @@ def rules(page: str) -> list[Rule]:
 
 def cited(text: str) -> Iterator[tuple[str, str]]:
     """Each path of the repository between backticks, and the name of the test behind its `::`, or ""."""
-    for path, name in re.findall(r"`((?:chunkstore|engine|pravega_spark|tests)/[\w/.-]+)(?:::(\w+))?`", text):
-        yield path, name
+    yield from re.findall(r"`((?:chunkstore|engine|pravega_spark|tests)/[\w/.-]+)(?:::(\w+))?`", text)
 
 
 def missing(text: str) -> set[str]:
