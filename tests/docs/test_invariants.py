@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = (PROJECT / "docs" / "invariants.md").read_text("utf-8")
 
@@ -58,6 +60,11 @@ def test_every_path_and_test_exists() -> None:
     }
     assert len([*cited(PAGE)]) > 150
     assert missing(PAGE) == set()
+
+
+@pytest.mark.parametrize("page", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_other_pages_cite_what_exists_too(page: Path) -> None:
+    assert missing(page.read_text("utf-8")) == set()
 
 
 def test_every_class_and_function_exists() -> None:
