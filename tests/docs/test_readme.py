@@ -1,4 +1,4 @@
-"""The code of README's quick starts runs, and its commands are there."""
+"""The code of README's quick starts and the first snippets of the Spark guide run, and README's commands are there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ README = (PROJECT / "README.md").read_text("utf-8")
 
 
 def code(language: str, *, containing: str) -> str:
-    """The block of code that contains a text."""
+    """README's block of code that contains a text."""
     blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
     (found,) = [block for block in blocks if containing in block]
     return str(found)
@@ -56,6 +57,7 @@ def _has_events(manager: StreamManager) -> bool:
         return False
 
 
+@pytest.mark.timeout(600)
 def test_the_quick_start_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     root = str(tmp_path / "streams")
     exec(code("python", containing="SparkSession").replace("/data/", f"{tmp_path}/"), {})
@@ -67,3 +69,17 @@ def test_the_quick_start_of_spark(spark: SparkSession, tmp_path: Path) -> None:
         assert sum(row[1] for row in spark.sql(query).collect()) == 1000
     finally:
         spark.catalog.dropTempView("rides")
+
+
+@pytest.mark.timeout(600)
+def test_the_spark_guide_begins_with_code_that_runs(spark: SparkSession, tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "spark.md").read_text("utf-8").replace("/data/", f"{tmp_path}/")
+    read, write, follow = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:3]
+    names: dict[str, Any] = {"spark": spark}
+    where, read = read.split("\n", 1)
+    for snippet in (where, write, read, follow):
+        exec(snippet, names)
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    with StreamManager(str(tmp_path / "streams")) as manager:
+        assert [manager.stream_info("taxi", name).events for name in ("rides", "copy")] == [2, 2]
