@@ -34,7 +34,7 @@ BREAKAGES = [
     Breakage(
         name="the-end-of-the-log-is-never-looked-at",
         file="engine/logs/log.py",
-        old="        if self._clock() - self._proof > self._grace / 4:\n",
+        old="        if self.aged:\n            return self.follow()\n",
         new="        if self._clock() < 0:\n",
         tests=[f"{_HOST}the_log_is_looked_at_whole_when_the_last_look_was_long_ago"],
     ),
