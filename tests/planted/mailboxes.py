@@ -35,7 +35,7 @@ BREAKAGES = [
         name="the-end-of-the-log-is-never-looked-at",
         file="engine/logs/log.py",
         old="        if self.aged:\n            return self.follow()\n",
-        new="        if self._clock() < 0:\n",
+        new="        if self._clock() < 0:\n            return self.follow()\n",
         tests=[f"{_HOST}the_log_is_looked_at_whole_when_the_last_look_was_long_ago"],
     ),
     Breakage(
