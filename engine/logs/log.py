@@ -396,9 +396,7 @@ class Log:
 
     def follow_durable(self, address: int) -> list[Frame]:
         """The live frames up to an address, which are durable, as another process says. Whether the log goes on is not
-        looked at, unless the last look was long ago. Nothing may be in flight. Raises as `follow` does."""
-        if self.aged:
-            return self.follow()
+        looked at. Nothing may be in flight. Raises as `follow` does."""
         while self.next <= address:
             with stamps.listening() as noted:
                 found, ended = self._look(min(address - self.next + 1, MAX_WINDOW))
