@@ -80,6 +80,10 @@ STOPPED = 3
 """A pause by the storage's clock that is longer than the grace period divided by this makes a proof old. It is less
 than half of it, as a process may be stopped both before and after its frame lands."""
 
+RENEWED = 8
+"""A proof that is older than the grace period divided by this is renewed before a frame or a submission is sent: it is
+not old yet then when the storage answers, even by the storage's clock."""
+
 LOOKED_AT = 10
 """Where answers do not carry the storage's time, it is asked for when a tenth of the grace period has passed."""
 
@@ -392,9 +396,7 @@ class Log:
 
     def follow_durable(self, address: int) -> list[Frame]:
         """The live frames up to an address, which are durable, as another process says. Whether the log goes on is not
-        looked at, unless the last look was long ago. Nothing may be in flight. Raises as `follow` does."""
-        if self._clock() - self._proof > self._grace / 4:
-            return self.follow()
+        looked at. Nothing may be in flight. Raises as `follow` does."""
         while self.next <= address:
             with stamps.listening() as noted:
                 found, ended = self._look(min(address - self.next + 1, MAX_WINDOW))
@@ -544,6 +546,11 @@ class Log:
         clock that cannot be stepped, or by the time of day, which is set when a host goes on that was stopped."""
         stepped = self._wall() - self._clock() - self._ahead
         return self._clock() - self._proof > self._grace / 2 or abs(stepped) > self._grace / STOPPED
+
+    @property
+    def aged(self) -> bool:
+        """True sooner, while the log's end can be read without a doubt: that comes first then."""
+        return self._clock() - self._proof > self._grace / RENEWED or self.stale
 
     def _stamp_of(self, path: str) -> float:
         """When the storage made an object that was there just now; endless if it is gone."""

@@ -567,7 +567,7 @@ class Processor:
         """Let transactions at the head of the queue leave: in a frame, or for another process that makes the frames."""
         if self._behind or self.log.passed:
             self._read_to_the_end()
-        if self.log.stale and not self.log.flights:
+        if self.log.aged and not self.log.flights:
             self._read_on(self.log.follow)
         if self._outbox.waiting:
             self._recall()  # the order of submission is that of own frames too

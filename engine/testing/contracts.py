@@ -16,7 +16,8 @@ from typing import Any
 
 from chunkstore import Outcome, Store
 from chunkstore.clocks import boot_time
-from chunkstore.testing import CountingStore, FaultStore, WrappingStore, fail_at
+from chunkstore.testing import CountingStore, FaultStore, Request, WrappingStore, fail_at
+from chunkstore.testing.wrapping import Result
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs.frames import START, Frame, Kind, Position
 from engine.logs.log import InlineExecutor, Log, checkpoint_path, frame_path
@@ -223,6 +224,22 @@ class LogContract:
         newcomer = open_log(store, writer.head, grace=10.0, clock=lambda: now)
         append(newcomer, b"3")
         assert metas(writer.follow()) == [b"3"]
+
+    def test_a_boundary_covers_what_a_message_points_a_sleeper_to(self, store: Store) -> None:
+        """It sleeps while it reads what another process says to be durable."""
+        now = 0.0
+
+        class Sleepy(WrappingStore):
+            def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+                nonlocal now
+                now = 5.1
+                return call()
+
+        sleeper = open_log(Sleepy(store), grace=10.0, clock=lambda: now)
+        append(open_log(store), b"0", b"1", b"2")
+        store.put_if_absent(checkpoint_path(0, 2), bytes(24))
+        assert "boundary at 2" in str(raised(LogMoved, sleeper.follow_durable, 2))
+        assert sleeper.head == START
 
     # -- W8: damage
 

@@ -11,6 +11,18 @@ _STREAMS = "tests/streams/test_clocks.py::test_"
 
 BREAKAGES = [
     Breakage(
+        name="a-proof-is-renewed-when-it-is-old",
+        file="engine/logs/processor.py",
+        old="        if self.log.aged and not self.log.flights:\n",
+        new="        if self.log.stale and not self.log.flights:\n",
+        tests=[
+            "tests/engine/logs/test_log_stall.py"
+            "::test_a_writer_that_pauses_beside_busy_ones_knows_what_became_of_its_appends",
+            "tests/engine/logs/test_commit_queue_sleepers.py"
+            "::test_an_owner_that_never_needs_to_read_to_the_logs_end_does_so_now_and_then",
+        ],
+    ),
+    Breakage(
         name="a-stopped-host-swaps-in-what-was-collected",
         file="chunkstore/segments/storage.py",
         old=" or not self._garbage.waits(new.name):",

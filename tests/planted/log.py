@@ -55,9 +55,16 @@ BREAKAGES = [
     Breakage(
         name="a-sleeper-believes-what-it-reads",
         file="engine/logs/log.py",
-        old="            self._trust(self.next, noted.latest)\n",
-        new="",
+        old="            found, ended = self._look(window)\n        self._trust(self.next, noted.latest)\n",
+        new="            found, ended = self._look(window)\n",
         tests=["tests/engine/logs/test_log.py", "tests/engine/logs/test_log_stall.py"],
+    ),
+    Breakage(
+        name="a-sleeper-believes-what-a-message-points-to",
+        file="engine/logs/log.py",
+        old="            self._trust(self.next, noted.latest)\n            for frame in found:\n",
+        new="            for frame in found:\n",
+        tests=["tests/engine/logs/test_log.py"],
     ),
     Breakage(
         name="any-repair-passes-over-damage",

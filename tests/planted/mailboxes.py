@@ -32,13 +32,6 @@ BREAKAGES = [
         tests=[f"{_HOST}a_message_that_says_too_much_is_not_believed"],
     ),
     Breakage(
-        name="the-end-of-the-log-is-never-looked-at",
-        file="engine/logs/log.py",
-        old="        if self._clock() - self._proof > self._grace / 4:\n",
-        new="        if self._clock() < 0:\n",
-        tests=[f"{_HOST}the_log_is_looked_at_whole_when_the_last_look_was_long_ago"],
-    ),
-    Breakage(
         name="a-dead-maker-is-waited-for",
         file="engine/logs/processor.py",
         old="        if delivery is Delivery.DEAD:\n",

@@ -16,7 +16,7 @@ from chunkstore.port import Parts
 from chunkstore.testing import CountingStore, SimulatedStore
 from engine.containers.container import Container
 from engine.logs.inbox import ROUND
-from engine.logs.log import LEAST_TRIP
+from engine.logs.log import LEAST_TRIP, LONGEST_TRIP
 from engine.logs.mailbox import LARGEST, Mailbox
 from engine.logs.pending import Outcome
 from engine.settings import Settings
@@ -172,9 +172,9 @@ def test_a_lost_answer_costs_time_only() -> None:
     assert company.content == b"..x"
 
 
-def test_a_maker_that_lost_its_epoch_says_so_to_its_owners(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.logs.outbox.LEAST_PATIENCE", 60.0)
+def test_a_maker_that_lost_its_epoch_says_so_to_its_owners() -> None:
     company = Neighbours()
+    company.of(1).log.round_trip = LONGEST_TRIP  # it is patient
     future = company.submit(1, b"x")  # to the first one, which does not see it yet
     company.now(company.containers[2], appended(b"2"))  # begins another epoch
     company.maker.submit([appended(b"0")])

@@ -137,6 +137,29 @@ def made() -> Company:
     return company
 
 
+def test_an_owner_that_never_needs_to_read_to_the_logs_end_does_so_now_and_then() -> None:
+    """Its outcome is always there when it looks, and the log goes on behind that: it would not know after a while
+    whether the next address was truncated."""
+    company = made()
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    behind = 0
+    for number in range(40):
+        future = company.owner.submit([appended(b"%d;" % number)])
+        company.step(company.owner)
+        company.work(company.maker)
+        for _ in range(2):
+            company.now(company.maker, appended(b"."))
+        maker.finishes = True
+        company.maker.checkpoint()
+        maker.finishes = False
+        company.simulation.advance(GRACE / 50)
+        owner.look()
+        company.step(company.owner)
+        assert (future.exception(0), future.result(0).tries) == (None, 1)
+        behind += company.owner.log.head.address < company.maker.log.head.address
+    assert behind > 30
+
+
 def test_a_maker_that_slept_with_submissions_taken_in_carries_none_of_them() -> None:
     """Their owner has put the event into its own frame, and the log was truncated behind that."""
     company = made()

@@ -156,6 +156,22 @@ def test_who_wakes_up_sees_everything_at_once() -> None:
     assert sleeper.append("s", b"awake") == sleeper.info("s").length - 5
 
 
+@pytest.mark.parametrize("pause", [0.1, 0.3, 0.4, 0.6, 1.2])
+def test_a_writer_that_pauses_beside_busy_ones_knows_what_became_of_its_appends(pause: float) -> None:
+    """Whatever share of the grace period its pause is: it was not stopped in the middle of anything."""
+    simulation = Simulation(grace=GRACE)
+    writer, busy = simulation.open(), simulation.open()
+    writer.create_segment("s")
+    busy.refresh()
+    for number in range(4):
+        for _ in range(20):
+            busy.append("s", b".")
+        busy.checkpoint()
+        simulation.advance(pause * GRACE)
+        busy.append("s", b".")
+        assert writer.append("s", b"w") == 22 * (number + 1) - 1
+
+
 def test_a_truncator_that_slept_keeps_what_is_not_flushed() -> None:
     """It slept between learning which frames hold data and learning which boundary is old enough."""
     simulation = Simulation(grace=GRACE)
