@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from chunkstore.testing.azurite import Azurite
-from chunkstore.testing.gcs_server import GcsServer
-from chunkstore.testing.rados_gateway import RadosGateway
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.servers import Server, ServerMissing
-from chunkstore.testing.sftp_server import SftpServer
 from pravega_spark import StreamManager
+from tests.support.azurite import Azurite
+from tests.support.gcs_server import GcsServer
+from tests.support.rados_gateway import RadosGateway
+from tests.support.s3_server import S3Server
+from tests.support.servers import Server, ServerMissing
+from tests.support.sftp_server import SftpServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +30,10 @@ pytest_plugins = ["tests.backend_table"]
 os.environ.pop("COLUMNS", None)  # workers of pytest-xdist are told the width of the terminal, which tables heed
 pytest.register_assert_rewrite(
     "chunkstore.testing.contracts",
-    "chunkstore.testing.chunk_contracts",
-    "chunkstore.testing.metadata_contracts",
-    "chunkstore.testing.segment_contracts",
-    "engine.testing.contracts",
+    "tests.support.chunk_contracts",
+    "tests.support.metadata_contracts",
+    "tests.support.segment_contracts",
+    "tests.support.log_contracts",
     "tests.backends.suites",
 )
 

@@ -8,9 +8,9 @@ import pytest
 
 from chunkstore import Store
 from chunkstore.testing.contracts import WaysToCut
-from chunkstore.testing.servers import Server
 from tests.backends import suites
 from tests.backends.suites import Place
+from tests.support.servers import Server
 
 
 @pytest.fixture(scope="module")

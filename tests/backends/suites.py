@@ -22,13 +22,13 @@ from chunkstore import Outcome, Range, StorageRefused, Store, open_store, stamps
 from chunkstore.backends.bucket import BucketStore
 from chunkstore.chunks import ChunkStorage
 from chunkstore.selftest import self_test
-from chunkstore.testing.chunk_contracts import ChunkStorageContract
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
-from chunkstore.testing.cutting_proxy import CuttingProxy
-from chunkstore.testing.segment_contracts import SegmentContract, World
-from chunkstore.testing.servers import Server
-from engine.testing.contracts import LogContract
 from tests.backends.racing import check, names_of, race_processes
+from tests.support.chunk_contracts import ChunkStorageContract
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.log_contracts import LogContract
+from tests.support.segment_contracts import SegmentContract, World
+from tests.support.servers import Server
 
 Place = tuple[str, Mapping[str, Any]]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from chunkstore import open_store
-from chunkstore.testing.s3_server import S3Server
 from pravega_spark import StreamManager
 from tests.archives import CHUNKED, ROLLING, case, laid_out
 from tests.backends.suites import Place, new_place
+from tests.support.s3_server import S3Server
 
 EVENTS = {"rides": 2000, "scaled": 2000, "truncated": 1200, "sealed": 200, "empty": 0}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.azurite import Azurite
 from tests.backends import suites
+from tests.support.azurite import Azurite
 
 BACKEND = "Azure Blob Storage, ADLS (adlfs)"
 SERVER = "Azurite"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.gcs_server import GcsServer
 from tests.backends import suites
+from tests.support.gcs_server import GcsServer
 
 BACKEND = "Google Cloud Storage (gcsfs)"
 SERVER = "a small one of this project"

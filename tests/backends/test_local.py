@@ -13,9 +13,9 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.testing.contracts import WaysToCut
-from chunkstore.testing.power import Disk
 from tests.backends import suites
 from tests.backends.suites import Place
+from tests.support.power import Disk
 
 BACKEND = "folder"
 SERVER = "none"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.s3_server import S3Server
 from tests.backends import suites
 from tests.backends.suites import Place
+from tests.support.s3_server import S3Server
 
 pytest.importorskip("obstore")
 

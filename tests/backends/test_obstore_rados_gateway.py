@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.rados_gateway import RadosGateway
 from tests.backends import suites
 from tests.backends.suites import Place
+from tests.support.rados_gateway import RadosGateway
 
 pytest.importorskip("obstore")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.rados_gateway import RadosGateway
 from tests.backends import suites
+from tests.support.rados_gateway import RadosGateway
 
 BACKEND = "S3 (s3fs)"
 SERVER = "Ceph's RADOS gateway"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.testing.s3_server import S3Server
 from tests.backends import suites
+from tests.support.s3_server import S3Server
 
 BACKEND = "S3 (s3fs)"
 SERVER = "moto"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import Store
-from chunkstore.testing.sftp_server import SftpServer
 from tests.backends import suites
 from tests.backends.suites import Place
+from tests.support.sftp_server import SftpServer
 
 BACKEND = "any other fsspec filesystem: SFTP (paramiko)"
 SERVER = "OpenSSH"

@@ -14,7 +14,7 @@ from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.reads import ReadConfig
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 CHUNK, CHUNKS = 16 << 20, 64
 READS = ReadConfig()

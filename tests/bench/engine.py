@@ -21,9 +21,6 @@ import pyarrow as pa
 from chunkstore import Store, open_store
 from chunkstore.metadata.records import ChunkRecord, encode
 from chunkstore.testing.latency import LatencyStore
-from chunkstore.testing.rados_gateway import RadosGateway
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.servers import ServerMissing
 from engine.containers.container import Container
 from engine.logs import checkpoints
 from engine.logs.log import checkpoints_folder, frames_folder
@@ -34,6 +31,9 @@ from engine.state.segments import Extents, Segment
 from engine.state.tables import METADATA, STORAGE
 from engine.storage.reads import Stores
 from pravega_spark import StreamManager
+from tests.support.rados_gateway import RadosGateway
+from tests.support.s3_server import S3Server
+from tests.support.servers import ServerMissing
 
 THREADS, APPENDS = 64, 200
 ACTIVE, HISTORY, CHUNKS = 25_000, 1_000_000, 100_000

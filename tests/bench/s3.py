@@ -18,14 +18,14 @@ from typing import Any
 
 from chunkstore import open_store
 from chunkstore.port import Range
-from chunkstore.testing.rados_gateway import RadosGateway
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.servers import ServerMissing
 from engine.containers.container import Container
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from tests.bench.far import Far
 from tests.bench.figures import Figures
+from tests.support.rados_gateway import RadosGateway
+from tests.support.s3_server import S3Server
+from tests.support.servers import ServerMissing
 
 ROUNDS = 5
 COMMITS = 20

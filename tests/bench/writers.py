@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from chunkstore.testing.rados_gateway import RadosGateway
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.servers import Server, ServerMissing
 from engine.root import Root
 from pravega_spark import StreamManager
 from tests.bench.far import Far
 from tests.bench.figures import Figures
 from tests.bench.writing import HEAD, SCOPE, SIZE, STREAM, UPKEEP, InOrder, Spec, Told
+from tests.support.rados_gateway import RadosGateway
+from tests.support.s3_server import S3Server
+from tests.support.servers import Server, ServerMissing
 
 COUNTS = [int(number) for number in os.environ.get("WRITERS", "1 2 4 8 16").split()]
 SECONDS = float(os.environ.get("WRITERS_SECONDS", "8"))

@@ -18,8 +18,8 @@ from chunkstore.chunks import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset
 from chunkstore.metrics import Metrics, default_metrics
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
-from chunkstore.testing.chunk_contracts import CONTENT, ChunkStorageContract, new_name
 from chunkstore.testing.contracts import refused
+from tests.support.chunk_contracts import CONTENT, ChunkStorageContract, new_name
 
 
 class TestLocal(ChunkStorageContract):

@@ -8,7 +8,7 @@ from chunkstore.metadata.garbage import GarbageTask
 from chunkstore.numbered import list_numbered, number_of
 from chunkstore.pravega.layout_mode import LayoutMode, layout_mode, set_layout_mode
 from chunkstore.testing import CountingStore, SimulatedStore
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 
 @pytest.mark.parametrize("limit", [None, 1, 3, 100])

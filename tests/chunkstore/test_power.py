@@ -10,7 +10,7 @@ from chunkstore.chunks import ChunkStorage
 from chunkstore.port import TOKEN
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks
-from chunkstore.testing.power import Disk, Killed
+from tests.support.power import Disk, Killed
 
 BODY = bytes(range(TOKEN)) + b"content"
 

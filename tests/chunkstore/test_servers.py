@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from chunkstore.testing.azurite import Azurite
-from chunkstore.testing.gcs_server import GcsServer
-from chunkstore.testing.rados_gateway import RadosGateway
-from chunkstore.testing.servers import Server, ServerMissing
-from chunkstore.testing.sftp_server import SftpServer
 from tests import backend_table
 from tests.backend_table import BEGIN, END, BackendTable, table
 from tests.conftest import REQUIRED, running
+from tests.support.azurite import Azurite
+from tests.support.gcs_server import GcsServer
+from tests.support.rados_gateway import RadosGateway
+from tests.support.servers import Server, ServerMissing
+from tests.support.sftp_server import SftpServer
 
 # -- Google Cloud Storage
 
@@ -101,7 +101,7 @@ def test_gcs_serves_fsspec(gcs_server: GcsServer) -> None:
 def test_a_server_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from chunkstore.testing.gcs_server import GcsServer\n"
+        "from tests.support.gcs_server import GcsServer\n"
         "server = GcsServer()\n"
         "print(server._process.pid, flush=True)\n"
         "time.sleep(60)"

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.root import Root
-from engine.testing.clones import is_clone
 from pravega_spark import StreamManager, StreamReaderGroupConfig
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
+from tests.support.clones import is_clone
 
 PATIENCE = 6.0
 """Seconds for which an actor waits for events."""

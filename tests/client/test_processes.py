@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from chunkstore.testing.s3_server import S3Server
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.streams.stream import Stream
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.processes
 

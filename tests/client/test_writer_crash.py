@@ -17,11 +17,11 @@ import pytest
 from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fail_at
 from chunkstore.testing.faults import Plan
 from engine.admin.orphans import find_orphans, give_up
-from engine.testing.simulation import Simulation
 from pravega_spark import StreamManager, WriteFailed
 from pravega_spark.client import attachments, writer as writer_module
 from pravega_spark.client.writer import EventWriter
 from tests.client.large_events.simulated import SimulatedRoot, collect, events, process, scaled, stream_of
+from tests.support.simulation import Simulation
 
 some_points = pytest.mark.parametrize(
     "step",

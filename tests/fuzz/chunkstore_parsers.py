@@ -44,9 +44,9 @@ from chunkstore.pravega.journal_records import (
 from chunkstore.pravega.layout_mode import LayoutMode, layout_mode
 from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, format_header, parse_header
 from chunkstore.testing import SimulatedStore
-from chunkstore.testing.garbage import StoreGarbageQueue
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
+from tests.support.garbage_queue import StoreGarbageQueue
 
 CHUNKS = (ChunkRecord("s/a.1", 50, "s/a.2", checksums=b"abcd"), ChunkRecord("s/a.2", 50, checksums=b"efgh"))
 SEGMENT = StoredSegmentRecord(

@@ -37,13 +37,13 @@ from engine.state.tables import METADATA
 from engine.storage import recovery_points
 from engine.storage.reads import plan_extents
 from engine.tables.content import TableContent, TableEntry, empty
-from engine.testing.model import Model
-from engine.testing.simulation import Simulation, small_sizes
-from engine.testing.transactions import chunk_writer
 from pravega_spark.streams.writing.uploads import OWNER, PLACE
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser
 from tests.fuzz.mutators import Mutator
+from tests.support.container_model import Model
+from tests.support.simulation import Simulation, small_sizes
+from tests.support.transactions import chunk_writer
 
 
 def lived() -> Simulation:

@@ -19,12 +19,12 @@ from engine.logs.log import checkpoint_path, frame_path
 from engine.root import Root, RootConfig
 from engine.state.operations import PutEntry
 from engine.state.tables import METADATA, STORAGE
-from engine.testing.simulation import Simulation, small_sizes
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
 from tests.fuzz import mutators
 from tests.fuzz.engine_parsers import lived
+from tests.support.simulation import Simulation, small_sizes
 
 USUAL, LONG = 25, 5_000
 

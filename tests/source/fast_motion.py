@@ -41,7 +41,6 @@ from chunkstore.testing import CountingStore, Crashed, SimulatedStore
 from engine.containers.container import Container
 from engine.containers.registry import Condition
 from engine.errors import EngineError
-from engine.testing.short_lived import Mortal
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.client.writer import EventWriter, WriteFailed
 from pravega_spark.jobs.maintain import maintain
@@ -52,6 +51,7 @@ from pravega_spark.source.sink import StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from tests.support.short_lived import Mortal
 
 Value = TypeVar("Value")
 

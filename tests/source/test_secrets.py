@@ -17,7 +17,6 @@ from prometheus_client import generate_latest
 
 from chunkstore import open_store
 from chunkstore.metrics import default_metrics
-from chunkstore.testing.s3_server import S3Server
 from chunkstore.urls import REMOVED, check_url, redact
 from engine.root import Root
 from pravega_spark import StreamManager
@@ -28,6 +27,7 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.options import SourceOptions, table_options
 from pravega_spark.source.sink import BatchWriter
+from tests.support.s3_server import S3Server
 
 SECRET = "hunter2-is-secret"
 

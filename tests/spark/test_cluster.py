@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chunkstore.testing.s3_server import S3Server
 from tests.spark.cluster import Cluster, kill, waited
 from tests.spark.cluster_program import EVENTS, KEYS
+from tests.support.s3_server import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -15,7 +15,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from chunkstore.testing.s3_server import S3Server
 from engine.root import Root
 from pravega_spark.source import collector
 from pravega_spark.source.sink import BatchWriter
@@ -26,6 +25,7 @@ from pravega_spark.streams.model.key_columns import hash_keys
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.writing import transactions
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
+from tests.support.s3_server import S3Server
 
 
 def refusal(work: Callable[[], Any]) -> str:

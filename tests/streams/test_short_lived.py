@@ -18,17 +18,17 @@ import engine.root
 from chunkstore import Store, open_store
 from chunkstore.paths import ROOT, SystemPlace, is_log, place_of
 from chunkstore.testing import CountingStore, SimulatedStore
-from chunkstore.testing.rados_gateway import RadosGateway
 from engine.containers.container import Container
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.tables import RESIDENT_BYTES
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
-from engine.testing.short_lived import End, Mortal
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.client.writer import WriteFailed
 from pravega_spark.streams.model.names import segment_name
+from tests.support.rados_gateway import RadosGateway
+from tests.support.short_lived import End, Mortal
 
 SEGMENT = segment_name("s", "t", 0)
 EVENT = b"%012d"

@@ -28,9 +28,9 @@ from chunkstore import (
 )
 from chunkstore.backends import azure, gcs
 from chunkstore.testing.contracts import NOT_A_LISTING, body
-from chunkstore.testing.faulty_proxy import FaultyProxy
-from chunkstore.testing.gcs_server import GcsServer
-from chunkstore.testing.wsgi_server import ServerFault, WsgiServer
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.gcs_server import GcsServer
+from tests.support.wsgi_server import ServerFault, WsgiServer
 
 SECRETS = ("aHVudGVyMi1pcy1zZWNyZXQ=", "token-is-secret-too")
 NOWHERE = "http://127.0.0.1:1"

@@ -32,8 +32,8 @@ from chunkstore import (
 )
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
-from chunkstore.testing.cutting_proxy import CuttingProxy
-from chunkstore.testing.sftp_server import SftpServer
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.sftp_server import SftpServer
 
 
 class Careful(MemoryFileSystem):

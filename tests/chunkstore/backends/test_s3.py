@@ -25,8 +25,8 @@ from chunkstore import (
 )
 from chunkstore.backends import s3
 from chunkstore.testing.contracts import NOT_A_LISTING, body
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.wsgi_server import ServerFault
+from tests.support.s3_server import S3Server
+from tests.support.wsgi_server import ServerFault
 
 SECRETS = ("AKIAVERYSECRET", "hunter2-is-secret", "token-is-secret-too")
 NOWHERE = "http://127.0.0.1:1"

@@ -14,8 +14,8 @@ import pytest
 
 from chunkstore import Outcome, Range, StorageRefused, Store, open_store
 from chunkstore.testing.contracts import body
-from chunkstore.testing.s3_server import S3Server
-from chunkstore.testing.wsgi_server import ServerFault
+from tests.support.s3_server import S3Server
+from tests.support.wsgi_server import ServerFault
 
 pytest.importorskip("obstore")
 

@@ -23,11 +23,12 @@ from chunkstore.pravega.journal import SystemJournal
 from chunkstore.segments.chunk_list import ChunkList
 from chunkstore.segments.errors import ConcurrentModification
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
-from chunkstore.testing import Crashed, Fault, FaultStore, FlakyMetadataStore, SimulatedStore, WrappingStore
+from chunkstore.testing import Crashed, Fault, FaultStore, SimulatedStore, WrappingStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.segment_contracts import DATA, NAME, OTHER, World
 from chunkstore.testing.wrapping import Request
+from tests.support.flaky_metadata import FlakyMetadataStore
+from tests.support.garbage_queue import StoreGarbageQueue
+from tests.support.segment_contracts import DATA, NAME, OTHER, World
 
 TASKS = [
     GarbageTask("a/b.E-1-O-0.x", 1000.0),
@@ -95,7 +96,7 @@ def test_failed_tasks_are_kept_for_the_operator(store: Store) -> None:
 
 
 def test_many_batches_come_page_by_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkstore.testing.garbage._PAGE", 3)
+    monkeypatch.setattr("tests.support.garbage_queue._PAGE", 3)
     queue = StoreGarbageQueue(store, 7)
     for number in range(20):
         queue.add([GarbageTask(str(number), float(number))])

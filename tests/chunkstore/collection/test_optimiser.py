@@ -30,7 +30,7 @@ from chunkstore.segments.errors import (
 )
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 S = "scope/stream/0"
 KIB = 1 << 10

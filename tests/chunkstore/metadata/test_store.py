@@ -11,9 +11,9 @@ import pytest
 from chunkstore.errors import MetadataConflict, PutUnknown, StorageError
 from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, Record
 from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable, MetadataStore
-from chunkstore.testing import FlakyMetadataStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.metadata_contracts import BLOCK, CHUNKS, RECORDS, MetadataStoreContract, get, put
+from tests.support.flaky_metadata import FlakyMetadataStore
+from tests.support.metadata_contracts import BLOCK, CHUNKS, RECORDS, MetadataStoreContract, get, put
 
 
 class TestMemory(MetadataStoreContract):

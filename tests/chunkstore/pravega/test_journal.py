@@ -34,7 +34,7 @@ from chunkstore.pravega.journal_records import (
 from chunkstore.segments.errors import StorageNotPrimary
 from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at, fail_at
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 CONTAINER = 3
 SEGMENTS = system_segments(CONTAINER)

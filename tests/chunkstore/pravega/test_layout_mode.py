@@ -18,7 +18,7 @@ from chunkstore.pravega.layout_mode import LayoutMode, OldLayoutStorage, layout_
 from chunkstore.pravega.rolling import LegacySegments, header_name
 from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 from .test_rolling import OldCode, S, content
 

@@ -33,7 +33,7 @@ from chunkstore.segments.errors import (
 )
 from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage
 from chunkstore.testing import CountingStore
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 S = "scope/stream/0.#epoch.0"
 

@@ -23,8 +23,8 @@ from chunkstore.segments.reads import ChunkRange, ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore, SimulatedStore, WrappingStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.segment_contracts import DATA, NAME, World
 from chunkstore.testing.wrapping import Request
+from tests.support.segment_contracts import DATA, NAME, World
 
 HANDLE = SegmentHandle(NAME, read_only=True)
 

@@ -17,8 +17,8 @@ from chunkstore.segments import chunk_list, reads as segment_reads, storage
 from chunkstore.segments.chunk_list import ChunkList
 from chunkstore.segments.errors import StoredSegmentNotFound
 from chunkstore.segments.storage import ChunkedSegmentStorage
-from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.segment_model import SegmentSimulation, Violation
+from tests.support.garbage_queue import StoreGarbageQueue
+from tests.support.segment_model import SegmentSimulation, Violation
 
 RUNS = 48
 RUNS_IN_FULL = 2000

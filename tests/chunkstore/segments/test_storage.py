@@ -36,11 +36,12 @@ from chunkstore.segments.errors import (
     StoredSegmentTruncated,
 )
 from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
-from chunkstore.testing import CountingStore, FaultStore, FlakyMetadataStore, SimulatedStore, WrappingStore, fail_at
+from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
 from chunkstore.testing.wrapping import Request
+from tests.support.flaky_metadata import FlakyMetadataStore
+from tests.support.garbage_queue import StoreGarbageQueue
+from tests.support.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
 
 
 class TestSimulated(SegmentContract):

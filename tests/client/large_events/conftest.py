@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.testing.simulation import Simulation
 from pravega_spark import StreamManager
 from pravega_spark.client.large_events import large_event as large
 from tests.client.large_events.simulated import PART, SimulatedRoot
+from tests.support.simulation import Simulation
 
 
 @pytest.fixture

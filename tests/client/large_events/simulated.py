@@ -10,10 +10,10 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.segments import EVENT_COUNT
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation, audit
 from pravega_spark import EventPointer, LargeEvent, StreamManager
 from pravega_spark.streams.reading.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
+from tests.support.simulation import Simulation, audit
 
 IDLE = 1000.0
 PART = 64

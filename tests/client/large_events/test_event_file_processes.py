@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunkstore.testing.s3_server import S3Server
 from engine.state.segments import Extent
 from engine.storage.chunks import write_chunk
 from pravega_spark import StreamManager
@@ -25,6 +24,7 @@ from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.large_events import MiB, content, put_small
+from tests.support.s3_server import S3Server
 
 GIB = 1 << 30
 CHUNK = 16 * MiB

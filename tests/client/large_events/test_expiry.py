@@ -10,7 +10,6 @@ import pytest
 from engine.admin.orphans import find_orphans, give_up
 from engine.containers.maintenance import Maintenance
 from engine.root import Root
-from engine.testing.simulation import Simulation
 from pravega_spark import EventClosed, EventExpired, LargeEvent, StreamManager
 from pravega_spark.jobs import maintain
 from pravega_spark.jobs.outcome import failures
@@ -27,6 +26,7 @@ from tests.client.large_events.simulated import (
     process,
     transients,
 )
+from tests.support.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("no_threads_are_left")
 

@@ -12,7 +12,6 @@ from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fa
 from chunkstore.testing.faults import When
 from engine.errors import BadOffset
 from engine.state.operations import Payload
-from engine.testing.simulation import Simulation
 from pravega_spark import EventExists, EventPointer, EventTaken, StreamError, StreamManager
 from pravega_spark.streams.writing import uploads
 from pravega_spark.streams.writing.uploads import Upload
@@ -29,6 +28,7 @@ from tests.client.large_events.simulated import (
     transients,
     uploaded,
 )
+from tests.support.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("no_threads_are_left")
 

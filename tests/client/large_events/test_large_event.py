@@ -17,11 +17,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from engine.testing.simulation import Simulation
 from pravega_spark import EventClosed, EventExists, EventExpired, EventTooLong, StreamManager
 from pravega_spark.client.large_events import large_event as large
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from tests.client.large_events.simulated import PART, collect, data_of, events, payload, process, stream_of, transients
+from tests.support.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("no_threads_are_left")
 

@@ -25,7 +25,6 @@ import pytest
 
 from chunkstore import ObjectNotFound, Store, open_store
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.s3_server import S3Server
 from chunkstore.testing.wrapping import Result
 from engine.admin import orphans
 from engine.admin.verify import verify
@@ -40,6 +39,7 @@ from pravega_spark.streams.maintenance.verification import check_events
 from pravega_spark.streams.model.names import owner_of
 from pravega_spark.streams.stream import Stream
 from tests.clocks import moved_on
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.processes
 

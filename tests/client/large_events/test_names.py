@@ -6,7 +6,6 @@ import pytest
 
 from chunkstore import StorageError
 from chunkstore.testing import Fault, FaultStore
-from engine.testing.simulation import Simulation
 from pravega_spark import EventExists, EventTaken, StreamManager
 from tests.client.large_events.simulated import (
     PART,
@@ -19,6 +18,7 @@ from tests.client.large_events.simulated import (
     stream_of,
     transients,
 )
+from tests.support.simulation import Simulation
 
 pytestmark = pytest.mark.usefixtures("no_threads_are_left")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.testing.simulation import small_sizes
+from tests.support.simulation import small_sizes
 
 
 @pytest.fixture

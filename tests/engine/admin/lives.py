@@ -19,9 +19,9 @@ from engine.state.operations import Append, AttributeUpdate, UpdateKind
 from engine.state.segments import EVENT_COUNT
 from engine.state.tables import STORAGE
 from engine.storage.reads import Stores
-from engine.testing.model import Model
-from engine.testing.simulation import Simulation
-from engine.testing.transactions import chunk_writer
+from tests.support.container_model import Model
+from tests.support.simulation import Simulation
+from tests.support.transactions import chunk_writer
 
 DELAY = 600.0
 

@@ -26,7 +26,7 @@ from engine.state.operations import BeginCycle
 from engine.storage import recovery_points
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 
 def copied(folder: Path, name: str) -> list[Path]:
@@ -41,7 +41,7 @@ def test_backups_of_several_processes_hold_what_was_acknowledged_before_each(
     """The first try of two at once lost 1,200 of 1,210 events; here are four rounds of each."""
     root, rounds = str(tmp_path / "root"), 4
     Root.open(root, containers=1).close()
-    command = [sys.executable, "-m", "engine.testing.backups", root]
+    command = [sys.executable, "-m", "tests.support.backups", root]
     processes = [
         subprocess.Popen(
             [*command, f"p{number}", str(rounds), str(tmp_path / target), str(tmp_path / "restored")],

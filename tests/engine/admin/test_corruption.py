@@ -29,9 +29,9 @@ from engine.state.operations import (
 from engine.state.tables import METADATA_TABLES
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
-from engine.testing.model import Contents, Model, contents_of, known_to, names_of
-from engine.testing.simulation import Simulation, small_sizes
-from engine.testing.transactions import chunk_writer
+from tests.support.container_model import Contents, Model, contents_of, known_to, names_of
+from tests.support.simulation import Simulation, small_sizes
+from tests.support.transactions import chunk_writer
 
 MUTATIONS = 10_000
 PARTS = 20

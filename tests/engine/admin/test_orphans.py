@@ -28,8 +28,8 @@ from engine.state.segments import Extent
 from engine.storage import recovery
 from engine.storage.chunks import write_chunk
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation, audit, small_sizes
 from engine.writer import storage_writer
+from tests.support.simulation import Simulation, audit, small_sizes
 
 DELAY = 600.0
 Result = TypeVar("Result")

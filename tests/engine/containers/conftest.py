@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
-from chunkstore.testing.s3_server import S3Server
 from engine.containers.container import Container
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import small_sizes
 from tests.engine.containers.segments import RARE, S3, USUAL, Opener
+from tests.support.s3_server import S3Server
+from tests.support.simulation import small_sizes
 
 
 @pytest.fixture(

@@ -8,7 +8,7 @@ from chunkstore.metadata.records import ChunkRecord
 from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.state.operations import Append, AttributeUpdate, Payload
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 MIB = 1 << 20
 

@@ -22,7 +22,7 @@ from engine.logs.log import witness_path
 from engine.logs.witness import EVERYTHING, NOTHING, Seen, Witness, decode, encode, seen_before
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 GRACE = 600.0
 MONTH = 30 * 86_400.0

@@ -42,8 +42,6 @@ from engine.state.segments import CREATION_TIME, MAX_VALUE, NULL_VALUE
 from engine.state.state import State
 from engine.storage.chunks import write_chunk
 from engine.storage.reads import Stores, fetch
-from engine.testing.model import contents_of
-from engine.testing.simulation import Simulation, audit
 from tests.engine.containers.segments import (
     MIB,
     RARE,
@@ -56,6 +54,8 @@ from tests.engine.containers.segments import (
     content,
     pattern,
 )
+from tests.support.container_model import contents_of
+from tests.support.simulation import Simulation, audit
 
 W = bytes(15) + b"w"
 

@@ -12,9 +12,9 @@ from engine.logs.log import frame_path
 from engine.logs.replay import apply_frame
 from engine.state.operations import Append, Payload
 from engine.state.state import EMPTY, State
-from engine.testing.model import Model, contents_of
-from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
-from engine.testing.transactions import SEGMENTS, chunk_writer, transactions
+from tests.support.container_model import Model, contents_of
+from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
+from tests.support.transactions import SEGMENTS, chunk_writer, transactions
 
 GRACE = 600.0
 processes = st.sampled_from((0, 1))

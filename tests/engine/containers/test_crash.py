@@ -39,8 +39,8 @@ from engine.state.operations import (
 )
 from engine.state.segments import EVENT_COUNT, MAX_VALUE, Extent, transient_name
 from engine.storage.chunks import write_chunk
-from engine.testing.model import Contents, Model, contents_of
-from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
+from tests.support.container_model import Contents, Model, contents_of
+from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 
 WRITER = bytes(15) + b"w"
 GRACE = 600.0

@@ -17,7 +17,7 @@ from engine.errors import ContainerOffline, FlushIncomplete, FlushOvertaken
 from engine.state.operations import BeginCycle, GiveUpCycle
 from engine.storage import recovery, recovery_points
 from engine.storage.recovery import NothingToRecover
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 KEPT = b"acknowledged before the flush"
 

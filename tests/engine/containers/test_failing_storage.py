@@ -7,8 +7,8 @@ import pytest
 
 from chunkstore import StorageError
 from engine.errors import OutcomeUnknown
-from engine.testing.simulation import Simulation, audit
 from tests.engine.containers.segments import content
+from tests.support.simulation import Simulation, audit
 
 
 def test_when_the_storage_is_silent_for_too_long_the_caller_is_told_and_the_container_goes_on() -> None:

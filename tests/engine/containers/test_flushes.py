@@ -16,9 +16,9 @@ from engine.state.segments import EVENT_COUNT
 from engine.storage.chunks import write_chunk
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
-from engine.testing.model import contents_of
-from engine.testing.simulation import Simulation
 from tests.engine.containers.segments import append, chunks_in, chunks_of, content, counted, pattern
+from tests.support.container_model import contents_of
+from tests.support.simulation import Simulation
 
 
 @pytest.mark.parametrize("first", ["the delay", "a later cycle"])

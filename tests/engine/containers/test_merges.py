@@ -6,8 +6,8 @@ from chunkstore.testing import FaultStore, Request
 from engine.errors import SegmentNotFound
 from engine.state.operations import AttributeUpdate, CreateSegment, SealSegment, UpdateKind
 from engine.state.segments import EVENT_COUNT
-from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit
 from tests.engine.containers.segments import Opener, append, content, pattern
+from tests.support.simulation import MAX_PAYLOAD, Simulation, audit
 
 # --- on every storage ------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from engine.containers.container import Container
 from engine.errors import NotPrimary, SegmentNotFound, SegmentTruncated
 from engine.state.operations import PutEntry
 from engine.storage.reads import fetch
-from engine.testing.simulation import Simulation
 from tests.engine.containers.segments import content
+from tests.support.simulation import Simulation
 
 
 def moved(simulation: Simulation) -> Container:

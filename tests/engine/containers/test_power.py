@@ -21,7 +21,6 @@ from chunkstore import StorageRefused, open_store
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.chunks import ChunkStorage
 from chunkstore.paths import ROOT, container_folder
-from chunkstore.testing.power import Disk, Killed
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, FrameDamaged, LogLost, SegmentNotFound
 from engine.logs.log import frame_path
@@ -39,6 +38,7 @@ from engine.state.operations import (
 from engine.storage.chunks import write_chunk
 from engine.storage.reads import Stores
 from engine.storage.recovery import recover
+from tests.support.power import Disk, Killed
 
 QUERY = bytes(15) + b"q"
 BATCHES = 5

@@ -64,9 +64,9 @@ from engine.state.operations import (
 from engine.state.segments import MAX_VALUE, Extent, FrameRef
 from engine.storage.reads import Stores
 from engine.tables.content import empty
-from engine.testing.simulation import Simulation
 from tests.engine.state.test_formats import OPERATIONS
 from tests.engine.state.writer import HEADER, W, assert_equal
+from tests.support.simulation import Simulation
 
 
 class Text(str):

@@ -12,8 +12,8 @@ from engine.errors import BadOffset
 from engine.settings import Settings
 from engine.state.operations import CreateSegment, PutEntry
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
 from tests.engine.containers.segments import MIB, append, content, counted
+from tests.support.simulation import Simulation
 
 
 def test_an_append_is_one_put() -> None:

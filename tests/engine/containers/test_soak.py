@@ -26,8 +26,8 @@ from engine.containers.container import Container
 from engine.errors import OutcomeUnknown, Rejected
 from engine.state.operations import AttributeUpdate, UpdateKind
 from engine.storage.reads import Stores
-from engine.testing.host import LINE, SETTINGS, line, segment as segment_of
-from engine.testing.simulation import audit
+from tests.support.host import LINE, SETTINGS, line, segment as segment_of
+from tests.support.simulation import audit
 
 MONTH = 30 * 86_400.0
 HOSTS = {"right": 0.0, "a month ahead": MONTH, "a month behind": -MONTH, "a minute ahead": 60.0, "stopped": 0.0}
@@ -139,7 +139,7 @@ class Host:
         self.name = name
         self.told = folder / f"{name} told"
         self.warned = folder / f"{name} warned"
-        command = [sys.executable, "-m", "engine.testing.host", str(folder / "root"), name, str(ahead)]
+        command = [sys.executable, "-m", "tests.support.host", str(folder / "root"), name, str(ahead)]
         with self.told.open("w") as told, self.warned.open("w") as warned:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=told, stderr=warned)
 

@@ -11,8 +11,8 @@ from engine.containers.container import Container
 from engine.errors import BadOffset, OutcomeUnknown, SegmentSealed
 from engine.state.index_records import IndexRecords
 from engine.state.operations import Append, CreateSegment, PutEntry
-from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit
 from tests.engine.containers.segments import append, chunks_in, content, counted, pattern
+from tests.support.simulation import MAX_PAYLOAD, Simulation, audit
 
 
 def spanning(simulation: Simulation, plan: Callable[[int, Request], Any]) -> Container:

@@ -9,10 +9,10 @@ from engine.state.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE
 from engine.state.state import ATTRIBUTES_GARBAGE
 from engine.state.tables import ATTRIBUTES, attribute_key
 from engine.tables.content import ChangesLost
-from engine.testing.model import contents_of
-from engine.testing.simulation import Simulation, audit
 from engine.writer import storage_writer
 from tests.engine.containers.segments import Opener, append, content
+from tests.support.container_model import contents_of
+from tests.support.simulation import Simulation, audit
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 

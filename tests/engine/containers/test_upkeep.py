@@ -23,9 +23,9 @@ from engine.settings import Settings
 from engine.state.operations import BeginCycle, Checkpoint, EndCycle, GiveUpCycle, SaveSegments
 from engine.storage import recovery_points
 from engine.storage.reads import Stores
-from engine.testing.short_lived import EVENT, SEGMENT, End, Mortal, ShortLived, Traces
-from engine.testing.simulation import Simulation
 from engine.writer import flush_steps
+from tests.support.short_lived import EVENT, SEGMENT, End, Mortal, ShortLived, Traces
+from tests.support.simulation import Simulation
 
 CHECKPOINTS = f"{container_folder(0)}/checkpoints/"
 DAYS = 86_400.0

@@ -11,14 +11,14 @@ from unittest import mock
 
 from chunkstore import Store, open_store
 from chunkstore.testing import Crashed
-from chunkstore.testing.power import Killed
 from engine.containers.container import Container
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
 from engine.state.operations import Append, CreateSegment, Operation, Payload
-from engine.testing.contracts import open_log
-from engine.testing.simulation import Simulation
 from tests.engine.logs.stepped import Stepped
+from tests.support.log_contracts import open_log
+from tests.support.power import Killed
+from tests.support.simulation import Simulation
 
 S = "s/a"
 

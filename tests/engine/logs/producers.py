@@ -14,8 +14,8 @@ from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, OutcomeUnknown
 from engine.logs.pending import Receipt
 from engine.state.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, UpdateKind
-from engine.testing.simulation import audit
 from tests.engine.logs.company import Company, S
+from tests.support.simulation import audit
 
 T = "s/b"
 

@@ -21,8 +21,8 @@ from engine.state import tables
 from engine.state.operations import Append, AttributeUpdate, CreateSegment, UpdateKind
 from engine.state.segments import Extent
 from engine.state.state import EXTENT
-from engine.testing.simulation import Simulation, audit
 from engine.writer import garbage
+from tests.support.simulation import Simulation, audit
 
 
 @contextmanager

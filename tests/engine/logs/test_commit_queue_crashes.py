@@ -13,10 +13,10 @@ import pytest
 
 from chunkstore.testing import FaultStore, crash_at
 from chunkstore.testing.faults import When
-from engine.testing.simulation import Simulation, small_sizes
 from tests.engine.logs.company import Company, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
 from tests.engine.logs.stepped import Neighbour, Stepped
+from tests.support.simulation import Simulation, small_sizes
 
 SETTINGS = {"upkeep": True, "checkpoint_frames": 3, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
 ROUNDS = 5

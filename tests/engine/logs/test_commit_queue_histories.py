@@ -29,11 +29,11 @@ from engine.settings import Settings
 from engine.state import operations as ops
 from engine.state.operations import AttributeUpdate, Payload, UpdateAttributes, UpdateKind
 from engine.storage.reads import Stores
-from engine.testing import linearizability as lin
-from engine.testing.linearizability import Event, Invocation, Ok, Recorder, Refused, Response, Unknown, check
-from engine.testing.simulation import Simulation, audit
 from tests.engine.logs.company import Company, S, carried, processor_of
 from tests.engine.logs.test_log_simulated import FAULTS
+from tests.support import linearizability as lin
+from tests.support.linearizability import Event, Invocation, Ok, Recorder, Refused, Response, Unknown, check
+from tests.support.simulation import Simulation, audit
 
 T, GONE = "s/b", "s/c"
 COUNTER = bytes(15) + b"n"

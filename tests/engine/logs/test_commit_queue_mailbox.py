@@ -21,10 +21,10 @@ from engine.logs.mailbox import LARGEST, Mailbox
 from engine.logs.pending import Outcome
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.stepped import Neighbour
 from tests.engine.logs.test_commit_queue_metrics import counts, gained
+from tests.support.simulation import Simulation
 
 
 class Slow(CountingStore):

@@ -36,14 +36,14 @@ from engine.state.operations import (
 )
 from engine.state.segments import Extent
 from engine.storage.chunks import write_chunk
-from engine.testing.model import Contents, contents_of
-from engine.testing.simulation import Simulation, small_sizes
 from pravega_spark.errors import StreamError
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.streams.test_transactions import begun, check, parts
+from tests.support.container_model import Contents, contents_of
+from tests.support.simulation import Simulation, small_sizes
 
 Role = Literal["owner", "maker"]
 

@@ -19,7 +19,6 @@ from chunkstore.testing.faults import When
 from engine.logs.inbox import Inbox
 from engine.logs.outbox import Outbox
 from engine.logs.pending import Receipt, payload_size
-from engine.testing.simulation import Simulation, small_sizes
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.test_outcomes import (
     CRUCIAL,
@@ -33,6 +32,7 @@ from tests.engine.logs.test_outcomes import (
     numbered,
     sites,
 )
+from tests.support.simulation import Simulation, small_sizes
 
 LOSING = "AG"
 """Before these the maker loses a race, so that what it has taken in is void."""

@@ -18,13 +18,13 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.power import Disk
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
-from engine.testing.simulation import small_sizes
 from tests.engine.logs.company import Company, OnFolder, S, appended, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
 from tests.engine.logs.stepped import Neighbour, Stepped
+from tests.support.power import Disk
+from tests.support.simulation import small_sizes
 
 ROUNDS = 4
 SETTINGS = {"upkeep": True, "checkpoint_frames": 4, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 0.01}

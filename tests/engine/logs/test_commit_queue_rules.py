@@ -14,8 +14,8 @@ from engine.logs.pending import Outcome, Pending
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
 from engine.state.operations import Carried
-from engine.testing.processes import ByHand
 from tests.engine.logs.company import Company, appended, carried, processor_of
+from tests.support.processes import ByHand
 
 
 class Failing(Company):

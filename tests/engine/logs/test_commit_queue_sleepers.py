@@ -13,10 +13,10 @@ import pytest
 
 from chunkstore.testing import FaultStore, Request
 from engine.errors import OutcomeUnknown
-from engine.testing.simulation import Simulation
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
 from tests.engine.logs.stepped import Neighbour, Stepped
+from tests.support.simulation import Simulation
 
 GRACE = 600.0
 MAKER, OWNER = 0, 1

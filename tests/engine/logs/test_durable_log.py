@@ -20,7 +20,7 @@ from engine.storage.cache import Cache
 from engine.storage.container_storage import ContainerStorage
 from engine.storage.lookups import Lookups
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 
 def opened(simulation: Simulation, **settings: int | float) -> DurableLog:

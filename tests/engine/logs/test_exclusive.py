@@ -31,7 +31,7 @@ from engine.errors import ContainerOffline, OutcomeUnknown, Rejected, SegmentSea
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.linearizability import Append, Event, Invocation, Ok, Recorder, Refused, Response, check, load
+from tests.support.linearizability import Append, Event, Invocation, Ok, Recorder, Refused, Response, check, load
 
 SPAWN = multiprocessing.get_context("spawn")
 SEGMENT = "s"

@@ -12,7 +12,7 @@ from engine.containers.container import Container
 from engine.logs.submission import Address, encode, inbox_folder, submission_path
 from engine.logs.truncation import truncate_log
 from engine.state.operations import Append, Payload
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 S = "s/a"
 GRACE = 600.0

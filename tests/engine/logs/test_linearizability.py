@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from chunkstore.testing import FaultStore, fail_at
 from chunkstore.testing.faults import When
 from engine.errors import ContainerOffline, EngineError, NotPrimary, OutcomeUnknown
-from engine.testing.linearizability import (
+from tests.support.linearizability import (
     Append,
     Create,
     Event,
@@ -37,7 +37,7 @@ from engine.testing.linearizability import (
     load,
     save,
 )
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 
 class Call(NamedTuple):

@@ -22,9 +22,9 @@ from engine.errors import Overtaken
 from engine.logs.log import Log
 from engine.root import Root
 from engine.settings import Settings
-from engine.testing.contracts import append, append_in_turn, contents, metas, open_log, raised
-from engine.testing.processes import ByHand
 from tests.engine.forks import unseen_fork
+from tests.support.log_contracts import append, append_in_turn, contents, metas, open_log, raised
+from tests.support.processes import ByHand
 
 
 def same_numbers(seed: int) -> dict[str, Callable[[], object]]:

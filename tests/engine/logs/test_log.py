@@ -17,9 +17,9 @@ from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position
 from engine.logs.log import checkpoint_path, frame_path
-from engine.testing.contracts import LogContract, append, append_in_turn, contents, metas, open_log, raised
-from engine.testing.processes import ByHand
-from engine.testing.simulation import Simulation
+from tests.support.log_contracts import LogContract, append, append_in_turn, contents, metas, open_log, raised
+from tests.support.processes import ByHand
+from tests.support.simulation import Simulation
 
 
 class TestSimulated(LogContract):

@@ -25,9 +25,9 @@ from engine.logs.frames import Frame
 from engine.logs.log import Flight, Log, Put
 from engine.logs.pending import Receipt
 from engine.state.operations import Append, AttributeUpdate, Payload, UpdateKind
-from engine.testing.processes import ByHand, Process, World
-from engine.testing.simulation import Simulation, small_sizes
 from tests.engine.logs.stepped import Stepped
+from tests.support.processes import ByHand, Process, World
+from tests.support.simulation import Simulation, small_sizes
 
 FAULTS: dict[str, dict[str, float]] = {
     "reordered": {},

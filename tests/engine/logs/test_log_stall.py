@@ -27,8 +27,8 @@ from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.processes import GRACE, World
-from engine.testing.simulation import Simulation
+from tests.support.processes import GRACE, World
+from tests.support.simulation import Simulation
 
 # -- simulated: two writers with two frames in flight, a reader, a truncator, and stops anywhere
 
@@ -189,11 +189,11 @@ def test_a_truncator_that_slept_keeps_what_is_not_flushed() -> None:
 
 
 class Sleeper:
-    """A process that stops in the middle of an append (see engine.testing.sleeper). Ends with the with statement."""
+    """A process that stops in the middle of an append (see tests.support.sleeper). Ends with the with statement."""
 
     def __init__(self, *arguments: object) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "engine.testing.sleeper", *map(str, arguments)],
+            [sys.executable, "-m", "tests.support.sleeper", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

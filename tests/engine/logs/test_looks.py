@@ -12,8 +12,8 @@ from engine.containers.container import Container
 from engine.reading.read_index import ReadKind
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
 from tests.engine.containers.segments import counted
+from tests.support.simulation import Simulation
 
 LATENCY = 0.5
 """Seconds within which followers want to see what is new."""

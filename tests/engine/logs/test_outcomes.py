@@ -54,12 +54,12 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.storage.reads import Stores
-from engine.testing.contracts import append as append_frames, open_log
-from engine.testing.linearizability import Recorder, Refused, Response, check
-from engine.testing.processes import ByHand
-from engine.testing.simulation import Simulation, small_sizes
 from engine.writer import storage_writer
 from tests.engine.logs.stepped import Stepped
+from tests.support.linearizability import Recorder, Refused, Response, check
+from tests.support.log_contracts import append as append_frames, open_log
+from tests.support.processes import ByHand
+from tests.support.simulation import Simulation, small_sizes
 
 NUMBER = bytes(15) + b"n"
 

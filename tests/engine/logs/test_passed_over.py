@@ -13,8 +13,8 @@ from engine.errors import ContainerOffline, DataCorruption, EngineError, FrameDa
 from engine.logs import frames
 from engine.logs.frames import Position
 from engine.logs.log import frame_path
-from engine.testing.simulation import Simulation
 from tests.engine.state.writer import assert_equal
+from tests.support.simulation import Simulation
 
 TRUNCATE, APPEND, PUT = 7, 1, 5
 """The numbers of operations in the format."""

@@ -13,7 +13,7 @@ from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
+from tests.support.simulation import Simulation
 
 GRACE = 600.0
 

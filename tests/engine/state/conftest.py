@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.testing.simulation import small_sizes
+from tests.support.simulation import small_sizes
 
 
 @pytest.fixture(params=["resident", "large"])

@@ -29,8 +29,6 @@ from engine.state.operations import (
 )
 from engine.state.tables import METADATA
 from engine.storage.chunks import write_chunk
-from engine.testing.model import Contents
-from engine.testing.simulation import audit
 from engine.writer.flush_steps import FlushStep
 from tests.engine.state.writer import (
     Writer,
@@ -43,6 +41,8 @@ from tests.engine.state.writer import (
     through_checkpoint,
     with_segments,
 )
+from tests.support.container_model import Contents
+from tests.support.simulation import audit
 
 # --- rules one by one ------------------------------------------------------------------------------------------------
 

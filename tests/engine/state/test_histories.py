@@ -17,10 +17,10 @@ from engine.state.operations import (
 )
 from engine.state.segments import Extent, Extents, FrameRef
 from engine.state.state import State
-from engine.testing.model import Model
-from engine.testing.simulation import audit, small_sizes
-from engine.testing.transactions import chunk_writer, transactions
 from tests.engine.state.writer import HEADER, Writer, assert_equal, assert_recovered, placed, through_checkpoint
+from tests.support.container_model import Model
+from tests.support.simulation import audit, small_sizes
+from tests.support.transactions import chunk_writer, transactions
 
 
 def replayed(state: State, frames: list[bytes], start: int) -> State:

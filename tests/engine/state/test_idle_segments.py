@@ -24,9 +24,9 @@ from engine.state.operations import (
 )
 from engine.state.segment_record import decode_segment
 from engine.state.tables import METADATA, LookupResult
-from engine.testing.simulation import audit, small_sizes
 from engine.writer.flush_steps import FlushStep
 from tests.engine.state.writer import Writer, append, events, set_w, with_segments
+from tests.support.simulation import audit, small_sizes
 
 ON_A_SEGMENT: list[Operation] = [
     append("a", b"more"),

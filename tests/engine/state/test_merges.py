@@ -12,9 +12,9 @@ from engine.state.operations import (
     TruncateSegment,
 )
 from engine.state.segments import EVENT_COUNT, StoredRef
-from engine.testing.simulation import audit
 from engine.writer.flush_steps import steps_of
 from tests.engine.state.writer import W, append, assert_equal, events, merged, set_w, through_checkpoint, with_segments
+from tests.support.simulation import audit
 
 # --- rules one by one ------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
 from engine.state.changes.change import StateChange
 from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, TablesFlushed
 from engine.state.segments import Extent, Extents
-from engine.testing.simulation import audit, small_sizes
 from engine.writer.table_writer import Dirty
 from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
+from tests.support.simulation import audit, small_sizes
 
 
 def test_versions_of_entries_are_judged_by_what_long_term_storage_has() -> None:

@@ -37,7 +37,7 @@ from engine.state.operations import (
 from engine.state.segments import EVENT_COUNT, TRANSIENT_ATTRIBUTES, Extent, parent_in, transient_name
 from engine.storage.chunks import write_chunk
 from engine.storage.recovery import recover
-from engine.testing.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
+from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 
 IDLE = 1000.0
 T = transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=2))

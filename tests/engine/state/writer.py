@@ -62,10 +62,10 @@ from engine.storage.chunks import write_chunk
 from engine.storage.lookups import Lookups
 from engine.storage.reads import Stores
 from engine.tables.content import TableEntry
-from engine.testing.model import Content, Contents
-from engine.testing.simulation import audit
 from engine.writer.flush_steps import FlushStep, steps_of
 from engine.writer.table_writer import Dirty
+from tests.support.container_model import Content, Contents
+from tests.support.simulation import audit
 
 HEADER = 100  # where a frame's payload begins, in these tests
 W = bytes(15) + b"w"

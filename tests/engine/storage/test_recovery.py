@@ -18,9 +18,9 @@ from engine.state.operations import AttributeUpdate, UpdateKind
 from engine.state.segments import EVENT_COUNT
 from engine.storage import recovery
 from engine.storage.recovery import NothingToRecover
-from engine.testing.model import Contents, contents_of
-from engine.testing.simulation import Simulation, audit, small_sizes
 from engine.writer.defragmentation import defragment
+from tests.support.container_model import Contents, contents_of
+from tests.support.simulation import Simulation, audit, small_sizes
 
 GRACE = 600.0
 

@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.state.operations import Append
 from engine.state.tables import STORAGE
 from engine.storage.chunks import write_chunk
-from engine.testing.simulation import Simulation, small_sizes
+from tests.support.simulation import Simulation, small_sizes
 
 _CHUNK = re.compile(r"s/.*|.*/E-\d+-S-.*")
 

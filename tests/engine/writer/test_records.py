@@ -15,14 +15,14 @@ from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import Record
 from chunkstore.metadata.store import Companions, MetadataStore
 from chunkstore.segments.storage import ChunkedSegmentStorage
-from chunkstore.testing.metadata_contracts import MetadataStoreContract
 from engine.containers.container import Container, Settings
 from engine.errors import FlushOvertaken
 from engine.state import tables
 from engine.state.operations import EndCycle, PutEntry
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation
 from engine.writer.records import ContainerRecords, LogGarbage
+from tests.support.metadata_contracts import MetadataStoreContract
+from tests.support.simulation import Simulation
 
 
 class Flushed(ContainerRecords):

@@ -14,8 +14,8 @@ from chunkstore.testing.faults import Fault
 from engine.containers.container import Container
 from engine.settings import Settings
 from engine.storage.reads import Stores
-from engine.testing.simulation import Simulation, audit
 from engine.writer.defragmentation import defragment
+from tests.support.simulation import Simulation, audit
 
 DELAY = 600.0
 DATA = b"first, second, third, fourth"

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from chunkstore.testing import servers
+from tests.support import servers
 
 _PROGRAM = "debian/usr/sbin/sshd"
 
@@ -23,7 +23,7 @@ _PROGRAM = "debian/usr/sbin/sshd"
 class SftpServer(servers.Server):
     """A running server; `endpoint` is the URL of its folder, with the user's name."""
 
-    module = "chunkstore.testing.sftp_server"
+    module = "tests.support.sftp_server"
 
     def check_installed(self) -> None:
         servers.installed("sshd", _PROGRAM)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from chunkstore.testing import servers
+from tests.support import servers
 
 _KEY, _SECRET = "testing", "testing-secret"
 _PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "monmaptool", "osdmaptool")
@@ -22,7 +22,7 @@ _OBJECTS = 4 << 30  # bytes that the storage daemon takes before it is full
 class RadosGateway(servers.Server):
     """A running gateway; `endpoint` is its URL."""
 
-    module = "chunkstore.testing.rados_gateway"
+    module = "tests.support.rados_gateway"
 
     def check_installed(self) -> None:
         for program in _PROGRAMS:

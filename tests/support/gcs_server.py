@@ -17,7 +17,7 @@ from email import message_from_bytes
 from typing import Any
 from urllib.parse import parse_qs
 
-from chunkstore.testing import servers, wsgi_server
+from tests.support import servers, wsgi_server
 
 _LONGEST_NAME = 1024
 _LARGEST_PAGE = 1000
@@ -26,7 +26,7 @@ _LARGEST_PAGE = 1000
 class GcsServer(wsgi_server.WsgiServer):
     """A running server; `endpoint` is its URL."""
 
-    module = "chunkstore.testing.gcs_server"
+    module = "tests.support.gcs_server"
 
     def make_bucket(self) -> str:
         """The URL of a new bucket."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkstore.testing import servers, wsgi_server
+from tests.support import servers, wsgi_server
 
 
 class S3Server(wsgi_server.WsgiServer):
     """A running server; `endpoint` is its URL. Close it, or use it in a with statement."""
 
-    module = "chunkstore.testing.s3_server"
+    module = "tests.support.s3_server"
 
     def storage_options(self) -> dict[str, Any]:
         """Options for `open_store`, which also fit fsspec."""

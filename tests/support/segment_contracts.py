@@ -38,7 +38,7 @@ from chunkstore.segments.errors import (
 from chunkstore.segments.reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, NewChunk, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing.contracts import BAD_PATHS, refused
-from chunkstore.testing.garbage import StoreGarbageQueue
+from tests.support.garbage_queue import StoreGarbageQueue
 
 NAME = "scope/stream/0.#epoch.0"
 OTHER = "scope/stream/1.#epoch.0"

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from chunkstore.testing.servers import Server
+from tests.support.servers import Server
 
 _FAULTS = "/_faults"
 

@@ -30,7 +30,7 @@ from engine.state.operations import (
 )
 from engine.state.segments import EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, parent_in, transient_name
 from engine.storage.chunks import write_chunk
-from engine.testing.model import Model
+from tests.support.container_model import Model
 
 TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
 SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index", *TRANSIENT)

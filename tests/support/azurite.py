@@ -10,7 +10,7 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
-from chunkstore.testing import servers
+from tests.support import servers
 
 _ACCOUNT = "testing"
 _KEY = base64.b64encode(b"the key of the account of the tests").decode()
@@ -20,7 +20,7 @@ _PROGRAM = "npm/node_modules/azurite/dist/src/blob/main.js"
 class Azurite(servers.Server):
     """A running server; `endpoint` is the URL of its account."""
 
-    module = "chunkstore.testing.azurite"
+    module = "tests.support.azurite"
 
     def check_installed(self) -> None:
         servers.installed("node", "node/bin/node")

@@ -34,10 +34,10 @@ from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentError, StorageNotPrimary
 from chunkstore.segments.reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
-from chunkstore.testing.garbage import StoreGarbageQueue
-from chunkstore.testing.metadata import FlakyMetadataStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from tests.support.flaky_metadata import FlakyMetadataStore
+from tests.support.garbage_queue import StoreGarbageQueue
 
 NAMES = ("s/a/0", "s/a/1", "s/b/0")
 DELAY = 60.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from chunkstore.testing.servers import Server
+from tests.support.servers import Server
 
 _PIECE = 1 << 14
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from chunkstore.testing import wsgi_server
-from chunkstore.testing.servers import Server
+from tests.support import wsgi_server
+from tests.support.servers import Server
 
 _OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding")
 
@@ -17,7 +17,7 @@ _OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding")
 class FaultyProxy(wsgi_server.WsgiServer):
     """A running proxy for `server`; `endpoint` is the URL that stands for the server's. Requests pass one at a time."""
 
-    module = "chunkstore.testing.faulty_proxy"
+    module = "tests.support.faulty_proxy"
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""A process that writes and backs up in turn: `python -m engine.testing.backups ROOT NAME ROUNDS TARGET RESTORED`.
+"""A process that writes and backs up in turn: `python -m tests.support.backups ROOT NAME ROUNDS TARGET RESTORED`.
 
 In each round it appends lines to a segment of its own, backs ROOT up to TARGET, restores TARGET to a new folder below
 RESTORED, and prints, as JSON, how many lines were acknowledged before the backup began and how many were restored.

@@ -1,4 +1,4 @@
-"""A process that is to be stopped in the middle of an append: `python -m engine.testing.sleeper ROOT GRACE WHEN`.
+"""A process that is to be stopped in the middle of an append: `python -m tests.support.sleeper ROOT GRACE WHEN`.
 
 It opens container 0 of ROOT and appends to segment "s". WHEN is "before" or "after": then, seen from the put of the
 frame, it prints the frame's path and waits for a line; whoever started it has time to stop it. In the end it prints

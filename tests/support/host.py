@@ -1,6 +1,6 @@
 """A host in a soak: appends numbered lines to a segment of its own, by a clock that may be wrong, until told to end.
 
-    python -m engine.testing.host FOLDER NAME SECONDS_AHEAD
+    python -m tests.support.host FOLDER NAME SECONDS_AHEAD
 
 How many lines were acknowledged is printed after each. It ends when its input does.
 """
