@@ -313,7 +313,7 @@ BREAKAGES = [
         file="engine/logs/judging.py",
         old="            offset += len(payload)\n",
         new="",
-        tests=["tests/engine/logs/test_outcomes.py::test_histories_with_refusals_are_linearizable"],
+        tests=["tests/engine/logs/test_durable_log.py::test_each_append_of_a_frame_gets_its_own_offset"],
     ),
     Breakage(
         name="pieces-of-one-frame",

@@ -20,6 +20,7 @@ from engine.storage.cache import Cache
 from engine.storage.container_storage import ContainerStorage
 from engine.storage.lookups import Lookups
 from engine.storage.reads import Stores
+from tests.engine.logs.company import Company, appended
 from tests.support.simulation import Simulation
 
 
@@ -125,3 +126,13 @@ def test_room_is_given_back_whatever_becomes_of_the_operation() -> None:
         with pytest.raises(ValueError, match="reserved"):
             container.commit([Append("s", Payload(bytes(100))), CreateSegment("_system/s")])
         assert container.outstanding == 0
+
+
+def test_each_append_of_a_frame_gets_its_own_offset() -> None:
+    company = Company(others=0)
+    futures = [company.maker.submit([appended(data)]) for data in (b"one", b"three", b"six")]
+    company.turn()
+    receipts = [future.result(0) for future in futures]
+    assert len({receipt.address for receipt in receipts}) == 1, "one frame"
+    assert [receipt.results for receipt in receipts] == [[0], [3], [8]]
+    assert company.content == b"onethreesix"
