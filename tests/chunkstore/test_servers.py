@@ -180,7 +180,7 @@ def test_the_table_tells_the_worst(tmp_path: Path, monkeypatch: Any, capsys: Any
 
 
 def test_servers_are_looked_for_where_make_puts_them(monkeypatch: Any) -> None:
-    from chunkstore.testing import servers
+    from tests.support import servers
 
     monkeypatch.delenv("PRAVEGA_SERVERS", raising=False)
     assert servers.servers_folder() == Path(os.getcwd()) / ".servers"
