@@ -40,8 +40,9 @@ LEAST_PATIENCE = 0.1
 """Seconds; processes of one busy machine are held up for longer than their storage takes."""
 
 PASSED_OVER = 16
-"""Frames that carry others and not this process, or make its submission void, after which it makes a frame itself
-however busy the maker is: it may be unable to read what was submitted, or have let go of it."""
+"""Frames that carry others and not this process, since it was last served, after which it makes a frame itself however
+busy the maker is: it may be unable to read what was submitted, or have let go of it. That submissions become void does
+not count: many processes would race then, and make the submissions of all others void."""
 
 MOST_EXPECTED = 16
 """Frames that an owner reads at once at most, to find its outcome among them."""
@@ -67,7 +68,7 @@ class Outbox:
         self._waiting: dict[int, Pending] = {}
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
-        self._passed_over = 0  # frames that carried others or made its submission void, since it was last served
+        self._passed_over = 0  # frames that carried others, since it was last served
         self._frames = 0  # live ones since then
         self._looks = 0  # at the log, since then
         self._frames_usual = 1
@@ -173,7 +174,7 @@ class Outbox:
         void = frame_epoch > self._address.epoch and bool(self._waiting)
         if told.done or told.refused:
             self._passed_over = 0
-        elif void or (carried is not None and carried.answers):
+        elif carried is not None and carried.answers:
             self._passed_over += 1
         if listens:
             self._be_patient(now, round_trip)

@@ -158,18 +158,18 @@ BREAKAGES = [
         tests=[f"{_RULES}nothing_is_submitted_to_a_maker_that_does_not_say_that_it_listens"],
     ),
     Breakage(
-        name="a-submission-that-became-void-did-not-pass-over",
+        name="a-submission-that-became-void-passes-over",
         file="engine/logs/outbox.py",
-        old="        elif void or (carried",
-        new="        elif (carried",
-        tests=[f"{_RULES}who_is_passed_over_by_one_epoch_after_the_other_makes_a_frame_itself"],
+        old="        elif carried is not None and carried.answers:\n",
+        new="        elif void or (carried is not None and carried.answers):\n",
+        tests=[f"{_RULES}frames_that_pass_an_owner_over_count_until_it_is_served"],
     ),
     Breakage(
         name="passed-over-counts-each-submission-anew",
         file="engine/logs/outbox.py",
         old="        self._frames, self._looks, self.recalled = 0, 0, False\n",
         new="        self._frames, self._looks, self.recalled, self._passed_over = 0, 0, False, 0\n",
-        tests=[f"{_RULES}who_is_passed_over_by_one_epoch_after_the_other_makes_a_frame_itself"],
+        tests=[f"{_RULES}frames_that_pass_an_owner_over_count_until_it_is_served"],
     ),
     Breakage(
         name="patient-with-a-maker-that-listens-no-more",

@@ -13,7 +13,7 @@ from engine.logs.outbox import PASSED_OVER, Outbox
 from engine.logs.pending import Outcome, Pending
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
-from engine.state.operations import Carried
+from engine.state.operations import Answer, Carried
 from tests.engine.logs.company import Company, appended, carried, processor_of
 from tests.support.processes import ByHand
 
@@ -278,25 +278,25 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
     assert company.content.count(b"once") == 1
 
 
-def test_who_is_passed_over_by_one_epoch_after_the_other_makes_a_frame_itself() -> None:
-    """Its submissions become void before anybody reads them."""
-    company = Company(others=3)
-    future = company.owner.submit([appended(b"once")])
-    owner, makers = processor_of(company.owner), company.containers[2:]
-    for number in range(PASSED_OVER):
-        owner.log.meet()
-        owner.step()
-        assert owner.outbox.active, "submitted to the present maker"
-        processor_of(makers[number % 2]).log.meet()
-        company.now(makers[number % 2], appended(b"."))
-        company.simulation.advance(LEAST_TRIP)
-        owner.look()
-    owner.log.meet()
-    owner.step()
-    assert owner.log.flights and not owner.outbox.active
-    owner.step()
-    assert future.result(0).tries == PASSED_OVER + 1
-    assert owner.outbox.may_submit(owner.outbox.listening), "it was served"
+def test_frames_that_pass_an_owner_over_count_until_it_is_served() -> None:
+    """Whatever became of its submissions meanwhile. That they become void does not count by itself."""
+    others = Carried((Answer(b"o" * 16, 0, b"n" * 8, 0, ()),))
+    outbox = Outbox(lambda: 5.0)
+    for epoch in range(2 * PASSED_OVER):
+        outbox.heard(epoch, others, 0.01)
+        assert outbox.may_submit(epoch) == (epoch < PASSED_OVER)
+        outbox.submit([Pending([appended(b"x")])], outbox.new_address(epoch))
+        if epoch < PASSED_OVER:
+            outbox.heard(epoch, others, 0.01)
+        assert outbox.active
+        outbox.heard(epoch + 1, Carried(()), 0.01)
+        assert not outbox.active, "void"
+    outbox.served()
+    for epoch in range(2 * PASSED_OVER):
+        outbox.heard(epoch, others, 0.01)
+        outbox.submit([Pending([appended(b"x")])], outbox.new_address(epoch))
+        outbox.heard(epoch + 1, Carried(()), 0.01)
+    assert outbox.may_submit(outbox.listening)
 
 
 def test_who_submitted_to_a_maker_that_listens_no_more_makes_a_frame_itself() -> None:
