@@ -81,6 +81,10 @@ LTS_DOORS = {
 """The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""
 
 
+FOR_ADAPTERS = {"contracts", "counting", "faults", "folding", "latency", "simulated", "wrapping"}
+"""The modules of `chunkstore.testing`, for users who test a storage adapter of their own."""
+
+
 def modules_of(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
@@ -442,4 +446,6 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     with zipfile.ZipFile(build("wheel", unpacked)) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(file.relative_to(ROOT)) for package in PACKAGES for file in modules_of(package)}
+    testing = {Path(name).stem for name in packed if "/testing/" in name} - {"__init__"}
+    assert testing == FOR_ADAPTERS, "what only tests of this project need belongs into tests/support"
     assert packed == modules | {f"{package}/py.typed" for package in PACKAGES}

@@ -549,7 +549,8 @@ class Log:
 
     @property
     def aged(self) -> bool:
-        """True sooner, while the log's end can be read without a doubt: that comes first then."""
+        """True when the proof must be renewed before anything is sent: earlier than `stale`, so that the log's end can
+        still be read without looking for a boundary."""
         return self._clock() - self._proof > self._grace / RENEWED or self.stale
 
     def _stamp_of(self, path: str) -> float:
@@ -603,7 +604,7 @@ class Log:
     def _note_loss(self) -> None:
         """A race was lost. One is soon made up for; who loses two in a short time has company."""
         now = self._clock()
-        again = now - self._lost < MAKER_TRIPS * max(self.round_trip, LEAST_TRIP)
+        again = now - self._lost < self._seconds_of(MAKER_TRIPS)
         self._lost, self.losses = now, self.losses + 1 if again else 1
         if again:
             self.meet()
@@ -618,14 +619,18 @@ class Log:
         return self._proof
 
     def meet_if_often(self, count: int, since: float) -> None:
-        """So many frames since then had a maker in company. Where it is one in few round trips, that company is here
-        still, though this process wrote nothing for long."""
-        if self._clock() - since < count * OFTEN_TRIPS * max(self.round_trip, LEAST_TRIP):
+        """`count` frames since the time `since` say that their maker listens. If they came more often than one in
+        OFTEN_TRIPS round trips, there is company, even if this process wrote nothing for a long time."""
+        if self._clock() - since < self._seconds_of(count * OFTEN_TRIPS):
             self.meet()
 
     def in_company(self, trips: int) -> bool:
         """Whether that is no more round trips ago."""
-        return self._clock() - self._met < trips * max(self.round_trip, LEAST_TRIP)
+        return self._clock() - self._met < self._seconds_of(trips)
+
+    def _seconds_of(self, trips: int) -> float:
+        """Seconds that so many round trips take, as far as company is concerned."""
+        return trips * max(self.round_trip, LEAST_TRIP)
 
     @property
     def made_elsewhere(self) -> bool:
@@ -648,7 +653,7 @@ class Log:
             try:
                 if self._put(bell.address, data).outcome is Outcome.MINE:
                     return
-            except (PutUnknown, StorageUnavailable):  # nothing hangs on a void frame
+            except StorageError:  # nothing depends on a void frame
                 return
 
     # --- repair (W8) -------------------------------------------------------------------------------------------

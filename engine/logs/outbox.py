@@ -28,7 +28,8 @@ PATIENCE_TRIPS = 16
 PATIENCE_TIMES the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
 
 UNHEARD = 3
-"""What this is divided by while no such frame came since it submitted: the maker may have stopped to listen before."""
+"""The owner's patience is divided by this until such a frame comes after its submission: the maker may have stopped
+listening earlier."""
 
 LONGEST_WAIT_TRIPS = 5
 """Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
@@ -69,8 +70,8 @@ class Outbox:
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
         self._passed_over = 0  # frames that carried others, since it was last served
-        self._frames = 0  # live ones since then
-        self._looks = 0  # at the log, since then
+        self._frames = 0  # live frames that were read since the submission
+        self._looks = 0  # how often the log was read since the submission
         self._frames_usual = 1
         self._deadline = 0.0
         self._notified = False

@@ -71,8 +71,8 @@ logger = logging.getLogger(__name__)
 _CLAIMS = 3
 
 RING = 3
-"""Races in succession lost to a maker that does not listen, after which this process rings for it: it may not know that
-it has company."""
+"""Races lost in a short time, after which this process rings for a maker that does not listen: the maker may not know
+that it has company."""
 
 SPILL_BYTES = 64 << 10
 """A transaction with more payload than this goes to a chunk once it has lost a race, or before its first one where
@@ -610,13 +610,13 @@ class Processor:
                 self._callers.tell_one(pending, error)
         state, accepted, transactions = judged.state, judged.accepted, judged.transactions
         answers = _answers(judged)
-        speaks = bool(answers) or self._leaving or self._listens()
-        if speaks and self.log.upcoming().epoch > self.log.head.epoch:
-            self.log.meet()  # it listens for as long as others believe this frame
+        announces = bool(answers) or self._leaving or self._would_listen()
         # What was submitted may be done by another process until a frame of ours is live, be it an empty one.
         if transactions or answers or self._leaving or any(pending in self._outbox for pending, _ in rejected):
             address = layout.frame.address
-            added: list[Operation] = [Carried(answers, self._leaving)] if speaks else []
+            if announces and self.log.upcoming().epoch > self.log.head.epoch:
+                self.log.meet()  # it listens for as long as owners may believe this frame
+            added: list[Operation] = [Carried(answers, self._leaving)] if announces else []
             if self._checkpoint_due(address - state.checkpoint):
                 added.append(Checkpoint())
             if added:
@@ -803,10 +803,10 @@ class Processor:
 
     def _listening(self) -> bool:
         """Whether this process makes the frames of an epoch, and takes in what others submit."""
-        return self.log.makes_frames and self._listens()
+        return self.log.makes_frames and self._would_listen()
 
-    def _listens(self) -> bool:
-        """Whether it would, if it made them."""
+    def _would_listen(self) -> bool:
+        """Whether this process would take in submissions if it made the frames of the epoch."""
         return self.log.in_company(MAKER_TRIPS) and not (self._exclusive or self._closing)
 
     def _answer(self, senders: Iterable[str]) -> None:

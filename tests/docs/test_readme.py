@@ -43,7 +43,7 @@ def test_the_quick_start_of_python(tmp_path: Path, capsys: pytest.CaptureFixture
                 time.sleep(0.05)
             manager.seal_stream("examples", "readings")
 
-    sealing = threading.Thread(target=seal)
+    sealing = threading.Thread(target=seal, daemon=True)
     sealing.start()
     exec(code("python", containing="StreamManager").replace("/data/streams", root), {})
     sealing.join()

@@ -54,8 +54,8 @@ class Stepped(Processor):
     def _submits(self, batch: Sequence[Pending]) -> bool:
         return self.submits and super()._submits(batch)
 
-    def _listens(self) -> bool:
-        return self.listens and super()._listens()
+    def _would_listen(self) -> bool:
+        return self.listens and super()._would_listen()
 
     def _most_flights(self) -> int:
         return super()._most_flights() if self.sends else 0

@@ -278,7 +278,7 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
     assert company.content.count(b"once") == 1
 
 
-def test_frames_that_pass_an_owner_over_count_until_it_is_served() -> None:
+def test_frames_that_pass_over_an_owner_count_until_it_is_served() -> None:
     """Whatever became of its submissions meanwhile. That they become void does not count by itself."""
     others = Carried((Answer(b"o" * 16, 0, b"n" * 8, 0, ()),))
     outbox = Outbox(lambda: 5.0)
@@ -299,7 +299,7 @@ def test_frames_that_pass_an_owner_over_count_until_it_is_served() -> None:
     assert outbox.may_submit(outbox.listening)
 
 
-def test_who_submitted_to_a_maker_that_listens_no_more_makes_a_frame_itself() -> None:
+def test_an_owner_whose_maker_stopped_listening_makes_a_frame_itself() -> None:
     """At once, when it sees that in the maker's next frame."""
     company = Company()
     future = company.owner.submit([appended(b"once")])
@@ -328,7 +328,7 @@ def test_nothing_is_submitted_to_a_maker_that_does_not_say_that_it_listens() -> 
     assert future.result(0).tries == 1
 
 
-def test_who_comes_back_to_a_log_with_many_frames_submits() -> None:
+def test_a_writer_that_returns_to_a_busy_log_submits() -> None:
     """It lost one race only; that there is company it sees by how many frames were made meanwhile."""
     company = Company()
     owner, maker = processor_of(company.owner), processor_of(company.maker)
@@ -347,7 +347,7 @@ def test_who_comes_back_to_a_log_with_many_frames_submits() -> None:
             company.work(company.maker, company.owner)
 
 
-def test_who_begins_an_epoch_in_company_listens_as_long_as_others_believe_it() -> None:
+def test_a_maker_that_begins_an_epoch_in_company_keeps_listening() -> None:
     company = Company()
     owner = processor_of(company.owner)
     owner.log.meet()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from chunkstore import StorageError, StorageFull, StorageRefused, StorageUnavailable, Store
+from chunkstore.testing import Request, SimulatedStore, WrappingStore
+from chunkstore.testing.wrapping import Result
 from engine.logs.frames import START
-from engine.logs.log import BELLS_AHEAD, Log, address_of, frames_folder
+from engine.logs.log import BELLS_AHEAD, InlineExecutor, Log, address_of, frames_folder
 from tests.bench.simulated_writers import Company
 from tests.bench.virtual_time import LATENCIES, Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World
 
@@ -52,6 +57,13 @@ def test_writers_that_commit_now_and_then_starve_nobody(count: int, pause: float
     assert longest < MOST_TRIPS * LATENCIES["PUT"][0], f"{longest:.2f} s"
 
 
+def test_many_writers_that_begin_together_stop_racing() -> None:
+    company = Company(128, 1)
+    outcome = company.run(3.0, 4.0)
+    by_writer = Counter(writer for _, writer, _ in outcome.acknowledged)
+    assert len(outcome.acknowledged) > 600 and len(by_writer) == 128, "each writer is served"
+
+
 def test_who_waits_for_something_sleeps_meanwhile() -> None:
     """Also a maker whose own transactions wait for a round of the others'."""
     waits = 0
@@ -65,6 +77,27 @@ def test_who_waits_for_something_sleeps_meanwhile() -> None:
     with mock.patch.object(VirtualCondition, "wait", counted):
         company = run(3)
     assert waits < 20 * len(company.trace), f"{waits} waits for {len(company.trace)} events"
+
+
+class Refusing(WrappingStore):
+    """Answers each request with an error, and counts them."""
+
+    refused = 0
+
+    def __init__(self, inner: Store, kind: type[StorageError]) -> None:
+        super().__init__(inner)
+        self._kind = kind
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        self.refused += 1
+        raise self._kind(f"{self.root}: {request.verb} is refused: it is a test")
+
+
+@pytest.mark.parametrize("kind", [StorageFull, StorageRefused, StorageUnavailable])
+def test_a_bell_that_the_storage_refuses_raises_no_error(kind: type[StorageError]) -> None:
+    store = Refusing(SimulatedStore(), kind)
+    Log(store, 0, START, 0.0, grace=600.0, executor=InlineExecutor()).ring()
+    assert store.refused == 1
 
 
 def test_many_bells_are_few_requests() -> None:

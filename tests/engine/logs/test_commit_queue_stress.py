@@ -31,7 +31,7 @@ MANY = 16
 LONG_SECONDS = float(os.environ.get("STRESS_LONG_SECONDS", "120"))
 GRACE = 60.0
 EVENT = 24
-RACERS = 3
+RACERS = 2
 """One of so many hardly patient writers submits nothing, and races with the makers."""
 
 HURRY = 50
@@ -179,7 +179,7 @@ def test_acknowledged_once_and_in_order_whoever_is_killed_or_stopped(place: Plac
         container = root.container(0)
         there, epochs = writers.check(container), container.log.head.epoch
     print(f"{there} events, {writers.killed} killed, {epochs} epochs")
-    assert writers.killed and epochs > 2
+    assert writers.killed and epochs > 5
 
 
 @pytest.mark.long
