@@ -7,11 +7,13 @@ not know the outcome of what it had submitted (rules once, moved). A sleeping ma
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
 
 from chunkstore.testing import FaultStore, Request
+from chunkstore.testing.wrapping import Result
 from engine.errors import OutcomeUnknown
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns
@@ -23,6 +25,9 @@ MAKER, OWNER = 0, 1
 
 Meanwhile = Literal["carried", "void"]
 """What becomes of a submission while its owner sleeps: the maker carries it, or another process begins an epoch."""
+
+When = Literal["before", "after"]
+"""Whether it sleeps before a request, or after the request took effect."""
 
 TRANSPORTS = [pytest.param(Stepped, id="objects"), pytest.param(Neighbour, id="mailboxes", marks=pytest.mark.long)]
 
@@ -57,14 +62,27 @@ def go_on(company: Company, sleeper: Producer, others: list[Producer], meanwhile
     return deleted
 
 
-class Asleep:
-    """A company in which one process sleeps before one of its requests. frozen: its clocks stand still then."""
+class Sleepy(FaultStore):
+    """A process that can sleep before a request, and before it learns the answer."""
 
-    def __init__(self, role: int, point: int, meanwhile: Meanwhile, frozen: bool):
+    sleep_after: Callable[[int], None] | None = None
+
+    def _request(self, request: Request, call: Callable[[], Result], call_partway: Callable[[], None]) -> Result:
+        result = super()._request(request, call, call_partway)
+        if self.sleep_after is not None:
+            self.sleep_after(self.passed)
+        return result
+
+
+class Asleep:
+    """A company in which one process sleeps before one of its requests, or after it took effect. frozen: its clocks
+    stand still then."""
+
+    def __init__(self, role: int, point: int, meanwhile: Meanwhile, frozen: bool, when: When = "before"):
         simulation = Simulation(linger=0.0, grace=GRACE, garbage_delay=GRACE, timeout=1.0)
         self.slept = [0.0]
-        self.company = Company(2, simulation=simulation, through=FaultStore)
-        company, store = self.company, FaultStore(simulation.store)
+        self.company = Company(2, simulation=simulation, through=Sleepy)
+        company, store = self.company, Sleepy(simulation.store)
         if frozen:
             company.containers[role] = company.join(store, stopped=lambda: self.slept[0])
             company.containers.pop()
@@ -84,10 +102,14 @@ class Asleep:
         self.meanwhile: Meanwhile = meanwhile
         self.frozen = frozen
         self.seed = point
-        store.plan = self.plan
+        if when == "before":
+            store.plan = lambda at, _: self.sleep(at)
+        else:
+            store.sleep_after = self.sleep
 
-    def plan(self, at: int, request: Request) -> None:
+    def sleep(self, at: int) -> None:
         if at == self.last:
+            self.last = -1
             self.carried = carried(self.company.simulation.store)
             before = self.company.simulation.store.now
             self.deleted = go_on(self.company, self.sleeper, self.others, self.meanwhile)
@@ -104,19 +126,20 @@ class Asleep:
 
 
 @pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("frozen", [False, True], ids=["clocks go on", "clocks stand still"])
 @pytest.mark.parametrize("meanwhile", ["carried", "void"])
 @pytest.mark.parametrize("role", [OWNER, MAKER], ids=["owner", "maker"])
 def test_a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothing(
-    role: int, meanwhile: Meanwhile, frozen: bool, step: int
+    role: int, meanwhile: Meanwhile, frozen: bool, when: When, step: int
 ) -> None:
     unknown = most = 0
     for point in itertools.count(1, step):
         try:
-            asleep = Asleep(role, point, meanwhile, frozen)
+            asleep = Asleep(role, point, meanwhile, frozen, when)
             asleep.run()
         except BaseException as error:
-            raise AssertionError(f"asleep before request {point}") from error
+            raise AssertionError(f"asleep {when} request {point}") from error
         unknown += len(asleep.sleeper.unknown)
         if not asleep.deleted:
             break
