@@ -134,7 +134,7 @@ def test_a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothi
     role: int, meanwhile: Meanwhile, frozen: bool, when: When, step: int
 ) -> None:
     unknown = most = 0
-    for point in itertools.count(1, step):
+    for point in itertools.count(1, 1 if Company.processor is Neighbour else step):  # few requests where mailboxes are
         try:
             asleep = Asleep(role, point, meanwhile, frozen, when)
             asleep.run()
@@ -145,7 +145,7 @@ def test_a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothi
             break
         most = max(most, asleep.carried)
     print(f"{point} requests, {unknown} unknown, {most} carried")
-    assert point > 5 and unknown and most > 1  # an owner makes few requests where there are mailboxes
+    assert point > 5 and unknown and most > 1
 
 
 def made() -> Company:
