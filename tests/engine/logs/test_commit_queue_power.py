@@ -113,7 +113,7 @@ def test_what_was_acknowledged_in_company_survives_a_power_failure(memory: Path,
         if not reached:
             break
     print(f"{point} calls, {most} carried")
-    assert point > 100 and most > 5
+    assert point > 50 and most > 5, "with mailboxes there are fewer calls than with objects"
 
 
 def test_an_owner_acknowledges_nothing_that_a_killed_maker_has_not_synced(memory: Path) -> None:
