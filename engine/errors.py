@@ -1,4 +1,4 @@
-"""Errors of the engine. Each names the object it is about and what the caller can do."""
+"""Errors of the engine. Each names the object that it is about, and says what the caller can do."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ class EngineError(DeclaredError):
 
 
 class RootNotFound(StorageRefused):
-    """Nothing of a root lies in the place that was named. `root`: the place, without credentials.
+    """There is no root at this location. root: its URL, without credentials.
 
-    similar: roots that may be meant: around it, or beside it with a name like its own. names: of `similar`, the only
-    one, which is around it, the scope and the stream that are meant too. fact: the message without what can be done
-    about it.
+    similar: roots that the caller may have meant: one that contains the location, or neighbours with similar names.
+    names: if the location is inside a root, the names of the scope and the stream that the caller may have meant. fact:
+    the message without the remedy.
     """
 
     def __init__(self, root: str, similar: Sequence[str] = (), names: Sequence[str] | None = None) -> None:
         inside = names is not None
         self.fact = (
-            f"{root} holds no streams: it lies in a root.{root_meant(similar[0], names)}"
+            f"{root} holds no streams: it lies inside a root.{root_meant(similar[0], names)}"
             if names is not None
             else f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
         )
-        make = (
-            f"Look whether this is the right place, and whether its storage is mounted. To make a root there: "
-            f"`{root_command(root)}`, create_scope of a StreamManager if the place is empty, or StreamManager(…, "
+        create = (
+            f"Check that the location is right and its storage is mounted. To create a root there: "
+            f"`{root_command(root)}`, create_scope of a StreamManager if the location is empty, or StreamManager(…, "
             "create=True)"
         )
-        super().__init__(f"{self.fact} {'No root can be made there' if inside else make}")
+        super().__init__(f"{self.fact} {'No root can be created there' if inside else create}")
         self.root = root
         self.similar = tuple(similar)
         self.inside = inside
 
 
 class RootReplaced(StorageRefused):
-    """Another root, or another generation of this root, is in the place of the one that this process opened (P4).
+    """The root that this process opened was replaced by another root, or by another generation of it (P4).
 
-    `root`: the place, without credentials.
+    root: its URL, without credentials.
     """
 
     def __init__(self, root: str) -> None:
         super().__init__(
-            f"{root}: the root that this process opened is not there any more: meanwhile it was created anew, restored "
-            "or recovered. What this process appended since then is not in it. Close what uses the earlier root "
+            f"{root}: the root that this process opened was replaced: it was created again, restored or recovered "
+            "meanwhile. What this process appended since then is not in it. Close all users of the earlier root "
             "(managers, writers, readers, queries), and open the root again"
         )
         self.root = root
@@ -61,40 +61,41 @@ class RootReplaced(StorageRefused):
 
 
 def root_command(root: str) -> str:
-    """The command that makes a root in a place."""
+    """The command that creates a root."""
     return f"pravega-spark --root {shlex.quote(root)} root create"
 
 
 def did_you_mean(similar: Sequence[str]) -> str:
-    """The question that follows what is wrong, if there is anything like what was named; else nothing."""
+    """A suggestion that ends an error message; "" if there are no similar names."""
     return f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
 def root_meant(root: str, names: Sequence[str]) -> str:
-    """The question that follows where a place in a root was named as one. names: of a scope and a stream, or less."""
+    """The suggestion where a location inside a root was given. names: of a scope and a stream, of a scope, or none."""
     parts = [f"{what} {name!r}" for what, name in zip(("root", "scope", "stream"), (root, *names), strict=False)]
     return f" Did you mean {', '.join(parts)}?"
 
 
 class DataCorruption(Damaged, EngineError):
-    """An object in storage fails its checks (W8). It is never applied and never passed over silently."""
+    """An object in storage fails its checks (W8). It is never applied, and never skipped silently."""
 
 
 class ObjectLost(DataCorruption):
-    """An object is gone that the newest state names: somebody deleted it, or the storage lost it. gone: which one."""
+    """An object that the newest state names is missing: it was deleted by hand, or lost by the storage. gone: the error
+    for it."""
 
     def __init__(self, gone: str) -> None:
         super().__init__(f"{gone}, though the container's state names it. Restore the object from a copy")
 
 
 class UnknownFormat(DataCorruption):
-    """An object was written by a newer version of this program. It is whole: upgrade, and it can be read."""
+    """An object was written by a newer version of this program. It is undamaged: upgrade to read it."""
 
-    remedy = "Upgrade this installation, and it can be read: it is whole."
+    remedy = "It is undamaged: upgrade this installation to read it."
 
 
 def understanding(what: str, remedy: str) -> decoding:
-    """Within it, whatever cannot be understood of the object `what` is DataCorruption, or UnknownFormat (P2)."""
+    """A context in which each decoding error of the object `what` becomes DataCorruption or UnknownFormat (P2)."""
 
     def failure(problem: InvalidData) -> DataCorruption:
         if isinstance(problem, NewerFormat):
@@ -109,7 +110,7 @@ class FrameDamaged(DataCorruption):
 
     def __init__(self, path: str, address: int, reason: str) -> None:
         super().__init__(
-            f"{path}: {reason}. The log cannot be read past this frame; restore the object from a copy, or give it up "
+            f"{path}: {reason}. The log cannot be read past this frame. Restore the object from a copy, or skip it "
             f"with `container repair`, or Root.repair(container, {address})"
         )
         self.path = path
@@ -117,42 +118,43 @@ class FrameDamaged(DataCorruption):
 
 
 class LogLost(EngineError):
-    """The write-ahead log of a container is gone. LTS holds what it held at the end of its last flush cycle."""
+    """The write-ahead log of a container is missing. The container can be recovered as of its last flush cycle."""
 
     def __init__(self, container: int, log: str, cycle: int) -> None:
         super().__init__(
-            f"container {container}: its write-ahead log below {log} is gone, and its chunks are not. Make the log "
-            f"available again; if it is lost, recover what flush cycle {cycle} brought to LTS: "
+            f"container {container}: its write-ahead log below {log} is missing, but its chunks exist. Make the log "
+            f"available again. If it is lost, recover the container as of flush cycle {cycle}: "
             f"Root.recover({container}), or `container recover`"
         )
         self.container = container
 
 
 class LogMoved(EngineError):
-    """The address that was touched lies behind a newer boundary, so what was seen there proves nothing (W7)."""
+    """The address lies before a newer checkpoint, so what was found there proves nothing (W7)."""
 
 
 class Overtaken(EngineError):
-    """Another writer's frame stands where ours was to stand: read on, validate again, append after it (W2)."""
+    """Another writer created the frame at this address first: read it, validate again, and append after it (W2)."""
 
 
 class OutcomeUnknown(EngineError):
-    """The process gave up before it learned whether the operation is in the log. Read the segment to find out."""
+    """The process stopped waiting before it learned whether the operation is in the log. Read the segment to find
+    out."""
 
 
 class Throttled(EngineError):
-    """So much waits to be written to LTS, or to the log, that nothing more is taken. Nothing was appended."""
+    """Too many bytes wait to be written to LTS or to the log. Nothing was appended."""
 
-    def __init__(self, backlog: int, outstanding: int, trouble: str) -> None:
-        why = f"; flushing fails: {trouble}" if trouble else ""
+    def __init__(self, backlog: int, outstanding: int, error: str) -> None:
+        why = f"; flushing fails: {error}" if error else ""
         super().__init__(
-            f"{backlog} bytes in the log wait for LTS, and {outstanding} for the log: as much as may be{why}. "
-            "Nothing was appended; try again when the storage takes writes again"
+            f"{backlog} bytes in the log wait for LTS, and {outstanding} for the log, which is the limit{why}. "
+            "Nothing was appended; try again when the storage accepts writes again"
         )
 
 
 class ContainerOffline(EngineError):
-    """The container does not take operations any more; `__cause__` tells why. Open it again."""
+    """The container accepts no more operations; `__cause__` is the reason. Open it again."""
 
 
 class NotPrimary(ContainerOffline):
@@ -160,16 +162,17 @@ class NotPrimary(ContainerOffline):
 
 
 class InvalidOperation(EngineError, ValueError):
-    """An operation has a value that nobody could read back from the log (W14). It was not queued: nothing was done."""
+    """An operation has a value that could not be decoded from the log (W14). It was not queued, and nothing was
+    done."""
 
 
 class Rejected(EngineError):
-    """Base of the errors by which an operation is refused because of the state it would be applied to."""
+    """Base of the errors that reject an operation because of the state to which it would be applied."""
 
 
 class SegmentNotFound(Rejected):
-    """The segment does not exist (Pravega: StreamSegmentNotExists). similar: segments whose names are like its name, if
-    they were looked for."""
+    """The segment does not exist (Pravega: StreamSegmentNotExists). similar: segments with similar names, if the caller
+    looked for them."""
 
     def __init__(self, segment: str, similar: Sequence[str] = ()) -> None:
         asked = did_you_mean(similar)
@@ -198,12 +201,12 @@ class SegmentNotSealed(Rejected):
     """The segment must be sealed before it can be merged (Pravega: StreamSegmentNotSealed)."""
 
     def __init__(self, segment: str) -> None:
-        super().__init__(f"segment {segment!r} must be sealed before it is merged; seal it first")
+        super().__init__(f"segment {segment!r} must be sealed before it is merged")
         self.segment = segment
 
 
 class SegmentTransient(Rejected):
-    """A transient segment takes appends only, until it is merged or deleted (PDP-43)."""
+    """A transient segment only accepts appends until it is merged or deleted (PDP-43)."""
 
     def __init__(self, segment: str, refused: str) -> None:
         super().__init__(
@@ -213,11 +216,11 @@ class SegmentTransient(Rejected):
 
 
 class SegmentTruncated(Rejected):
-    """Data before `start_offset` is gone (Pravega: StreamSegmentTruncated)."""
+    """Data before `start_offset` was truncated (Pravega: StreamSegmentTruncated)."""
 
     def __init__(self, segment: str, offset: int, start_offset: int) -> None:
         super().__init__(
-            f"segment {segment!r}: offset {offset} has been truncated away; its first readable offset is {start_offset}"
+            f"segment {segment!r}: offset {offset} has been truncated; the first readable offset is {start_offset}"
         )
         self.segment = segment
         self.offset = offset
@@ -225,7 +228,7 @@ class SegmentTruncated(Rejected):
 
 
 class BadOffset(Rejected):
-    """An offset does not fit the segment (Pravega: BadOffset)."""
+    """An offset does not match the segment (Pravega: BadOffset)."""
 
     def __init__(self, segment: str, expected: str | int, given: int) -> None:
         super().__init__(f"segment {segment!r}: offset {given} was given where {expected} is expected")
@@ -235,7 +238,8 @@ class BadOffset(Rejected):
 
 
 class BadAttributeUpdate(Rejected):
-    """An attribute's condition does not hold (Pravega: BadAttributeUpdate). `previous` is None where it is not set."""
+    """An attribute's condition does not hold (Pravega: BadAttributeUpdate). previous: its value, None if it is not
+    set."""
 
     def __init__(self, segment: str, attribute: bytes, previous: int | None, rule: str) -> None:
         super().__init__(f"segment {segment!r}, attribute {attribute.hex()}: {rule}, but its value is {previous}")
@@ -255,73 +259,75 @@ class BadKeyVersion(Rejected):
         self.actual = actual
 
 
-class ChunksGivenUp(Rejected):
-    """The chunks of an append are so old that a sweep of orphans gave them up (G1). Nothing was appended.
+class ChunksExpired(Rejected):
+    """The chunks of an append are older than the container's attach fence, so a sweep of orphans may have deleted them
+    (G1). Nothing was appended.
 
-    created_at: when the first of them was begun; orphan_horizon: what was begun earlier is given up. Both in ms since
-    the epoch; created_at is 0 where the append does not say it. reason: both, for people.
+    created_at: when the first of them was created, 0 if the append does not state it. min_attach_time: the fence. Both
+    in ms since the epoch. reason: both, as text.
     """
 
-    def __init__(self, segment: str, created_at: int, orphan_horizon: int) -> None:
-        begun = f"were begun at {_moment(created_at)}" if created_at else "do not say when they were begun"
+    def __init__(self, segment: str, created_at: int, min_attach_time: int) -> None:
+        created = f"were created at {utc(created_at / 1000)}" if created_at else "have no known creation time"
         self.reason = (
-            f"its chunks {begun}, and a clean-up has given up all that were begun before "
-            f"{_moment(orphan_horizon)} and not attached by then"
+            f"its chunks {created}, but garbage collection has deleted chunks that were created before "
+            f"{utc(min_attach_time / 1000)} and not attached"
         )
         super().__init__(
-            f"segment {segment!r}: the append is refused: {self.reason}. Nothing was written: write it again. If "
-            "writing takes that long, let clean-ups leave chunks alone for longer than it may take: `maintain "
+            f"segment {segment!r}: the append is rejected: {self.reason}. Nothing was written: write it again. If "
+            "writing takes that long, let garbage collection wait longer before it deletes such chunks: `maintain "
             "--orphan-age`, `gc --older-than`"
         )
         self.segment = segment
         self.created_at = created_at
-        self.orphan_horizon = orphan_horizon
+        self.min_attach_time = min_attach_time
 
 
 class ClocksDisagree(EngineError):
-    """The storage's clock and this host's are too far apart for anything to be deleted, truncated or given up (W13).
+    """The clocks of the storage and of this host differ by too much to delete, truncate or expire anything (W13).
 
-    Nothing was done; the message says both times.
+    Nothing was done. The message has both times.
     """
 
 
-def _moment(milliseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
+def utc(seconds: float) -> str:
+    """A time (seconds since the epoch) as text."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 class FlushOvertaken(Rejected):
-    """The flush cycle is not the present one any more, or the segment is not as it was when the cycle began."""
+    """The flush cycle is over, or the segment changed since the cycle began."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; another process flushes, or a segment was truncated or deleted meanwhile")
 
 
 class FlushIncomplete(EngineError):
-    """No recovery point covers what was acknowledged before the flush. All of it is in the log, and stays there (W17).
+    """No recovery point covers everything that was acknowledged before the flush. All of it stays in the log (W17).
 
-    wanted: number of the last operation before the flush; covered: of the last one that a recovery point covers, -1 if
-    there is none.
+    wanted: number of the last operation before the flush. covered: number of the last operation that a recovery point
+    covers, -1 if there is none.
     """
 
-    def __init__(self, container: int, wanted: int, covered: int, attempts: int, trouble: str) -> None:
-        why = f": the last one failed: {trouble}" if trouble else ", as others flush, truncate or delete meanwhile"
+    def __init__(self, container: int, wanted: int, covered: int, attempts: int, error: str) -> None:
+        why = f": the last one failed: {error}" if error else ", as other processes flush, truncate or delete meanwhile"
         found = f"the newest recovery point covers {covered}" if covered >= 0 else "there is no recovery point"
         super().__init__(
-            f"container {container}: {attempts} flush cycles were begun and none was completed{why}. {wanted} "
-            f"operations were acknowledged before the flush, and {found}. All of them are in the log: flush again"
+            f"container {container}: {attempts} flush cycles were begun, but none was completed{why}. {wanted} "
+            f"operations were acknowledged before the flush, but {found}. All of them are in the log: flush again"
         )
         self.wanted = wanted
         self.covered = covered
 
 
 class Unresolved(Rejected):
-    """What LTS holds has to be looked up before the operation can be judged. Callers never see it.
+    """Entries in LTS have to be looked up before the operation can be validated. Callers never see this error.
 
-    `keys` of `table` are to be looked up; `segment` is the one whose attributes they are.
+    keys: the entries of `table`. segment: whose attributes they are, if any.
     """
 
     def __init__(self, table: str, keys: tuple[str, ...], segment: str = "") -> None:
-        super().__init__(f"table {table!r}: {keys} are to be looked up in LTS")
+        super().__init__(f"table {table!r}: {keys} have to be looked up in LTS")
         self.table = table
         self.keys = keys
         self.segment = segment

@@ -1,10 +1,10 @@
-"""Whether the root that this process opened is still the one in its place (P4).
+"""Whether the root that this process opened was replaced meanwhile (P4).
 
-A root may be created anew or restored where another one was, and a container's log may begin anew after a recovery,
-while a process of the earlier root still runs. Each of these begins a generation, whose log lies in a folder of its
-own, so such a process cannot disturb the new root; but what it appends belongs to no root any more. So a process looks
-at the root's description again: before it acknowledges what it appended, when it has read a log to its end, and before
-it deletes anything. In a folder that is one look at a file each time; on object stores one request every CHECK_SECONDS.
+While a process runs, its root may be created again or restored at the same location, or a container's log may begin
+again after a recovery. Each of these begins a generation with a log in a new folder, so the process cannot disturb the
+new root; but what it appends is lost. So a process reads the root's description again: before it acknowledges an
+append, when it has read a log to its end, and before it deletes anything. In a folder that is one `stat` each time, on
+object stores one request every CHECK_SECONDS.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CHECK_SECONDS = 10.0
 
 
 class Identity(Protocol):
-    """What a log needs of the identity of its root."""
+    """The identity of a root, as its logs use it."""
 
     def check(self) -> bool:
-        """Whether the root was looked at just now. Raises RootReplaced, StorageError."""
+        """Whether this call read the description. Raises RootReplaced, StorageError."""
 
     def verify(self) -> None:
-        """Look at the root now. Raises RootReplaced, StorageError."""
+        """Read the description. Raises RootReplaced, StorageError."""
 
 
 class AnyIdentity:
-    """The identity of a container that belongs to no root: there is nothing to be compared."""
+    """The identity of a container without a root. It is never replaced."""
 
     def check(self) -> bool:
         return False
@@ -49,9 +49,9 @@ class RootIdentity:
     """The generation of a root that this process opened. Thread-safe.
 
     Args:
-        store: where the root's description lies. generation: what the description said of it.
-        read: reads the generation off a description, whose bytes it is given.
-        mark: of the description (`Store.mark`), from before it was read; the look at it that costs nothing.
+        store: has the root's description. generation: from the description.
+        read: returns the generation in the bytes of a description.
+        mark: of the description (`Store.mark`), from before it was read; comparing it costs no request.
         clock: seconds of a monotonic clock that runs in suspend.
     """
 
@@ -73,7 +73,8 @@ class RootIdentity:
         self._replaced: RootReplaced | None = None
 
     def check(self) -> bool:
-        """Look at the root unless that was done a moment ago; whether it was. Raises RootReplaced, StorageError."""
+        """Read the description unless it was read a moment ago. Returns whether it was read. Raises RootReplaced,
+        StorageError."""
         if self._replaced is not None:
             raise self._error(self._replaced)
         mark = self._store.mark(ROOT)
@@ -83,8 +84,8 @@ class RootIdentity:
         return True
 
     def verify(self) -> None:
-        """Read the root's description. Raises RootReplaced if it is of another root or generation; StorageRefused
-        if it is not there, as on a disk that is not mounted any more; StorageError."""
+        """Read the root's description. Raises RootReplaced if it is of another root or generation; StorageRefused if it
+        does not exist, as on an unmounted disk; StorageError."""
         with self._lock:
             sent = self._clock()
             mark = self._store.mark(ROOT)
@@ -99,11 +100,11 @@ class RootIdentity:
 
     def _gone(self) -> StorageRefused:
         return StorageRefused(
-            f"{self._store.root}: the root's description {ROOT} was there, and is not any more. Make all of the "
-            "storage available (is everything mounted?); if the root was deleted, end what still uses it"
+            f"{self._store.root}: the root's description {ROOT} has disappeared. Make all of the storage available (is "
+            "everything mounted?). If the root was deleted, stop the programs that still use it"
         )
 
     @staticmethod
     def _error(known: RootReplaced) -> RootReplaced:
-        """A new error each time: one that is raised keeps the frames of where it was raised."""
+        """A new error each time, because a raised error keeps the stack frames of its traceback alive."""
         return RootReplaced(known.root)

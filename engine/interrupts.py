@@ -1,8 +1,9 @@
-"""Signals while the main thread does work of ours that must not stop half-way: Ctrl-C, a notebook's Stop, time limits.
+"""Deferring signals (Ctrl-C, a notebook's Stop, time limits) while the main thread does work that must not stop
+half-way.
 
-Keeps that a program goes on after one as before (W16): the log of a container, say, is no place to be torn out of. Only
-for work that takes milliseconds. Who waits for a storage that does not answer is torn out all the same: by a second
-signal of a kind at once, by the first after PATIENCE.
+Keeps that a program works as before after an interrupt (W16); an exception in the middle of an append would leave the
+container's log inconsistent. It is only for work that takes milliseconds. If the storage does not respond, the work is
+interrupted all the same: at once by a second signal of the same kind, or PATIENCE after the first.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds for which a signal is put off at most."""
+"""The most seconds for which a signal is deferred."""
 
 _DEFERRED = tuple(
     int(getattr(signal, name))
     for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGQUIT")
     if hasattr(signal, name)
 )
-"""The signals whose handlers programs write, which may raise."""
+"""Signals whose handlers may be a program's own, and may raise."""
 
 _Handler = Callable[[int, "FrameType | None"], object]
 
 
 class _Later:
-    """The handler of signals meanwhile: it notes the first one of each kind. `usual` are the program's own."""
+    """The handler while signals are deferred, which records the first one of each kind. usual: the program's
+    handlers."""
 
     def __init__(self, usual: dict[int, _Handler]) -> None:
         self._usual = usual
         self._struck: dict[int, FrameType | None] = {}
 
     def begin(self) -> None:
-        """Take the places of the program's own handlers."""
+        """Replace the program's handlers."""
         for number in list(self._usual):
             _signal.signal(number, self)
 
@@ -52,13 +54,14 @@ class _Later:
         _thread.start_new_thread(self._remind, (number,))
 
     def _remind(self, number: int) -> None:
-        """Strike again, for work that does not end. No `threading.Thread`: who was struck may hold its locks."""
+        """Send the signal again if the work does not end. Not a `threading.Thread`: the main thread may hold its
+        locks."""
         time.sleep(PATIENCE)
         if number in self._struck:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def end(self) -> None:
-        """The program's own handlers again, which hear of what was noted. Each hears of it whatever another raises."""
+        """Restore the program's handlers, and call them for the recorded signals, even if one of them raises."""
         try:
             for number, usual in list(self._usual.items()):
                 if _signal.getsignal(number) is self:
@@ -75,7 +78,7 @@ class _Later:
 
 
 def _after_fork() -> None:
-    """In a fork nobody is at work: it was another thread's."""
+    """The deferred work belongs to a thread that the forked child does not have."""
     handlers = [_signal.getsignal(number) for number in _DEFERRED]
     for later in {handler for handler in handlers if isinstance(handler, _Later)}:
         later.end()
@@ -85,13 +88,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def uninterrupted(work: Callable[[], T]) -> T:
-    """Do `work`; what a signal's handler raises meanwhile is raised when it is done. Other threads hear of none."""
+    """Do `work`, and call signal handlers afterwards. In other threads than the main one there are no signals."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     usual: dict[int, _Handler] = {}
     for number in _DEFERRED:
         handler = _signal.getsignal(number)
-        if isinstance(handler, _Later):  # they are put off already
+        if isinstance(handler, _Later):  # signals are deferred already
             return work()
         if callable(handler):
             usual[number] = handler

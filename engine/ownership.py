@@ -1,9 +1,9 @@
-"""Which process a handle belongs to: the one that made it, fork included (W10).
+"""A handle belongs to the process that created it; a forked child must not use it (W10).
 
-A fork copies a handle with what it has in memory: a writer's id and its place in the log, what waits to be written,
-locks that threads hold which are not there any more. Used on both sides, two frames would be acknowledged at one
-address, or events be written twice. So a handle that can write, or that has threads, asks its `Owner` before it does
-anything, before it takes a lock even: in another process it refuses, lets go of nothing and waits for nothing.
+A fork copies a handle with its memory: a writer's id and position in the log, queued writes, and locks held by threads
+that the child does not have. If both processes used it, two frames could be acknowledged at one address, or events be
+written twice. So a handle that writes or has threads checks its `Owner` before anything else, even before it takes a
+lock. In another process it raises, releases nothing and waits for nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 
 
 class MadeBeforeFork(RuntimeError):
-    """A handle was used in another process than the one that made it."""
+    """A handle was used in another process than the one that created it."""
 
 
 class _Process:
-    """A process, compared by identity: numbers of processes are used again."""
+    """A process, compared by identity, as process ids are reused."""
 
 
 _this = _Process()
@@ -31,12 +31,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def this_process() -> object:
-    """What stands for this process; never equal to that of another one, an ancestor included."""
+    """A token of this process, which never equals that of another process, ancestors included."""
     return _this
 
 
 class Owner:
-    """The process that makes a handle. what: the handle, for people; instead: what to do in another process."""
+    """The process that creates a handle. what: describes the handle, for the error; instead: what to do in another
+    process."""
 
     __slots__ = ("_instead", "_process", "_what")
 
@@ -47,7 +48,7 @@ class Owner:
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that made the handle."""
+        """Whether this is the process that created the handle."""
         return self._process is _this
 
     def check(self) -> None:

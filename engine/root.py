@@ -1,12 +1,12 @@
 """A root: the folder or bucket that holds streams, and the containers of it that this process has open.
 
-Owns the root's description, which fixes for ever what all processes must agree on: the format, the number of
-containers, the grace period of the log, where the log lies. It is made by who asks for a new root, after the storage
-has passed the self-test of the port; so that is paid once. It is never made over what is ours, nor inside another root
-(P1): where it is missing, no container begins from nothing. A log on a root of its own carries a counterpart that names
-the root it belongs to; that one is made first, so that later its absence means that the log is not there, and nobody
-begins another. What a container is made of is imported when one is opened: who only reads and writes objects, as the
-tasks of Spark do, opens none.
+Owns the root's description, which fixes what all processes must agree on: the format, the number of containers, the
+grace period of the log, the location of the log. Only a call that asks for a new root creates it, after the storage has
+passed the self-test, which is therefore run once. It is never created over parts of a root, nor inside another root
+(P1); and while it is missing, no container begins an empty log. A log in a separate root has a marker that names the
+root to which it belongs. The marker is created before the description, so if it is missing later, the log is missing,
+and no process begins another one. The modules of a container are imported when one is opened: processes that only read
+and write objects, such as Spark's tasks, do not open one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from engine.errors import RootNotFound, did_you_mean, root_command
 from engine.identity import ANY_IDENTITY, Identity, RootIdentity
 from engine.logs.frames import START
 from engine.ownership import this_process
-from engine.places import Obstacle, obstacle, refuse_inside, root_around, similar_roots, slips_of
+from engine.root_placement import Obstacle, enclosing_root, misspelled, obstacle, refuse_inside, similar_roots
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
@@ -48,15 +48,15 @@ _RECOVERED = reader(tuple[tuple[Natural, str], ...])
 
 MAX_CONTAINERS = 10_000
 MAX_SEGMENTS = 100_000
-"""The most that a root may allow a stream: what a stream cut can name."""
+"""The largest `max_segments`: as many segments as a stream cut can name."""
 
 MAX_SECONDS = 1e9
-"""Some thirty years: the longest time that may be set anywhere."""
+"""About thirty years: the longest time that any setting allows."""
 
 
 @dataclass(frozen=True)
 class RootConfig:
-    """What a root's processes agree on. Seconds and numbers; `wal` is the URL of the log's root, None = in the root."""
+    """What all processes of a root agree on. wal: the URL of the log's root; None: the log is in the root."""
 
     id: str
     containers: int = 4
@@ -65,11 +65,11 @@ class RootConfig:
     transient_idle_seconds: float = 3600.0
     wal: str | None = None
     max_segments: int = 10_000
-    """The most segments that a stream may have at a time."""
+    """The most segments of a stream at one time."""
     origin: str | None = None
     """The id of the root from whose backup this one was restored."""
     recovered: tuple[tuple[int, str], ...] = ()
-    """The containers that were recovered, with the generation of each one's log since then (P4)."""
+    """The containers that were recovered, and the generation of each one's new log (P4)."""
 
     def __post_init__(self) -> None:
         for name, most in (("containers", MAX_CONTAINERS), ("max_segments", MAX_SEGMENTS)):
@@ -81,7 +81,7 @@ class RootConfig:
             if type(value) not in (int, float) or not (0 < value <= MAX_SECONDS or (none and value == 0)):
                 raise ValueError(f"{name}={value!r} is not a positive number of seconds, {MAX_SECONDS:g} at most")
         if type(self.id) is not str or not {type(self.wal), type(self.origin)} <= {str, type(None)}:
-            raise ValueError(f"id={self.id!r}, wal={self.wal!r} and origin={self.origin!r} are not all texts")
+            raise ValueError(f"id={self.id!r}, wal={self.wal!r} and origin={self.origin!r} must be strings")
 
     def container(self, number: int) -> ContainerId:
         """A container with the present generation of its log."""
@@ -89,22 +89,22 @@ class RootConfig:
 
     @property
     def generation(self) -> tuple[str, tuple[tuple[int, str], ...]]:
-        """What is another one after the root was created anew, restored, or one of its containers recovered (P4)."""
+        """Changes if the root is created again or restored, or one of its containers is recovered (P4)."""
         return self.id, self.recovered
 
     def with_recovered(self, number: int, generation: str) -> RootConfig:
-        """The same root after a container was recovered, whose log has a new generation."""
+        """The config after a container was recovered, whose log has a new generation."""
         return replace(self, recovered=tuple(sorted({**dict(self.recovered), number: generation}.items())))
 
     def to_bytes(self) -> bytes:
-        """The object's content. It begins with the id, which serves as the token of `put_if_absent`."""
+        """The object's content. It begins with the id, by which `put_if_absent` recognises its own object."""
         fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
         fields["checksum"] = checksum(fields)
         return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> RootConfig:
-        """The inverse of `to_bytes`. Raises StorageRefused when it is not a root's description."""
+        """The inverse of `to_bytes`. Raises StorageRefused if it is not a root's description."""
         wrong = f"{where}/{ROOT} does not describe a root of streams"
         with decoding(lambda problem: StorageRefused(f"{wrong}: {problem}. Restore it from a copy")):
             fields = json_value(data)
@@ -123,16 +123,16 @@ class RootConfig:
 
 
 class Root:
-    """An open root. Containers are opened when they are first used, once for this process; again after a fork.
+    """An open root. Containers are opened at their first use, once per process (and again after a fork).
 
-    Use `Root.open`. `config` is what the root fixed, `settings` how this process works with it.
+    Use `Root.open`. config: what the root fixes. settings: how this process works with it.
     """
 
     def __init__(
         self, stores: Stores, config: RootConfig, settings: Settings, *, described: bool = False, mark: Hashable = None
     ) -> None:
-        """described: the stores hold the description, so that no container is to begin where it is not (any more).
-        mark: of the description, from before it was read (see `engine.identity`)."""
+        """described: the root has a description, without which no container may begin a log. mark: of the description,
+        from before it was read (see `engine.identity`)."""
         self.stores = stores
         self.config = config
         self.settings = replace(
@@ -167,18 +167,16 @@ class Root:
         settings: Settings | None = None,
         **agreed: Any,
     ) -> Root:
-        """Open a root; if there is none, and `create` is set, make it: never over anything that is ours (P1).
+        """Open a root. With `create`, create it if there is none; never over parts of another root (P1).
 
-        Args:
-            url: a folder or a URL. storage_options: for fsspec. wal: another root for the log, kept with a new root.
-            empty: make it in a place that is empty only, not beside objects of others.
-            new_log: the log's root is lost, and an empty one takes its place; `recover` each container then.
-            dry_run: with `create` and `new_log`, check all that they require, and make nothing; RootNotFound is raised
-                where a root would be made.
-            agreed: values of RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds,
-                transient_idle_seconds).
+        Args: url: a folder or a URL. storage_options: for fsspec. wal: a separate root for the log, recorded in a new
+        root. empty: create the root only in an empty folder or bucket, not beside foreign objects. new_log: the log's
+        root is lost, and an empty one replaces it; `recover` each container afterwards. dry_run: with `create` and
+        `new_log`, only check their conditions, and raise RootNotFound where a root would be created. agreed: values of
+        RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds, transient_idle_seconds).
 
-        Raises RootNotFound; StorageRefused when the storage is not fit, or not this root's, or lacks its description.
+        Raises RootNotFound; StorageRefused if the storage fails its self-test, belongs to another root, or lacks the
+        description.
         """
         check_url(url)
         if wal is not None:
@@ -187,11 +185,11 @@ class Root:
         mark, config = store.mark(ROOT), _read_config(store)
         if config is None:
             if not create:
-                raise _in_root(store, url, storage_options) or _not_there(store)
+                raise _inside_root(store, url, storage_options) or _missing_root(store)
             config = _create(url, store, wal, storage_options, agreed, empty, dry_run)
         log = _log_store(url, store, config, wal, storage_options, new_log, dry_run)
         for each in {store, log}:
-            each.sync(SYSTEM)  # who made the description may have died before it was durable (G3)
+            each.sync(SYSTEM)  # the process that created the description may have died before it was durable (G3)
         if settings is None:
             settings = Settings(linger=0.05 if log.remote else 0.005)
         return cls(Stores(log, store), config, settings, described=True, mark=mark)
@@ -200,7 +198,7 @@ class Root:
     def containers(self) -> ContainerManager:
         """The containers of this process."""
         manager = self._managers.get(this_process())
-        if manager is None:  # threads and connections did not survive the fork, nor did who held a lock (W10)
+        if manager is None:  # threads, connections and holders of locks do not survive a fork (W10)
             manager = self._managers.setdefault(this_process(), ContainerManager(self._start))
         return manager
 
@@ -218,59 +216,61 @@ class Root:
         return container
 
     def container_id(self, number: int) -> int:
-        """A container's number, with the generation of its log if the root is one that its stores describe."""
+        """A container's number, with the generation of its log if the root has a description."""
         return self.config.container(number) if self._described else number
 
     def check(self) -> None:
-        """See that this root is still in its place, unless that was done a moment ago. Raises RootReplaced,
+        """Check that the root was not replaced, unless it was checked a moment ago. Raises RootReplaced,
         StorageError."""
         self._identity.check()
 
     def verify(self) -> None:
-        """See that this root is still in its place: before anything is deleted, and for a backup. Raises as `check`."""
+        """Check now that the root was not replaced: before a deletion, and for a backup. Raises as `check`."""
         self._identity.verify()
 
     def _check_described(self) -> None:
-        """Before a container begins from nothing: raise StorageRefused if its storage is not there any more (P1)."""
+        """Raise StorageRefused, before a container begins an empty log, if its storage has disappeared (P1)."""
         log = self.stores.log
         if _read_config(self.stores.chunks) is None:
-            raise _not_there(self.stores.chunks)
+            raise _missing_root(self.stores.chunks)
         self._identity.verify()
         if log.root != self.stores.chunks.root and (read_marker(log) or {}).get("log_of") != self.config.id:
-            raise _log_not_there(self.stores.chunks, log)
+            raise _log_missing(self.stores.chunks, log)
 
     def container(self, number: int) -> Container:
-        """The container of that number, opened if need be. Raises ContainerOffline if it failed to open too often."""
+        """The container of that number, which is opened at its first use. Raises ContainerOffline if that failed too
+        often."""
         if not 0 <= number < self.config.containers:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         return self.containers.container(number)
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What was lost and is passed over, as far as it was met, in words: nothing, unless the root is salvaged."""
+        """Descriptions of lost data that reads have skipped so far; empty unless damaged Pravega storage is
+        salvaged."""
         return ()
 
     def check_writable(self) -> None:
-        """Raise RootReadOnly if nothing can ever be written to this root."""
+        """Raise RootReadOnly if this root is read-only."""
 
-    def separate(self, number: int) -> Container:
-        """A container that is the caller's own, which does nothing by itself. Close it. Raises as `container`."""
+    def open_private(self, number: int) -> Container:
+        """Open a container for the caller alone, without maintenance or threads. Close it. Raises as `container`."""
         if not 0 <= number < self.config.containers:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         from engine.containers.container import Container
 
-        settings = replace(self.settings, upkeep=False, threaded=False)
+        settings = replace(self.settings, maintenance=False, threaded=False)
         return Container(self.stores, self.container_id(number), settings, identity=self._identity)
 
     def restart(self, number: int) -> Container:
-        """Open a container that failed to open too often, after what was wrong is mended."""
+        """Open a container that failed to open too often, after its problem was fixed."""
         return self.containers.restart(number)
 
     def recover(self, container: int, *, force: bool = False) -> Recovery:
-        """Begin a new log for a container whose log is gone (F3), which begins a generation of the root (P4).
+        """Begin a new log for a container whose log is lost (F3), and with it a generation of the root (P4).
 
-        An operator's decision: stop all other processes first; one that is forgotten ends with RootReplaced. All
-        containers that are open here are closed. `force`: do so although there is a log. Raises NothingToRecover,
+        An operator's decision: stop all other processes first. A process that still runs fails with RootReplaced. All
+        containers that are open here are closed. force: do so although the log exists. Raises NothingToRecover,
         DataCorruption, RootReplaced, StorageError.
         """
         from engine.storage import recovery_points
@@ -288,16 +288,16 @@ class Root:
         return recovery
 
     def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
-        """Give up the damaged frame that stops a container's log, and whatever hangs on it (W8).
+        """Skip the damaged frame that stops a container's log, and the frames that follow it (W8).
 
-        Of a frame that is whole, but holds what nobody understands, only the transactions are given up that this is in:
-        everything else in it, and behind it, stands. An operator's decision: stop all other processes first. dry_run:
-        only tell what would be given up. Raises ValueError when that frame is not damaged.
+        If a frame is undamaged but has transactions that cannot be decoded or applied, only those are skipped. An
+        operator's decision: stop all other processes first. dry_run: only return what would be skipped. Raises
+        ValueError if the frame is not damaged.
         """
         from engine.containers.container import Container
 
         self._identity.verify()
-        number, settings = self.container_id(container), replace(self.settings, upkeep=False, threaded=False)
+        number, settings = self.container_id(container), replace(self.settings, maintenance=False, threaded=False)
         with Container(self.stores, number, settings, unread=True, identity=self._identity) as opened:
             return opened.repair(address, dry_run)
 
@@ -323,28 +323,28 @@ def _read_config(store: Store) -> RootConfig | None:
         return None
 
 
-def _not_there(store: Store) -> StorageRefused:
-    """The error where a root has no description: there is none, or what it belongs to has lost it."""
+def _missing_root(store: Store) -> StorageRefused:
+    """The error for a root without a description: there is no root, or its description is lost."""
     found = obstacle(store, empty=False)
-    return RootNotFound(store.root, similar_roots(store, open_store)) if found is None else _lost(store, found)
+    return RootNotFound(store.root, similar_roots(store, open_store)) if found is None else _obstructed(store, found)
 
 
-def _in_root(store: Store, url: str, options: Mapping[str, Any] | None) -> RootNotFound | None:
-    """The error where a place in a root is named as a root; None elsewhere."""
-    outer = root_around(store, url, options, open_store)
-    return RootNotFound(store.root, (outer.place,), outer.names) if outer is not None else None
+def _inside_root(store: Store, url: str, options: Mapping[str, Any] | None) -> RootNotFound | None:
+    """The error for a location inside a root; None if it is not inside one."""
+    outer = enclosing_root(store, url, options, open_store)
+    return RootNotFound(store.root, (outer.url,), outer.names) if outer is not None else None
 
 
-def _lost(store: Store, found: Obstacle) -> StorageRefused:
+def _obstructed(store: Store, found: Obstacle) -> StorageRefused:
     if not found.ours:
         return StorageRefused(
-            f"{store.root} holds no streams, and is not empty: {found.what}. Name an empty place; if a root is to be "
-            f"made beside that, make it explicitly: `{root_command(store.root)}`, or StreamManager(…, create=True)"
+            f"{store.root} holds no streams, and is not empty: {found.what}. Use an empty folder or bucket; to create "
+            f"a root beside these objects, ask for it: `{root_command(store.root)}`, or StreamManager(…, create=True)"
         )
     return StorageRefused(
-        f"{store.root} holds no streams: there is no {ROOT}, and no new root is made here: {found.what}. Make all "
-        "of the storage available (is everything mounted?); if the description was deleted, restore the object from a "
-        f"copy, such as the {BACKUP} of this root's backup; if this is another place than you meant, name an empty one"
+        f"{store.root} holds no streams: there is no {ROOT}, and no new root is created here: {found.what}. Make all "
+        "of the storage available (is everything mounted?). If the description was deleted, restore the object from a "
+        f"copy, such as the {BACKUP} of this root's backup. To create a root elsewhere, use an empty folder or bucket"
     )
 
 
@@ -357,7 +357,7 @@ def _create(
     empty: bool,
     dry_run: bool,
 ) -> RootConfig:
-    """Make the root's description, unless another process was faster: then theirs holds. dry_run: raise RootNotFound
+    """Create the root's description, or return that of another process that was faster. dry_run: raise RootNotFound
     instead, after all checks but the self-tests."""
     config = RootConfig(uuid.uuid4().hex, **agreed)
     log_options = _options_for(wal, url, options) if wal is not None else None
@@ -365,13 +365,13 @@ def _create(
     refuse_inside(store, url, options, "a root", open_store)
     found = obstacle(store, empty=empty, log=log.root)
     if found is not None:
-        made = _read_config(store)  # whoever makes it at this moment is no obstacle
+        made = _read_config(store)  # a root that another process creates at this moment is no obstacle
         if made is None:
-            raise _lost(store, found)
+            raise _obstructed(store, found)
         return made
     if wal is not None and log.root != store.root:
         if store.root.startswith(f"{log.root}/"):
-            raise StorageRefused(f"option 'wal': {store.root} lies in {log.root}: give a place beside the root")
+            raise StorageRefused(f"option 'wal': {store.root} lies in {log.root}: use a location beside the root")
         refuse_inside(log, wal, log_options, "a log", open_store)
     if dry_run:
         raise RootNotFound(store.root, similar_roots(store, open_store))
@@ -379,28 +379,29 @@ def _create(
     if wal is not None and log.root != store.root:
         self_test(log)
         config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
-    similar = did_you_mean(slips_of(store.root, similar_roots(store, open_store, beside=True)))
+    similar = did_you_mean(misspelled(store.root, similar_roots(store, open_store, beside=True)))
     store.put_if_absent(ROOT, config.to_bytes())
     made = _read_config(store)
     assert made is not None
     if made.id == config.id:
         level, end = (logging.WARNING, f".{similar}") if similar else (logging.INFO, "")
-        logger.log(level, "there was no root of streams in %s: it was created%s", store.root, end)
+        logger.log(level, "created a root of streams in %s, where there was none%s", store.root, end)
     return made
 
 
 def _begin_log(log: Store, store: Store, root_id: str) -> str:
-    """Mark a new log's root as that of `store`, which is not made yet. Returns the id that the mark gives to it."""
+    """Mark a new log's root as that of the root `store`, which is created next. Returns the id in the marker."""
     found = _mark(log, store, root_id)
-    others = [info.path for info in log.list(SYSTEM, limit=2) if info.path != ROOT]
-    used = any(not path.startswith(SELF_TESTS) for path in others) and _read_config(store) is None
+    other = [info.path for info in log.list(SYSTEM, limit=2) if info.path != ROOT]
+    used = any(not path.startswith(SELF_TESTS) for path in other) and _read_config(store) is None
     if found.get("root") != store.root or used:
         raise _in_use(log)
     return str(found["log_of"])
 
 
 def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
-    """The mark of a log's root, made unless there is one, or anything of ours without one."""
+    """The marker of a log's root, which is created if there is none. Raises StorageRefused if the log's root is in
+    use."""
     if read_marker(log) is None:
         _check_unused(log)
         log.put_if_absent(ROOT, marker(root_id, store.root))
@@ -408,29 +409,29 @@ def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
 
 
 def _check_unused(log: Store) -> None:
-    """Raise StorageRefused if anything of ours lies where a log is to begin, and no mark says whose it is."""
+    """Raise StorageRefused if the location of a new log has parts of a root, and no marker."""
     if obstacle(log, empty=False) is not None and read_marker(log) is None:
         raise _in_use(log)
 
 
 def _in_use(log: Store) -> StorageRefused:
-    return StorageRefused(f"option 'wal': {log.root} is in use already; give an empty folder or bucket")
+    return StorageRefused(f"option 'wal': {log.root} is in use already; use an empty folder or bucket")
 
 
 def marker(root_id: str, root: str) -> bytes:
-    """What says in a log's root whose log it is."""
+    """The marker in a log's root, which names the root to which the log belongs."""
     return json.dumps({"log_of": root_id, "root": root, "format": FORMAT}).encode()
 
 
 def _log_store(
     url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None, new: bool, dry: bool
 ) -> Store:
-    """The root of the log, which must be the one that belongs to this root. dry: one that would be new is not begun."""
+    """The log's root, after checking that it belongs to this root. dry: do not mark a new one."""
     where = wal or config.wal
     log = open_store(where, _options_for(where, url, options)) if where is not None else store
     if config.wal is None:
         if log.root != store.root:
-            raise StorageRefused(f"option 'wal': the log of {store.root} lies in the root itself, not in {log.root}")
+            raise StorageRefused(f"option 'wal': the log of {store.root} is in the root itself, not in {log.root}")
         return store
     found = read_marker(log)
     if found is None and new:
@@ -440,17 +441,17 @@ def _log_store(
             return log
         found = _mark(log, store, config.id)
     if found is None:
-        raise _log_not_there(store, log)
+        raise _log_missing(store, log)
     if found.get("log_of") != config.id:
         raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")
     return log
 
 
-def _log_not_there(store: Store, log: Store) -> StorageRefused:
+def _log_missing(store: Store, log: Store) -> StorageRefused:
     return StorageRefused(
-        f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {ROOT} of it; "
-        "make the storage available, or say where the log is now; if it is lost, open the root with new_log and "
-        "recover its containers"
+        f"option 'wal': the write-ahead log of {store.root} should be in {log.root}, but there is no {ROOT}. Make the "
+        "storage available, or give the log's new location. If the log is lost, open the root with new_log and recover "
+        "its containers"
     )
 
 
@@ -471,7 +472,7 @@ def checksum(fields: Mapping[str, Any]) -> int:
 
 
 def _options_for(wal: str, url: str, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The storage options are for the root; a log on another kind of storage gets none."""
+    """The storage options for the log. They are those of the root, or none if the log is on another kind of storage."""
     return options if _protocol(wal) == _protocol(url) else None
 
 

@@ -1,7 +1,7 @@
-"""Threads that wait for something to change, and hold no lock meanwhile.
+"""Threads that wait for a change without holding a lock.
 
-Keeps, of W16, that an exception of a signal leaves no lock held and nobody waiting for ever. A `threading.Condition`
-does not promise that: its lock is taken and let go by Python code, between two lines of which a signal may strike.
+Keeps, of W16, that an exception from a signal handler leaves no lock held and no thread waiting for ever. A
+`threading.Condition` does not: its lock is acquired and released by Python code, which a signal may interrupt.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-LOOK_AGAIN = 1.0
-"""Seconds after which who waits looks again by itself: whoever was to wake it may have been interrupted."""
+CHECK_AGAIN = 1.0
+"""Seconds after which a waiting thread checks again by itself, as the thread that wakes it may have been
+interrupted."""
 
 
 class Waiters:
-    """Who waits for a change. `waiting` is empty while nobody does."""
+    """Threads that wait for a change. `waiting` is empty if there are none."""
 
     def __init__(self) -> None:
         self.waiting: deque[threading.Lock] = deque()
 
     def wait(self, until: Callable[[], object], timeout: float | None = None) -> None:
-        """Wait until `until` is true, or `timeout` seconds are over. It is asked first, and whenever somebody wakes."""
+        """Wait until `until` is true, or `timeout` seconds are over. It is checked first, and after each `wake`."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             mine = threading.Lock()
             mine.acquire()
-            self.waiting.append(mine)  # before it is asked: a change that it misses wakes us
+            self.waiting.append(mine)  # before the check, so that a change after the check wakes this thread
             try:
-                left = LOOK_AGAIN if end is None else min(end - time.monotonic(), LOOK_AGAIN)
+                left = CHECK_AGAIN if end is None else min(end - time.monotonic(), CHECK_AGAIN)
                 if until() or left <= 0:
                     return
                 mine.acquire(timeout=left)
@@ -39,7 +40,8 @@ class Waiters:
                     self.waiting.remove(mine)
 
     def wake(self) -> None:
-        """Let all who wait look again. One who stays in `waiting`, as it was interrupted, is let go by the next one."""
+        """Let all waiting threads check again. An interrupted thread may stay in `waiting`; the next `wake` ignores
+        it."""
         for one in list(self.waiting):
-            with suppress(RuntimeError):  # it was let go already
+            with suppress(RuntimeError):  # it was released already
                 one.release()

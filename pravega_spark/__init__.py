@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     )
     from chunkstore.metrics import default_metrics as default_metrics
     from chunkstore.pravega.source import ArchiveDamaged as ArchiveDamaged
-    from engine.admin.copies import RootCopy as RootCopy
+    from engine.admin.backups import RootBackup as RootBackup
     from engine.errors import (
-        ChunksGivenUp as ChunksGivenUp,
+        ChunksExpired as ChunksExpired,
         ClocksDisagree as ClocksDisagree,
         ContainerOffline as ContainerOffline,
         DataCorruption as DataCorruption,

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from engine.admin.checks.content import ContentCheck
 from engine.admin.checks.findings import Problem, Severity
+from engine.admin.checks.segment_content import ContentCheck
 from engine.admin.progress import Progress, no_progress
 from engine.admin.verify import EntryCheck, Report, verify
 from engine.errors import DataCorruption

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.state.operations import Payload
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.stream import Stream

@@ -9,7 +9,7 @@ from pathlib import Path
 from chunkstore import open_store
 from chunkstore.paths import ROOT
 from engine.root import Root, RootConfig
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 from pravega_spark import StreamManager
 from pravega_spark.streams.model.names import container_of

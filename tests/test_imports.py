@@ -34,7 +34,7 @@ WINGS = {
         "testing",
     ),
     "engine": (
-        "errors ownership identity clocks interrupts waiting background settings",
+        "errors ownership identity clocks interrupts waiting task_runner settings",
         "tables",
         "state",
         "logs",
@@ -42,7 +42,7 @@ WINGS = {
         "reading",
         "writer",
         "containers",
-        "places root",
+        "root_placement root",
         "admin",
     ),
     "pravega_spark": (
@@ -315,15 +315,10 @@ def test_the_public_names_cost_nothing_before_one_is_used() -> None:
     assert {"StreamManager", "StreamWriter", "TxnFailedException", "UNBOUNDED"} <= set(names)
 
 
-def test_what_the_engine_exports_is_there_and_costs_nothing_before() -> None:
-    loaded, exported = in_new_python(
-        "import json, sys\n"
-        "import engine\n"
-        "loaded = [name for name in sys.modules if name.split('.')[0] in ('engine', 'chunkstore')]\n"
-        "print(json.dumps([loaded, [getattr(engine, name).__name__ for name in engine.__all__]]))"
-    )
-    assert loaded == ["engine"]
-    assert {"Root", "Container", "Settings", "EngineError", "SegmentNotFound"} <= set(exported)
+def test_the_engine_package_exports_nothing() -> None:
+    """Names are imported from the modules that define them, so no list of them can go out of date."""
+    [docstring] = ast.parse((ROOT / "engine" / "__init__.py").read_text("utf-8")).body
+    assert isinstance(docstring, ast.Expr)
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

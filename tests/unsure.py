@@ -7,7 +7,7 @@ from chunkstore.testing.faults import Fault, When
 from chunkstore.testing.wrapping import Request
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 
 class Unsure:
@@ -19,7 +19,7 @@ class Unsure:
         self.root = Root(
             Stores(self.store, self.store),
             RootConfig("root", containers=1),
-            Settings(upkeep=False, threaded=False, timeout=0.0),
+            Settings(maintenance=False, threaded=False, timeout=0.0),
         )
 
     def _fate(self, number: int, request: Request) -> Fault | None:

@@ -274,10 +274,10 @@ METRICS: dict[str, dict[str, str]] = {
         "read": "A read of a segment by a program; bytes are those delivered.",
         "flush": "A flush cycle; bytes are those moved to LTS.",
     },
-    "upkeep": {
+    "maintenance": {
         "look": "What is due is determined after an opening.",
         "checkpoint": "A checkpoint object is written.",
-        "flush": "A flush cycle that upkeep began or continued.",
+        "flush": "A flush cycle that maintenance began or continued.",
         "truncate_log": "Frames and checkpoints behind an old boundary are deleted.",
         "collect_garbage": "Garbage whose delay is over is deleted.",
         "expire_transients": "Idle uploads of large events are deleted.",

@@ -1,1 +1,1 @@
-"""What operators call: checks, inspection, orphans."""
+"""What operators call: verification, inspection, garbage collection, backups, segments in RollingStorage's layout."""

@@ -1,6 +1,6 @@
-"""Inspection: what there is to tell of containers and segments, as plain values, for people and programs.
+"""Inspection: descriptions of containers and segments, as plain values.
 
-Everything is told of one state, and nothing is written. Bytes, addresses and numbers; times in ms since the epoch.
+Each description is of one state, and nothing is written. Sizes are in bytes, times in ms since the epoch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from engine.state.tables import METADATA, Table
 from engine.storage import recovery_points
 
 CORE_ATTRIBUTES = {EVENT_COUNT: "event_count", CREATION_TIME: "creation_time"}
-"""The names of core attributes; others are told by their bytes in hexadecimal."""
+"""The names of core attributes; others are shown in hexadecimal."""
 
 _BATCH = 1000
 
 
 class TableDescription(NamedTuple):
-    """A table. entries: how many it has. stored: bytes in LTS, entries and index, superseded ones included.
-    unflushed: entries and removals that are only in the log."""
+    """A table. stored: bytes in LTS of entries and index, superseded ones included. unflushed: entries and removals
+    that are only in the log."""
 
     name: str
     entries: int
@@ -44,12 +44,11 @@ class ContainerDescription(NamedTuple):
     """A container (Pravega: Segment Container Metadata).
 
     sequence: number of the last operation. head, epoch: address and epoch of the last frame. boundary: address of the
-    newest checkpoint object, -1 if there is none; frames: how many came after it. submissions:
-    what processes submitted to those that make the frames, and nobody deleted yet. active, unsaved: segments in memory,
-    and those of them that LTS does not know as they are. segments: how many there are. logged: bytes in the log
-    and not in LTS. cycle: the last flush cycle. recovery_point: the cycle that the newest one is of, or None.
-    garbage: what waits to be deleted. due: the upkeep that is due, by its kind, and whether it is overdue; failures:
-    what went wrong with that of this process, by its kind.
+    newest checkpoint object, -1 if there is none. frames: how many frames came after it. submissions: objects in the
+    inboxes. segments: all segments. active: those in memory. unsaved: those with changes that LTS does not have.
+    logged: bytes in the log and not in LTS. cycle: the last flush cycle. recovery_point: the cycle of the newest
+    recovery point, or None. garbage: objects that wait to be deleted. due: the maintenance that is due, by its kind,
+    and whether it is overdue. failures: the last error of this process's maintenance, by its kind.
     """
 
     number: int
@@ -72,7 +71,7 @@ class ContainerDescription(NamedTuple):
 
 
 class ContainerStatus(NamedTuple):
-    """A container of a root. reason: why it cannot be opened; empty if it is online, and then it has a description."""
+    """A container of a root. reason: why it cannot be opened; empty if it could be, and then it has a description."""
 
     number: int
     reason: str
@@ -80,17 +79,17 @@ class ContainerStatus(NamedTuple):
 
     @property
     def online(self) -> bool:
-        """Whether it takes operations."""
+        """Whether it could be opened."""
         return self.description is not None
 
 
 class SegmentDescription(NamedTuple):
     """A segment (Pravega: the per-segment metadata of a container).
 
-    storage_length: what is in LTS ends there; durable_length: what was acknowledged ends there. storage: what it is
-    called in LTS, empty if it is not there. merged_into: the segment that has its content now; deleted: it does not
-    exist any more. Both are known only until LTS knows it too. active: it is in memory.
-    transient_of: the segment that a transient one was made for.
+    storage_length: the end of the content in LTS. durable_length: the end of the acknowledged content. storage: its
+    name in LTS, empty if it is not there. merged_into: the segment that has its content now. deleted: it no longer
+    exists. Both are known only until the next flush cycle. active: it is in memory. transient_of: the parent of a
+    transient segment.
     """
 
     name: str
@@ -110,9 +109,9 @@ class SegmentDescription(NamedTuple):
 
 
 class SegmentPart(NamedTuple):
-    """`length` bytes of a segment from `start` on, which lie in `object` from `position` on.
+    """The `length` bytes of a segment from `start` on, stored in `object` from `position` on.
 
-    place: "chunk" (of LTS), "attached" (a chunk that LTS has not taken over yet), or "log" (a frame).
+    place: "chunk" (in LTS), "attached" (a chunk that LTS has not taken over yet), or "log" (a frame).
     """
 
     start: int
@@ -122,20 +121,15 @@ class SegmentPart(NamedTuple):
     position: int
 
 
-def open_for_reading(root: Root, number: int) -> Container:
-    """A container of our own, which does nothing by itself. Close it. Raises as `Container`, ValueError."""
-    return root.separate(number)
-
-
 def list_containers(root: Root) -> list[ContainerStatus]:
-    """All containers of a root, those that cannot be opened too."""
+    """All containers of a root, those that cannot be opened included."""
     return [container_status(root, number) for number in range(root.config.containers)]
 
 
 def container_status(root: Root, number: int) -> ContainerStatus:
     """A container, described if it can be opened. Raises StorageError, ValueError."""
     try:
-        with open_for_reading(root, number) as container:
+        with root.open_private(number) as container:
             return ContainerStatus(number, "", describe_container(container))
     except EngineError as error:
         return ContainerStatus(number, str(error), None)
@@ -192,7 +186,8 @@ def list_segments(container: Container) -> Iterator[str]:
 
 
 def describe_segment(container: Container, name: str) -> SegmentDescription:
-    """A segment as it is now, or as it was if it was merged or deleted lately. Raises SegmentNotFound."""
+    """A segment as it is now, or as it was if it was merged or deleted since the last flush cycle. Raises
+    SegmentNotFound."""
     state = container.refresh()
     segment = container.activated([name], state)[name]
     if segment is None:
@@ -217,7 +212,7 @@ def describe_segment(container: Container, name: str) -> SegmentDescription:
 
 
 def _former_segment(container: Container, state: State, name: str) -> SegmentDescription:
-    """A segment that does not exist any more, of which LTS does not know that."""
+    """A segment that was merged or deleted, which LTS still has."""
     own = re.compile(re.escape(name) + r"\.(\d+)(?:\.\d+)?")  # see segments.storage_name
     merged = {
         extent.source.storage: target.name
@@ -252,9 +247,9 @@ def _record(container: Container, state: State, storage: str) -> StoredSegmentRe
 
 
 def segment_chunks(container: Container, name: str) -> Iterator[SegmentPart]:
-    """Where the content of a segment lies: its chunks in LTS, then what is not flushed yet.
+    """Where the content of a segment is stored: its chunks in LTS, then what is not flushed yet.
 
-    Raises SegmentNotFound, DataCorruption, and ObjectNotFound if it is flushed and changed faster than it is told.
+    Raises SegmentNotFound, DataCorruption, and ObjectNotFound if flush cycles replace the state while it is read.
     """
     state = container.refresh()
     segment = container.activated([name], state)[name]
@@ -264,10 +259,10 @@ def segment_chunks(container: Container, name: str) -> Iterator[SegmentPart]:
 
 
 def all_chunks(container: Container, prefix: str = "") -> Iterator[tuple[str, SegmentPart]]:
-    """The same of all segments whose names begin with `prefix`, in the order of their names.
+    """The parts of all segments whose names begin with `prefix`, in the order of their names.
 
-    Each is told as it was at one moment. What is in LTS is looked up for many of them together, and nothing for
-    those that are not. Raises DataCorruption, StorageError.
+    Each segment is described as of one moment. Records in LTS are read for many segments at once. Raises
+    DataCorruption, StorageError.
     """
     names = sorted(name for name in list_segments(container) if name.startswith(prefix))
     for start in range(0, len(names), _BATCH):
@@ -282,11 +277,11 @@ def _chunks_of(container: Container, names: Sequence[str]) -> list[tuple[str, Se
             return list(_parts(container, state, [segment for segment in found.values() if segment is not None]))
         except (ObjectNotFound, MetadataConflict, DataCorruption):
             if container.refresh().sequence == state.sequence:
-                raise  # it is not that the state was old
+                raise  # the state was not outdated
 
 
 def _parts(container: Container, state: State, segments: Sequence[Segment]) -> Iterator[tuple[str, SegmentPart]]:
-    """Where the content of segments lies, each part with the segment's name."""
+    """Where the content of segments is stored, each part with the segment's name."""
     with container.lookups.records(state).begin(read_only=True) as transaction:
         _load_together(transaction, segments)
         for segment in segments:
@@ -301,12 +296,14 @@ def _parts(container: Container, state: State, segments: Sequence[Segment]) -> I
                     path = frame_path(container.number, source.address)
                     yield segment.name, SegmentPart(offset, length, "log", path, source.start + position)
                 else:
-                    place = "chunk" if offset < segment.storage_length else "attached"  # the first of an archive only
+                    place = (
+                        "chunk" if offset < segment.storage_length else "attached"
+                    )  # a "chunk" only in a Pravega's storage
                     yield segment.name, SegmentPart(offset, length, place, source, position)
 
 
 def _load_together(transaction: MetadataTransaction, segments: Sequence[Segment]) -> None:
-    """Have the records of segments in LTS, of their first chunks and of the lists of all others read at once."""
+    """Read the records of segments in LTS, of their first chunks and of their first index blocks, each kind at once."""
     stored = [segment.storage for segment in segments if segment.storage]
     stored += [
         extent.source.storage
@@ -342,6 +339,5 @@ __all__ = [
     "describe_segment",
     "list_containers",
     "list_segments",
-    "open_for_reading",
     "segment_chunks",
 ]

@@ -1,4 +1,4 @@
-"""Progress of long work: what the work reports, whoever shows it."""
+"""How long operations report their progress."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, how many of these are done, and of how many (0: unknown)."""
+"""Called with the name of the step, how many items are done, and their total (0: unknown)."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Show nothing."""
+    """Report nothing."""

@@ -1,8 +1,8 @@
-"""Segments in the layout that old code used, before chunk metadata (RollingStorage; `chunkstore.pravega.rolling`).
+"""Segments in RollingStorage's layout, which Pravega used before chunk metadata (`chunkstore.pravega.rolling`).
 
-Export writes the header by which old code reads a segment's chunks where they are. What old code left is found and
-checked here, so that its chunks can be attached to a segment of ours without moving a byte. Neither touches the records
-of long-term storage, so that no segment is known to both layouts as something to change.
+Export writes a header by which RollingStorage reads a segment's chunks where they are. Import finds and checks the
+chunks of such a segment, so that they can be attached here without a copy. Neither changes the records in long-term
+storage, so no segment is writable in both layouts.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from engine.admin.inspection import segment_chunks
 from engine.containers.container import Container
 from engine.errors import EngineError, SegmentNotFound
 from engine.root import Root
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.segments import Segment
 from engine.state.tables import STORAGE
 from engine.writer.flush_steps import MAX_CHUNK
 
 
 class HeaderRefused(EngineError):
-    """A header cannot be written for this segment, or chunks cannot be imported. Nothing was changed."""
+    """A header cannot be written for this segment, or its chunks cannot be imported. Nothing was changed."""
 
 
 # --- export -------------------------------------------------------------------------------------------------------
 
 
 class ExportedHeader(NamedTuple):
-    """A header that was written: its object, how many chunks it names, where the segment ends, whether it is sealed."""
+    """A header that was written. object: its path. chunks: how many it names. length, sealed: of the segment."""
 
     object: str
     chunks: int
@@ -68,7 +68,8 @@ def export_header(container: Container, name: str) -> ExportedHeader:
 
 
 def _end(store: Store, segment: Segment, last: HeaderChunk) -> list[HeaderChunk]:
-    """An empty chunk, where more bytes lie behind the segment's end: old code takes the last object's end for it."""
+    """An empty chunk if the last object is longer than its part of the segment: RollingStorage takes that object's end
+    for the segment's end."""
     if last.start + store.stat(last.name).size == segment.length:
         return []
     name = chunk_name(segment.name, segment.length)
@@ -76,11 +77,11 @@ def _end(store: Store, segment: Segment, last: HeaderChunk) -> list[HeaderChunk]
     return [HeaderChunk(segment.length, name)]
 
 
-# --- what old code left -------------------------------------------------------------------------------------------
+# --- import -------------------------------------------------------------------------------------------------------
 
 
 class RollingSegment(NamedTuple):
-    """A segment of the old layout: its chunks and their lengths, in order, and its header, if it has one."""
+    """A segment in RollingStorage's layout. chunks: their names and lengths, in order. header: None if it has none."""
 
     name: str
     chunks: tuple[tuple[str, int], ...]
@@ -93,8 +94,8 @@ class RollingSegment(NamedTuple):
 
 
 def find_rolling_segment(store: Store, segment: str) -> RollingSegment:
-    """What old code left of a segment. Raises SegmentNotFound, HeaderRefused for one that was truncated, InvalidHeader
-    for one that is not there whole."""
+    """A segment in RollingStorage's layout. Raises SegmentNotFound, HeaderRefused if it was truncated, InvalidHeader if
+    it is incomplete."""
     try:
         place = header_name(segment)
         found = parse_header(store.read(place))
@@ -104,14 +105,14 @@ def find_rolling_segment(store: Store, segment: str) -> RollingSegment:
         except ObjectNotFound:
             raise SegmentNotFound(segment) from None
     if found is None:
-        raise InvalidHeader(f"{place!r} is empty, because its creation failed: the segment does not exist")
+        raise InvalidHeader(f"{place!r} is empty: the creation of the segment failed, so it does not exist")
     sizes = {name: _size(store, name) for _, name in found.chunks}
     there = [chunk for chunk in found.chunks if sizes[chunk.name] is not None]
     if there and there[0].start:  # truncation deletes chunks, and leaves the header as it is
         raise HeaderRefused(
-            f"segment {segment!r} was truncated: what is left of it begins at offset {there[0].start}, maybe within an "
-            "event. Only a segment that is there from its beginning can be imported; if it is of a Pravega cluster, "
-            "`import` takes over its stream, truncated ones too. Nothing was imported"
+            f"segment {segment!r} was truncated: the rest of it begins at offset {there[0].start}, possibly within an "
+            "event. Only segments that were never truncated can be imported this way. For a stream of a Pravega "
+            "cluster, use `import`. Nothing was imported"
         )
     ends = [chunk.start for chunk in found.chunks[1:]]
     chunks, at = [], 0
@@ -137,7 +138,7 @@ def _size(store: Store, name: str) -> int | None:
 
 
 def check_unused(root: Root, chunks: list[str]) -> None:
-    """Raise HeaderRefused for chunks that a segment or the root has already: no object may have two owners."""
+    """Raise HeaderRefused if a chunk already belongs to a segment or to the root: no object may have two owners."""
     for chunk in chunks:
         if place_of(chunk) is not None:
             raise HeaderRefused(f"{chunk!r} belongs to the root itself; nothing was imported")
@@ -151,7 +152,9 @@ def check_unused(root: Root, chunks: list[str]) -> None:
 
 
 def creation_time_of(store: Store, chunks: list[str]) -> int:
-    """When the first of the chunks was made (see `engine.state.horizon`), by the storage's clock. Chunks without a name
-    of ours count as made now, as no sweep of orphans takes them."""
+    """When the first of the chunks was created (see `engine.state.attach_fence`), by the storage's clock.
+
+    Chunks with foreign names count as created now, because the sweep of orphans leaves them alone.
+    """
     ours = [store.stat(chunk).modified for chunk in chunks if made_for(chunk) is not None]
     return creation_time(min([store.clock(), *ours]))

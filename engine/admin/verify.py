@@ -1,9 +1,9 @@
-"""Verification of a root: whether all that was acknowledged is there, and agrees with itself. It never writes.
+"""Verification of a root: whether all acknowledged data exists and is consistent. It never writes.
 
-Each container is looked at in one of its states (`checks.survey`), its log from the oldest checkpoint on
-(`checks.log`), and then all objects of the root are compared with what the containers name (`checks.objects`). What
-looks wrong is looked at again in the newest state before it is told, so that other processes may go on meanwhile.
-Memory is bounded by the states of the containers; everything else is kept in temporary files.
+The log of each container is followed from its oldest checkpoint (`checks.log_check`), each container is scanned in one
+of its states (`checks.container_scan`), and all objects of the root are compared with those that the containers name
+(`checks.object_check`). Other processes may use the root meanwhile: a problem is checked again in the newest state
+before it is reported. Memory is bounded by the states of the containers; everything else is in temporary files.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import NamedTuple, TypeAlias
 from chunkstore import ObjectNotFound, Range
 from chunkstore.errors import fact_of
 from chunkstore.paths import container_folder
-from engine.admin.checks.content import ContentCheck, ContentReader, Gone, SegmentView, Unreadable
+from engine.admin.checks.container_scan import ContainerScan, ContainerScanner
 from engine.admin.checks.findings import Finding, Findings, Problem, Severity
-from engine.admin.checks.inventory import Balance, Inventory, Orphans
-from engine.admin.checks.log import LogCheck, LogCounts
-from engine.admin.checks.objects import foreign_problems, list_objects, missing_problems, settle_others
-from engine.admin.checks.survey import Survey, Surveyor
-from engine.admin.inspection import open_for_reading
+from engine.admin.checks.log_check import LogCheck, LogCounts
+from engine.admin.checks.object_check import foreign_problems, list_objects, missing_problems, settle_others
+from engine.admin.checks.object_index import Balance, ObjectIndex, Orphans
+from engine.admin.checks.segment_content import ContentCheck, ContentReader, Gone, SegmentView, Unreadable
 from engine.admin.progress import Progress, no_progress
 from engine.containers.container import Container
 from engine.errors import DataCorruption, EngineError
@@ -29,31 +28,31 @@ from engine.state.segments import Segment
 from engine.state.state import State
 
 TRIES = 5
-"""States that are looked at, if each is out of date before the look is over."""
+"""The most states that are scanned, if each is outdated before the scan is over."""
 
 RECENT = 86_400.0
-"""Seconds for which an object that nothing names may be about to be attached."""
+"""Seconds for which a task may be about to attach an object that nothing names."""
 
 TOGETHER = 200
-"""Segments whose content is looked at as it was at one moment."""
+"""Segments whose content is checked as of one state."""
 
 NAMES = 20
-"""Names of orphans that are told."""
+"""The most names of orphans in a report."""
 
 EntryCheck: TypeAlias = Callable[[Container, str, bytes, int], "Problem | None"]
-"""Understands an entry of a container's table: its key, value and version. Returns what is wrong with what it says, if
-anything is. Raises DataCorruption if it cannot be understood."""
+"""Checks an entry of a container's table, given its key, value and version. Returns its problem or None. Raises
+DataCorruption if it cannot be decoded."""
 
 
 class Report(NamedTuple):
-    """What a verification found. containers: what was looked at in those that could be opened, by their numbers.
+    """The result of a verification. containers: what was scanned of those that could be opened.
 
-    orphans, balances: None and empty if a container could not be looked at whole, so that nobody knows what it names.
-    ours: it is a root of ours, and not what a Pravega left.
+    orphans, balances: None and empty if a container could not be scanned completely, as then its objects are not known.
+    ours: False for the long-term storage of a Pravega cluster.
     """
 
     findings: Findings
-    containers: tuple[tuple[Survey, LogCounts], ...]
+    containers: tuple[tuple[ContainerScan, LogCounts], ...]
     balances: tuple[Balance, ...]
     orphans: Orphans | None
     deep: bool
@@ -61,12 +60,12 @@ class Report(NamedTuple):
 
     @property
     def errors(self) -> int:
-        """How many errors there are."""
+        """The number of errors."""
         return self.findings.count(Severity.ERROR)
 
     @property
     def warnings(self) -> int:
-        """How many warnings there are."""
+        """The number of warnings."""
         return self.findings.count(Severity.WARNING)
 
 
@@ -77,13 +76,13 @@ def verify(
     content_checks: Sequence[ContentCheck] = (),
     *,
     entry_checks: Mapping[str, EntryCheck] | None = None,
-    opener: Callable[[Root, int], Container] = open_for_reading,
+    opener: Callable[[Root, int], Container] = Root.open_private,
 ) -> Report:
-    """Look at everything in a root. Other processes may use it meanwhile.
+    """Verify a root. Other processes may use it meanwhile.
 
-    deep: read all data of all segments too, against its checksums. content_checks: see `checks.content`. entry_checks:
-    of entries, by their tables. opener: opens containers that nobody else uses. Raises StorageError when the storage
-    fails, so that nothing can be told.
+    deep: also read all data of all segments, and compare it with its checksums. content_checks: see
+    `checks.segment_content`. entry_checks: checks of entries, by table. opener: opens containers for this call alone.
+    Raises StorageError if the storage fails.
     """
     verification = _Verification(root, progress, deep, content_checks, entry_checks or {}, opener)
     try:
@@ -111,44 +110,44 @@ class _Verification:
         self._content_checks = content_checks
         self._entry_checks = entry_checks
         self._findings = Findings()
-        self._inventory = Inventory()
+        self._index = ObjectIndex()
         self._containers: list[Container] = []
-        self._looked_at: list[tuple[Survey, LogCounts]] = []
+        self._scanned: list[tuple[ContainerScan, LogCounts]] = []
         self._complete = True
 
     def run(self) -> Report:
-        """Do all of it."""
+        """Run all checks."""
         for number in range(self._root.config.containers):
             self._progress(f"container {number}: log", 0, 0)
             known = len(self._findings)
             counts = self._check_log(number)
-            container = self._open(number, told=len(self._findings) > known)
+            container = self._open(number, reported=len(self._findings) > known)
             if container is None:
                 continue
             self._containers.append(container)
             self._progress(f"container {number}: tables and chunks", 0, 0)
-            survey = self._survey(container)
-            self._looked_at.append((survey, counts))
+            scan = self._scan(container)
+            self._scanned.append((scan, counts))
             self._check_entries(container)
-            self._check_contents(container, survey.segments)
+            self._check_contents(container, scan.segments)
         self._list()
-        for container, (survey, _) in zip(self._containers, self._looked_at, strict=True):
-            self._tell(container.number, missing_problems(container, self._inventory, survey.cycle))
+        for container, (scan, _) in zip(self._containers, self._scanned, strict=True):
+            self._report(container.number, missing_problems(container, self._index, scan.cycle))
         orphans: Orphans | None = None
         balances: tuple[Balance, ...] = ()
         if self._complete:
-            settle_others(self._containers, self._inventory)
-            orphans = self._inventory.orphans(self._containers[0].storage_clock.now() - RECENT, NAMES)
-            balances = tuple(self._inventory.balance(container.number) for container in self._containers)
-        return Report(self._findings, tuple(self._looked_at), balances, orphans, self._deep)
+            settle_others(self._containers, self._index)
+            orphans = self._index.orphans(self._containers[0].storage_clock.now() - RECENT, NAMES)
+            balances = tuple(self._index.balance(container.number) for container in self._containers)
+        return Report(self._findings, tuple(self._scanned), balances, orphans, self._deep)
 
     def close(self) -> None:
-        """Give up what is held."""
+        """Close the containers and the object index."""
         for container in self._containers:
             container.close()
-        self._inventory.close()
+        self._index.close()
 
-    def _tell(self, container: int | None, problems: Iterator[Problem]) -> None:
+    def _report(self, container: int | None, problems: Iterator[Problem]) -> None:
         for problem in problems:
             self._note(container, problem)
 
@@ -159,46 +158,46 @@ class _Verification:
 
     def _check_log(self, number: int) -> LogCounts:
         check = LogCheck(self._root.stores.log, self._root.container_id(number))
-        self._tell(number, check.problems())
+        self._report(number, check.problems())
         return check.counts
 
-    def _open(self, number: int, told: bool) -> Container | None:
-        """A container of our own. told: something was found already that is wrong with its log."""
+    def _open(self, number: int, reported: bool) -> Container | None:
+        """A container, None if it cannot be opened. reported: a problem of its log was reported already."""
         try:
             return self._opener(self._root, number)
         except EngineError as error:
             self._complete = False
-            if not told:
-                remedy = "see the message; until then the container cannot be opened, and was not looked at"
+            if not reported:
+                remedy = "see the message; until then the container cannot be opened, and was not verified"
                 self._note(number, Problem(f"{container_folder(number)}/", fact_of(error), remedy))
             return None
 
-    def _survey(self, container: Container) -> Survey:
-        """Look at a state of the container; at a newer one, while objects are gone that the older one named."""
+    def _scan(self, container: Container) -> ContainerScan:
+        """Scan a state of the container; a newer one if objects of the older one were deleted meanwhile."""
         number, state, mark, final = container.number, container.state, self._findings.mark(), False
         for _ in range(TRIES):
-            surveyor = Surveyor(container, state, self._inventory, final=final)
+            scanner = ContainerScanner(container, state, self._index, final=final)
             try:
-                self._tell(number, surveyor.problems())
-                self._complete = self._complete and surveyor.complete
-                return surveyor.survey
-            except DataCorruption as error:  # of the state itself: a segment in it that cannot be understood
+                self._report(number, scanner.problems())
+                self._complete = self._complete and scanner.complete
+                return scanner.scan
+            except DataCorruption as error:  # a segment of the state cannot be decoded
                 self._complete = False
                 self._note(number, Problem(f"{container_folder(number)}/", fact_of(error), "see the message"))
-                return surveyor.survey
+                return scanner.scan
             except ObjectNotFound:
                 state = container.refresh()
                 final = self._lacks_objects(container, state)
-                self._inventory.forget(number)
+                self._index.forget(number)
                 self._findings.rewind(mark)
         self._complete = False
-        problem = f"it changed during each of {TRIES} looks, so that it was not looked at whole"
+        problem = f"it changed during each of {TRIES} scans, so none of them was complete"
         remedy = "verify again when less is written"
         self._note(number, Problem(f"{container_folder(number)}/", problem, remedy, Severity.WARNING))
-        return surveyor.survey
+        return scanner.scan
 
     def _lacks_objects(self, container: Container, state: State) -> bool:
-        """Whether an object of a table is missing, and not because the state is out of date."""
+        """Whether an object of a table is missing although the newest state names it."""
         tables = state.tables.values()
         extents = (extent for table in tables for space in (table.entries, table.pages) for _, extent in space)
         paths = sorted({str(extent.source) for extent in extents})
@@ -206,11 +205,11 @@ class _Verification:
         newest = container.refresh().chunks
         return any(data is None and path in newest for path, data in zip(paths, found, strict=True))
 
-    # --- what tables and segments hold ------------------------------------------------------------------------------
+    # --- content of tables and segments -----------------------------------------------------------------------------
 
     def _check_entries(self, container: Container) -> None:
-        """Whether the entries of tables can be understood, by those who know what they mean."""
-        remedy = "see the message; until then what the entry is about cannot be used"
+        """Run the checks of entries."""
+        remedy = "see the message; until then the object that the entry describes cannot be used"
         for table, check in self._entry_checks.items():
             try:
                 for key, entry in container.scan_entries(table):
@@ -227,7 +226,7 @@ class _Verification:
         if not self._deep and not self._content_checks:
             return
         done = 0
-        for names in self._inventory.names(container.number, TOGETHER):
+        for names in self._index.names(container.number, TOGETHER):
             self._progress(f"container {container.number}: segments", done, segments)
             done += len(names)
             state = container.refresh()
@@ -235,7 +234,7 @@ class _Verification:
                 self._check_content(container, state, segment)
 
     def _activated(self, container: Container, names: Sequence[str], state: State) -> list[Segment]:
-        """Those of the segments that are there; each of those that cannot be understood is a finding."""
+        """Those of the segments that exist. Segments that cannot be decoded are reported."""
         try:
             return [segment for segment in container.activated(names, state).values() if segment is not None]
         except DataCorruption as error:
@@ -245,7 +244,7 @@ class _Verification:
             return []
 
     def _check_content(self, container: Container, state: State, segment: Segment) -> None:
-        """Look at what a segment holds; again in a newer state, if it was truncated or deleted meanwhile."""
+        """Check the content of a segment; again in a newer state if it was truncated meanwhile."""
         mark = self._findings.mark()
         for _ in range(TRIES):
             reader = ContentReader(container, state, lambda problem: self._note(container.number, problem))
@@ -259,16 +258,16 @@ class _Verification:
                 if found is None or found.id != segment.id:
                     return
                 segment = found
-        problem = f"it was truncated during each of {TRIES} looks, so that it was not looked at whole"
+        problem = f"it was truncated during each of {TRIES} scans, so none of them was complete"
         remedy = "verify again when less is truncated"
         self._note(container.number, Problem(segment.name, problem, remedy, Severity.WARNING))
 
     def _read_content(self, number: int, view: SegmentView) -> None:
         for check in self._content_checks:
             try:
-                self._tell(number, iter(check(view, self._deep)))
+                self._report(number, iter(check(view, self._deep)))
             except Unreadable:
-                continue  # which is noted
+                continue  # already reported
         if self._deep:
             view.windows.drain()
 
@@ -281,9 +280,9 @@ class _Verification:
         chunks, log = self._root.stores.chunks, self._root.stores.log
         stores = [chunks] if chunks.root == log.root else [chunks, log]
         numbers = [self._root.container_id(number) for number in range(self._root.config.containers)]
-        listed = list_objects(stores, numbers, self._inventory, self._counted)
-        self._tell(None, listed)
-        self._tell(None, foreign_problems(stores))
+        listed = list_objects(stores, numbers, self._index, self._counted)
+        self._report(None, listed)
+        self._report(None, foreign_problems(stores))
 
 
-__all__ = ["Balance", "Finding", "Findings", "Orphans", "Report", "Severity", "Survey", "verify"]
+__all__ = ["Balance", "ContainerScan", "Finding", "Findings", "Orphans", "Report", "Severity", "verify"]

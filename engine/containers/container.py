@@ -15,11 +15,9 @@ from typing import NamedTuple
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.clocks import boot_time
 from chunkstore.paths import generation_of
-from engine.background import Background
 from engine.clocks import StorageClock
 from engine.containers.maintenance import Maintenance
 from engine.containers.upkeep import Upkeep
-from engine.containers.writer_source import WriterSource
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
@@ -49,9 +47,11 @@ from engine.state.state import State
 from engine.state.tables import Entry
 from engine.storage.cache import Cache
 from engine.storage.container_storage import ContainerStorage
-from engine.storage.lookups import Changes, Lookups
-from engine.storage.reads import ObjectRange, Stores
-from engine.writer.records import ContainerRecords
+from engine.storage.lookups import Lookups
+from engine.storage.object_reads import ObjectRange, Stores
+from engine.task_runner import TaskRunner
+from engine.writer.container_records import ContainerRecords
+from engine.writer.flush_context import FlushContext
 from engine.writer.storage_writer import StorageWriter
 
 BACKGROUND_THREADS = 3
@@ -123,14 +123,18 @@ class Container:
             sleep=sleep,
             identity=identity,
         )
-        self.background = Background(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
+        self.background = TaskRunner(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
         self.tables = TableStore(self.log, self.lookups)
         self.segments = SegmentStore(stores, self.log, self.lookups, self.tables, self.cache)
         self.read_index = ReadIndex(self.segments, self.log, self.background, settings.poll, clock)
-        source = WriterSource(stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments)
-        self.records: ContainerRecords = source.records
-        self.writer = StorageWriter(source)
-        self.maintenance = Maintenance(source, self.log, self.segments, self.writer, log_clock, clock, sleep, identity)
+        self.records = ContainerRecords(self.tables, self.log)
+        self.flush_context = FlushContext(
+            stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments, self.records
+        )
+        self.writer = StorageWriter(self.flush_context)
+        self.maintenance = Maintenance(
+            self.flush_context, self.log, self.segments, self.writer, log_clock, clock, sleep, identity
+        )
         self._upkeep = Upkeep(self.log, self.maintenance, self.background, settings, self.storage_clock, clock)
         self.log.add_observer(self._upkeep)
         try:
@@ -329,10 +333,6 @@ class Container:
         """All entries of a table whose keys begin with `prefix`, in no order; see TableStore.scan."""
         return self.tables.scan(table, prefix)
 
-    def changed_entries(self, table: str, position: int = 0) -> Changes:
-        """What was put into a table, or removed, since an earlier call; see TableStore.changed_entries."""
-        return self.tables.changed_entries(table, position)
-
     def lost(self, prefix: str = "") -> Sequence[Loss]:
         """What is lost of segments whose names begin with `prefix`, and passed over: nothing, in a root of ours."""
         return ()
@@ -410,13 +410,13 @@ class Container:
     def close(self) -> None:
         """Finish what was submitted and the upkeep under way, then give the container up.
 
-        A flush cycle that does not end within `upkeep_wait` is handed over to whoever commits next. In a fork of the
-        process that made it nothing happens: all of that is the other process's (W10).
+        A flush cycle that does not end within `maintenance_wait` is handed over to whoever commits next. In a fork of
+        the process that made it nothing happens: all of that is the other process's (W10).
         """
         if not self.log.owner.here:
             return
         self.log.settle()
-        if not self.background.finish(self.settings.upkeep_wait):
+        if not self.background.finish(self.settings.maintenance_wait):
             self.writer.stop()
         self.background.close()  # the steps under way are appended to the log
         self.log.close()

@@ -105,7 +105,7 @@ def flush(
     """
     cycle = state.cycle
     if not cycle.complete:
-        if silence < timeout and (not cycle.given_up or cycle.trouble):
+        if silence < timeout and (not cycle.aborted or cycle.error):
             return Urgency.NOT_DUE
         return Urgency.OVERDUE
     measures = [state.backlog / most_bytes]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
-from engine.containers.writer_source import WriterSource
 from engine.errors import ContainerOffline, FlushIncomplete
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.durable_log import DurableLog
@@ -21,7 +20,8 @@ from engine.reading.segment_store import SegmentStore
 from engine.state.operations import ExpireSegments
 from engine.state.segments import Segment
 from engine.state.state import State
-from engine.writer.garbage import collect_garbage
+from engine.writer.container_gc import collect_garbage
+from engine.writer.flush_context import FlushContext
 from engine.writer.storage_writer import StorageWriter
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Maintenance:
 
     def __init__(
         self,
-        source: WriterSource,
+        source: FlushContext,
         log: DurableLog,
         segments: SegmentStore,
         writer: StorageWriter,
@@ -90,7 +90,7 @@ class Maintenance:
                 raise ContainerOffline(
                     f"container {self._number} was closed before its flush was complete; open it again and flush"
                 )
-        raise FlushIncomplete(self._number, wanted, state.cycle.recovery_point, ATTEMPTS, state.cycle.trouble)
+        raise FlushIncomplete(self._number, wanted, state.cycle.recovery_point, ATTEMPTS, state.cycle.error)
 
     def _after_the_cycle_that_covers(self, wanted: int) -> State:
         """The state once no flush cycle is at work that covers the operations up to `wanted`."""

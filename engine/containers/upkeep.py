@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Sequence
 
 from chunkstore import ObjectInfo
-from engine.background import Background
 from engine.clocks import StorageClock
 from engine.containers import duties
 from engine.containers.duties import Ages, Urgency
@@ -24,6 +23,7 @@ from engine.logs.frames import Position
 from engine.logs.log import address_of
 from engine.settings import Settings
 from engine.state.state import State
+from engine.task_runner import TaskRunner
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Upkeep:
         self,
         log: DurableLog,
         maintenance: Maintenance,
-        background: Background,
+        background: TaskRunner,
         settings: Settings,
         storage_clock: StorageClock,
         clock: Callable[[], float],
@@ -76,7 +76,7 @@ class Upkeep:
         """The log was opened, which showed these checkpoints: the first operation looks at what others left."""
         self._boundary = address_of(listed[-1].path) if listed else -1
         self._overdue_checkpoint = None
-        self._listed = listed if self._settings.upkeep else None
+        self._listed = listed if self._settings.maintenance else None
 
     def committed(self, position: Position, state: State, checkpoint: bool) -> None:
         """After each own frame, and whether it holds a Checkpoint: set off what is due."""
@@ -84,7 +84,7 @@ class Upkeep:
         if checkpoint:
             self._next_checkpoint = math.inf
             self._background.start("checkpoint", self._write_checkpoint, position, state)
-        if not settings.upkeep:
+        if not settings.maintenance:
             return
         if self._flush_urgency(position.address, state):
             self._set_off("flush")
@@ -102,7 +102,7 @@ class Upkeep:
         Where the one that is due was never made, the first frame after an opening carries the next one.
         """
         settings, head = self._settings, self._log.head.address
-        if not settings.upkeep:
+        if not settings.maintenance:
             return False
         if self._overdue_checkpoint is None:
             urgency = duties.checkpoint(head, self._boundary, settings.checkpoint_frames)
@@ -114,7 +114,7 @@ class Upkeep:
         """Called after each operation of a user, whose outcome stands whatever becomes of this (W11).
 
         Without threads: do what it set off. After an opening the first one waits for what others should have done long
-        ago, `upkeep_wait` seconds at most.
+        ago, `maintenance_wait` seconds at most.
         """
         if self._listed is None and not self._background.deferred:
             return
@@ -137,7 +137,7 @@ class Upkeep:
         urgencies = self._urgencies(self._log.head.address, self._log.state, listed)
         self._set_off(*(kind for kind, urgency in urgencies.items() if urgency))
         if self._overdue_checkpoint or Urgency.OVERDUE in urgencies.values():
-            self._background.wait(self._settings.upkeep_wait)
+            self._background.wait(self._settings.maintenance_wait)
 
     def due(self, listed: Sequence[ObjectInfo]) -> dict[str, bool]:
         """What is due, and whether it is overdue."""
@@ -175,20 +175,20 @@ class Upkeep:
     def _silence(self, state: State) -> float:
         """Seconds since the last sign of life of the last flush cycle."""
         cycle = state.cycle
-        return self._alive.of((cycle.number, cycle.alive, cycle.given_up), lambda: cycle.alive)
+        return self._alive.of((cycle.number, cycle.alive, cycle.aborted), lambda: cycle.alive)
 
     def relieve(self) -> str:
         """Set off a flush cycle, as appends wait for it; what went wrong with the last one."""
         state = self._log.state
-        if self._settings.upkeep and not self._at_work(state):
+        if self._settings.maintenance and not self._at_work(state):
             self._background.start("flush", self._alone, "flush", self._relieve)
             self._background.do_deferred()
-        return self._background.failures.get("flush") or state.cycle.trouble
+        return self._background.failures.get("flush") or state.cycle.error
 
     def _at_work(self, state: State) -> bool:
         """Whether a cycle goes on here or elsewhere, or has failed just now."""
         pause = min(PAUSE, self._settings.timeout / 4)
-        failed = state.cycle.trouble and self._silence(state) < pause
+        failed = state.cycle.error and self._silence(state) < pause
         return bool(failed) or self._turns["flush"].locked() or self._goes_on(state)
 
     def _goes_on(self, state: State) -> bool:

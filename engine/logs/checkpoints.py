@@ -175,7 +175,7 @@ def _plain(state: State) -> list[Any]:
         list(state.dropped),
         list(state.cycle),
         dict(state.transients.items()),
-        state.orphan_horizon,
+        state.min_attach_time,
         state.extents,
     ]
 
@@ -212,7 +212,7 @@ _END = [reader(kind) for kind in (Natural, str, Natural, bool, int, int, bool, s
 
 def _state(plain: list[Any], path: str) -> State:
     """The state in the object `path`. Its segments are made, and looked at, when they are first asked for."""
-    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, orphan_horizon, extents = plain
+    *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, min_attach_time, extents = plain
     sequence, checkpoint, flushed, logged = map(_INT, numbers)
     return State(
         sequence,
@@ -227,7 +227,7 @@ def _state(plain: list[Any], path: str) -> State:
         immutables.Map(dict.fromkeys(_NAMES(dropped), True)),
         _CYCLE(cycle),
         immutables.Map(_PARENTS(transients)),
-        _INT(orphan_horizon),
+        _INT(min_attach_time),
         _OFFSET(extents),
     )
 

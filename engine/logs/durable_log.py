@@ -30,7 +30,7 @@ from engine.logs.processor import Processor
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
 from engine.settings import Settings
-from engine.state.horizon import sweep_horizon
+from engine.state.attach_fence import attach_fence
 from engine.state.operations import Operation
 from engine.state.state import State
 
@@ -329,7 +329,7 @@ class DurableLog:
         """Give up the damaged frame that stops the log, and whatever hangs on it, or what nobody understands of a frame
         (W8). now: by the clock of the chunks' storage. dry_run: only tell what would be given up. Raises ValueError
         when the frame at `address` is not damaged."""
-        return self.processor.repair(address, sweep_horizon(now, now), dry_run)
+        return self.processor.repair(address, attach_fence(now, now), dry_run)
 
     def settle(self) -> None:
         """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""

@@ -13,7 +13,7 @@ from chunkstore.decoding import InvalidData, decoding
 from engine.errors import DataCorruption, InvalidOperation, Rejected, Unresolved
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.pending import Loads, Pending, more_loads, runs
-from engine.state.changes.change import StateChange
+from engine.state.changes.apply import StateChange
 from engine.state.operations import Append, LoggedTransaction
 from engine.state.state import State
 

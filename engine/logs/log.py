@@ -103,7 +103,7 @@ class Repair(NamedTuple):
     """
 
     damaged: int
-    orphan_horizon: int
+    min_attach_time: int
     given_up: tuple[Natural, ...] | None = None
 
 
@@ -675,10 +675,10 @@ class Log:
                 return
             self._read_on(RACE_WINDOW)
 
-    def repair(self, damaged: int, orphan_horizon: int = 0) -> None:
+    def repair(self, damaged: int, min_attach_time: int = 0) -> None:
         """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
 
-        The frame itself and all frames that hang on it are void from then on. orphan_horizon: the container's
+        The frame itself and all frames that hang on it are void from then on. min_attach_time: the container's
         from then on, ms. Raises ValueError when it is not damaged.
         """
         self._owner.check()
@@ -690,7 +690,7 @@ class Log:
             if prefix is not None:
                 continue
             position = Position(address, self._new_writer(), self.head.epoch + 1)  # it is followed, not settled
-            meta = _encoded(Repair(damaged, orphan_horizon))
+            meta = _encoded(Repair(damaged, min_attach_time))
             data = frames.encode(self.container, position, self._new_attempt(), self.head, meta, (), Kind.REPAIR)
             if self._put(address, data).outcome is Outcome.MINE:
                 return

@@ -19,7 +19,7 @@ import struct
 import tempfile
 from typing import NamedTuple
 
-from engine.waiting import LOOK_AGAIN
+from engine.waiting import CHECK_AGAIN
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +119,8 @@ class Mailbox:
         return messages
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until there is a message, or `wake` is called, at most so long, and at most LOOK_AGAIN."""
-        self._poll.poll(max(min(LOOK_AGAIN if seconds is None else seconds, LOOK_AGAIN), 0.0) * 1000)
+        """Wait until there is a message, or `wake` is called, at most so long, and at most CHECK_AGAIN."""
+        self._poll.poll(max(min(CHECK_AGAIN if seconds is None else seconds, CHECK_AGAIN), 0.0) * 1000)
 
     def wake(self) -> None:
         """Let the thread that waits go on."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from chunkstore.metrics import default_metrics
 from engine.logs.pending import Pending
 from engine.logs.submission import Address
-from engine.state.operations import Carried
+from engine.state.operations import AnswerSubmissions
 
 _METRICS = default_metrics().layer("log")
 
@@ -151,7 +151,7 @@ class Outbox:
         """A frame of this process is live."""
         self._passed_over = 0
 
-    def heard(self, frame_epoch: int, carried: Carried | None, round_trip: float) -> Told:
+    def heard(self, frame_epoch: int, carried: AnswerSubmissions | None, round_trip: float) -> Told:
         """What a live frame of an epoch says: that its maker listens, and carries these; None: that it does not."""
         told, now = Told([], [], []), self._clock()
         listens = carried is not None and not carried.leaving

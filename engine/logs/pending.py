@@ -19,29 +19,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from engine.errors import InvalidOperation, Unresolved
 from engine.interrupts import uninterrupted
 from engine.state.operations import (
+    ActivateSegment,
+    AnswerSubmissions,
     Append,
     BeginCycle,
-    Carried,
     CheckEntry,
     Checkpoint,
-    Collected,
     Content,
     DeleteSegment,
+    DequeueGarbage,
     EndCycle,
     EvictSegments,
-    Flushed,
-    Forgotten,
     LoadAttributes,
-    MapSegment,
     MergeSegment,
     Operation,
     Payload,
     PutEntry,
     QueueGarbage,
+    RecordDeletion,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SaveSegments,
     SpillAttributes,
-    Stored,
-    TablesFlushed,
     checked,
 )
 from engine.state.state import State, find_entry
@@ -251,7 +251,7 @@ def wake(together: deque[Pending]) -> None:
                 return
 
 
-_MADE_HERE = (MapSegment, LoadAttributes, Carried)
+_MADE_HERE = (ActivateSegment, LoadAttributes, AnswerSubmissions)
 
 
 class Queue:
@@ -376,7 +376,7 @@ def load_of(table: str, key: str, entry: Entry | None, segment: str) -> Operatio
     if entry is None or entry.value is None:
         return None
     if table == METADATA:
-        return MapSegment(key, entry.value, entry.version)
+        return ActivateSegment(key, entry.value, entry.version)
     if table == ATTRIBUTES:
         return LoadAttributes(segment, (stored_attribute(key, entry.value),))
     return None
@@ -420,14 +420,14 @@ def names_in(operations: Iterable[Operation]) -> set[str]:
 _SYSTEM = (
     BeginCycle,
     Checkpoint,
-    Collected,
+    DequeueGarbage,
     EndCycle,
     EvictSegments,
-    Flushed,
-    Forgotten,
+    RecordFlush,
+    RecordDeletion,
     QueueGarbage,
     SaveSegments,
     SpillAttributes,
-    Stored,
-    TablesFlushed,
+    RecordStoredBounds,
+    RecordTableFlush,
 )

@@ -52,11 +52,11 @@ from engine.logs.replay import applied, apply_frame, not_applicable, repaired_in
 from engine.logs.submission import encode
 from engine.logs.throttle import Throttle
 from engine.ownership import Owner
-from engine.state.changes.change import apply
+from engine.state.changes.apply import apply
 from engine.state.operations import (
     Answer,
+    AnswerSubmissions,
     Append,
-    Carried,
     Checkpoint,
     LoggedTransaction,
     Operation,
@@ -295,9 +295,9 @@ class Processor:
         with self._turn:
             self._exclusive = True
 
-    def repair(self, address: int, orphan_horizon: int, dry_run: bool) -> Repair:
+    def repair(self, address: int, min_attach_time: int, dry_run: bool) -> Repair:
         """Give up the damaged frame at `address`, or what nobody understands of it (W8), and chunks that were begun
-        before `orphan_horizon` (ms): what gave them up may hang on that frame. Returns what that is."""
+        before `min_attach_time` (ms): what gave them up may hang on that frame. Returns what that is."""
         self._owner.check()
         with self._turn:
             while self.log.flights:
@@ -305,12 +305,12 @@ class Processor:
             try:
                 live = self.log.follow()
             except FrameDamaged:
-                repair = Repair(address, orphan_horizon)
+                repair = Repair(address, min_attach_time)
                 self.log.check_damaged(address)
                 if not dry_run:
-                    self.log.repair(address, orphan_horizon)
+                    self.log.repair(address, min_attach_time)
                 return repair
-            repair = Repair(address, orphan_horizon, self._not_applicable(live, address))
+            repair = Repair(address, min_attach_time, self._not_applicable(live, address))
             if not dry_run:
                 self.log.pass_over(repair)
             self._start_over()
@@ -616,7 +616,7 @@ class Processor:
             address = layout.frame.address
             if announces and self.log.upcoming().epoch > self.log.head.epoch:
                 self.log.meet()  # it listens for as long as owners may believe this frame
-            added: list[Operation] = [Carried(answers, self._leaving)] if announces else []
+            added: list[Operation] = [AnswerSubmissions(answers, self._leaving)] if announces else []
             if self._checkpoint_due(address - state.checkpoint):
                 added.append(Checkpoint())
             if added:
@@ -784,7 +784,7 @@ class Processor:
         if left:
             self._callers.tell_all(left, OutcomeUnknown(f"it was submitted to another process, and may be done: {why}"))
 
-    def _hear(self, frame: Frame, after: State, carried: Carried | None) -> None:
+    def _hear(self, frame: Frame, after: State, carried: AnswerSubmissions | None) -> None:
         """What the maker of a live frame says to those that submit to it. after: the state then."""
         concerned = self._outbox.active or self.log.in_company(OWNER_TRIPS)
         told = self._outbox.heard(frame.position.epoch, carried, self.log.round_trip)

@@ -10,9 +10,9 @@ from chunkstore.decoding import InvalidData, decoding
 from engine.errors import DataCorruption, Rejected, UnknownFormat, understanding
 from engine.logs.frames import Frame, Kind
 from engine.logs.log import frame_path, repair_of
-from engine.state.changes.change import replay
+from engine.state.changes.apply import replay
 from engine.state.operations import (
-    Carried,
+    AnswerSubmissions,
     LoggedTransaction,
     decode_transaction,
     decode_transactions,
@@ -21,7 +21,7 @@ from engine.state.operations import (
 from engine.state.segments import FrameRef
 from engine.state.state import State
 
-_PIECE = Carried(())
+_PIECE = AnswerSubmissions(())
 """A frame with payload only is a piece of what its maker sends next (W4), which a race would put an end to."""
 
 
@@ -36,13 +36,13 @@ def apply_frame(state: State, frame: Frame, container: int, given_up: Collection
 
 def applied(
     state: State, frame: Frame, container: int, given_up: Collection[int] | None = None
-) -> tuple[State, Carried | None]:
+) -> tuple[State, AnswerSubmissions | None]:
     """The state after a live frame, and what its maker says to those that submit to it, if it does (W18): that stands
     in the last transaction. Arguments and errors are those of `apply_frame`."""
     path = frame_path(container, frame.position.address)
     if frame.kind is Kind.REPAIR:
-        horizon = max(state.orphan_horizon, repair_of(frame, path).orphan_horizon)
-        return state._replace(orphan_horizon=horizon), None
+        horizon = max(state.min_attach_time, repair_of(frame, path).min_attach_time)
+        return state._replace(min_attach_time=horizon), None
     if given_up is not None:
         return _without(state, frame, given_up, container), carried_in(frame)
     remedy = (
@@ -57,7 +57,7 @@ def applied(
         raise DataCorruption(f"{path}: it cannot be applied: {error}. {remedy}") from error
 
 
-def carried_in(frame: Frame) -> Carried | None:
+def carried_in(frame: Frame) -> AnswerSubmissions | None:
     """What the maker of a live frame says to those that submit to it, as `applied` has it."""
     if frame.kind is Kind.DATA:
         if not frame.meta:
@@ -68,9 +68,9 @@ def carried_in(frame: Frame) -> Carried | None:
     return None
 
 
-def _carried(transactions: Sequence[LoggedTransaction]) -> Carried | None:
+def _carried(transactions: Sequence[LoggedTransaction]) -> AnswerSubmissions | None:
     operations = transactions[-1].operations if transactions else ()
-    return operations[0] if operations and isinstance(operations[0], Carried) else None
+    return operations[0] if operations and isinstance(operations[0], AnswerSubmissions) else None
 
 
 def _own(frame: Frame) -> FrameRef:

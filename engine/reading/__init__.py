@@ -1,1 +1,1 @@
-"""Reading segments and tables of a container."""
+"""Reading the segments and tables of a container."""

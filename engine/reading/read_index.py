@@ -1,10 +1,10 @@
 """Reading a segment from an offset on, from memory, log or LTS, and waiting at its end (Pravega:
 StreamSegmentReadIndex).
 
-Reads go through the cache, whole blocks at a time; who reads on where the last read ended finds the next blocks there,
-because they are fetched meanwhile. At the end of a segment a read waits: for appends of this process it is woken, for
-those of others it looks at the log now and then, together with all that wait in this process. Nothing here is needed
-for what it says to be true: any process reads alike from the state and the storage (S1).
+Reads go through the block cache. After a sequential read, the next blocks are fetched in the background. At the end of
+a segment a read waits. Appends of this process wake it; for those of other processes it reads the log at intervals,
+once for all waiting reads of this process. This module holds no truth of its own: every process reads the same from a
+state and the storage (S1).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from chunkstore import StorageError
-from engine.background import Background
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.logs.durable_log import DurableLog
 from engine.reading.segment_store import SegmentStore
+from engine.task_runner import TaskRunner
 
 ENTRY_BYTES = 1 << 20
-"""Bytes of one entry of a read at most."""
+"""The most bytes in one entry of a read."""
 
 AHEAD_BYTES = 4 << 20
 """Bytes that are fetched ahead of a sequential read."""
@@ -34,13 +34,13 @@ class ReadKind(enum.Enum):
     """What a read entry is (Pravega: ReadResultEntryType)."""
 
     DATA = "data"
-    FUTURE = "future"  # the end was reached, and nothing came within the time given
+    FUTURE = "future"  # the end was reached, and nothing was appended within the timeout
     END_OF_SEGMENT = "end of segment"
     TRUNCATED = "truncated"
 
 
 class ReadEntry(NamedTuple):
-    """Part of a read: `data` begins at `offset`. For TRUNCATED `offset` is where the segment begins now."""
+    """A part of a read: `data` begins at `offset`. If TRUNCATED, `offset` is the segment's start offset."""
 
     kind: ReadKind
     offset: int
@@ -48,17 +48,17 @@ class ReadEntry(NamedTuple):
 
 
 class ReadIndex:
-    """Reads of the segments of one container. May be used by many threads.
+    """Reads of the segments of one container. Thread-safe.
 
-    poll: seconds between two looks at the log at most, while a read waits.
-    background: fetches ahead, if it has threads.
+    poll: the longest interval in seconds between two reads of the log while a read waits. background: runs read-ahead,
+    if it has threads.
     """
 
     def __init__(
         self,
         segments: SegmentStore,
         log: DurableLog,
-        background: Background,
+        background: TaskRunner,
         poll: float,
         clock: Callable[[], float],
     ) -> None:
@@ -70,9 +70,9 @@ class ReadIndex:
         self._ends: OrderedDict[str, int] = OrderedDict()
 
     def read(self, segment: str, offset: int, length: int, timeout: float = 0.0) -> Iterator[ReadEntry]:
-        """`length` bytes from `offset` on, in pieces; the last entry is another one if they cannot be had.
+        """`length` bytes from `offset` on, in entries. If there are fewer, the last entry has another kind.
 
-        At the end of the segment it waits `timeout` seconds for more. Raises SegmentNotFound, DataCorruption,
+        At the end of the segment it waits up to `timeout` seconds for more. Raises SegmentNotFound, DataCorruption,
         StorageError.
         """
         end = offset + length
@@ -121,6 +121,6 @@ class ReadIndex:
         return data
 
     def _fetch_ahead(self, segment: str, offset: int) -> None:
-        """Bring the blocks that come next into the cache."""
-        with contextlib.suppress(EngineError, StorageError):  # who reads on will hear of it
+        """Read the next blocks into the cache."""
+        with contextlib.suppress(EngineError, StorageError):  # the next read raises it
             self._segments.fetch_ahead(segment, offset, AHEAD_BYTES)

@@ -1,6 +1,6 @@
 """Reading the segments of a container: properties, attributes, and bytes (Pravega: StreamSegmentStore).
 
-What is not in memory any more is looked up in LTS. Any process reads alike from the state and the storage (S1).
+What is not in memory is looked up in LTS. Every process reads the same from a state and the storage (S1).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from engine.state.state import State
 from engine.state.tables import ATTRIBUTES, METADATA, Entry, attribute_key, stored_attribute
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.reads import ObjectRange, Stores, fetch_through, plan
+from engine.storage.object_reads import ObjectRange, Stores, fetch_through, plan
 
 _METRICS = default_metrics().layer("container")
 
 
 class SegmentStore:
-    """The segments of one container. May be used by many threads. cache: keeps blocks of what was read."""
+    """The segments of one container. Thread-safe. cache: of blocks that were read."""
 
     def __init__(self, stores: Stores, log: DurableLog, lookups: Lookups, tables: TableStore, cache: Cache) -> None:
         self._stores = stores
@@ -36,15 +36,15 @@ class SegmentStore:
     # --- properties ----------------------------------------------------------------------------------------------
 
     def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
-        """The properties of segments, up to date, None for those that do not exist."""
+        """The newest properties of segments; None for those that do not exist."""
         return self.activated(segments, self._log.refresh())
 
     def info(self, segment: str) -> Segment:
-        """The properties of a segment, up to date. Raises SegmentNotFound."""
+        """The newest properties of a segment. Raises SegmentNotFound."""
         return _existing(segment, self.infos([segment])[segment])
 
     def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
-        """Segments by name as `state` has them, or this process knows them; those not active are looked up."""
+        """Segments by name, as of `state` or the state that this process knows. Inactive ones are looked up."""
         return self._tables.looked_up(lambda state: self._found(segments, state), state)
 
     def known(self, segment: str) -> Segment:
@@ -73,7 +73,7 @@ class SegmentStore:
         return found if attributes is None else {key: found[key] for key in attributes if key in found}
 
     def _spilled(self, segment: Segment, attributes: Collection[bytes] | None) -> dict[bytes, int]:
-        """What the table of attributes has of a segment."""
+        """A segment's attributes in the table of attributes."""
         prefix = attribute_key(segment.id, b"")
         entries: Iterable[tuple[str, Entry | None]] = (
             self._tables.scan(ATTRIBUTES, prefix)
@@ -89,26 +89,25 @@ class SegmentStore:
     # --- bytes ---------------------------------------------------------------------------------------------------
 
     def plan(self, segment: str, start: int, end: int) -> list[ObjectRange]:
-        """Where the bytes `[start, end)` lie, by the state as known (see reads.plan)."""
+        """The object ranges of `[start, end)`, as of the state that this process knows (see `object_reads.plan`)."""
         return self.plan_of(self.known(segment), start, end)
 
     def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]:
-        """Where the bytes `[start, end)` of a segment lie, as it is given."""
+        """The object ranges of `[start, end)` of a segment with these properties."""
         return plan(segment, self._log.number, start, end, self._stored)
 
     def _stored(self, storage: str, start: int, end: int) -> list[ObjectRange]:
         return self._tables.looked_up(lambda state: self._lookups.pieces(state, storage, start, end))
 
     def read(self, segment: str, start: int, end: int) -> bytes:
-        """The bytes `[start, end)` of a segment.
+        """The bytes `[start, end)` of a segment. Bytes that were moved meanwhile are read at their new place.
 
-        Bytes that were moved or truncated meanwhile are looked up again: moved is read at the new place.
         Raises SegmentNotFound, SegmentTruncated, BadOffset, DataCorruption.
         """
         self._log.owner.check()
         known = self._log.state.segments.get(segment)
         if known is None or not known.start_offset <= start <= end <= known.length:
-            self._log.refresh()  # a refusal is judged by a state that is no older than the call (W11)
+            self._log.refresh()  # a rejection must be based on a state that is no older than the call (W11)
         while True:
             pieces = self.plan(segment, start, end)
             try:
@@ -122,7 +121,7 @@ class SegmentStore:
                     raise (error if isinstance(error, DataCorruption) else ObjectLost(str(error))) from error
 
     def fetch_ahead(self, segment: str, offset: int, length: int) -> None:
-        """Bring up to `length` bytes of LTS from `offset` on into the cache. Raises as `read` does."""
+        """Read up to `length` bytes in LTS from `offset` on into the cache. Raises as `read`."""
         found = self.activated([segment])[segment]
         if found is not None and offset < found.storage_length:
             pieces = self.plan_of(found, offset, min(offset + length, found.storage_length))

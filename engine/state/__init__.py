@@ -1,1 +1,1 @@
-"""The state of a container as a value: segments, tables, the operations that change it. No input, no output."""
+"""A container's state as an immutable value, and the operations that change it. No input or output."""

@@ -1,10 +1,9 @@
 """Index records: where events of a segment end. They go to an index segment in the same transaction as the events.
 
-A record is four big-endian numbers of 8 bytes: the segment's length after an event, the events up to there, and the
-time (ms since the epoch), as in the original (Pravega: IndexAppendProcessor, IndexEntry), and the number of the append,
-which grows with each append of the container, whatever its segments. What the first two and the last are is known only
-where the append is validated, as they count from the segment's beginning and the log's; so an operation carries records
-that count from the append's, and say THIS_APPEND (W5).
+A record is four big-endian numbers of 8 bytes. The first three are those of Pravega (IndexAppendProcessor, IndexEntry):
+the segment's length after an event, the number of events up to there, and the time (ms since the epoch). The fourth is
+the number of the append, which grows with each append of the container. Length and event count are relative to the
+append, and its number is THIS_APPEND, until the append is validated, as only then its position is known (W5).
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ RECORD_SIZE = 32
 """Bytes of an index record."""
 
 THIS_APPEND = -1
-"""In a record that is to be appended: the number of its append, which is not known yet."""
+"""Stands for the number of the append in a record that is not appended yet."""
 
 _FIELDS = 4
 _OFFSET, _COUNT, _, _APPEND = range(_FIELDS)
 
 
 class IndexRecords:
-    """Index records of an append to `segment`, which count from where that append begins.
+    """The bytes `records` of index records, relative to the beginning of an append to `segment`.
 
-    `records` are their bytes. They are to be appended to the index segment before the events are to the segment.
+    They have to be appended to the index segment before the events are appended to the segment.
     """
 
     __slots__ = ("records", "segment")
@@ -45,9 +44,9 @@ class IndexRecords:
         return len(self.records)
 
     def counted_from(self, length: int, events: int, append: int) -> bytes:
-        """The records as they are stored if the segment has so many bytes and events before the append.
+        """The records as stored, if the segment has `length` bytes and `events` events before the append.
 
-        append: its number. Raises Rejected for what does not fit into them then.
+        append: its number. Raises Rejected if a number does not fit into 64 bits.
         """
         numbers = array("q", self.records)
         if sys.byteorder == "little":
@@ -60,8 +59,8 @@ class IndexRecords:
                 f"index records of segment {self.segment!r}: behind {length} bytes and {events} events they do not fit "
                 "into 64 bits"
             ) from None
-        told = numbers[_APPEND::_FIELDS]
-        numbers[_APPEND::_FIELDS] = array("q", [append if number == THIS_APPEND else number for number in told])
+        given = numbers[_APPEND::_FIELDS]
+        numbers[_APPEND::_FIELDS] = array("q", [append if number == THIS_APPEND else number for number in given])
         if sys.byteorder == "little":
             numbers.byteswap()
         return numbers.tobytes()

@@ -1,7 +1,7 @@
-"""The operations that change a container, and their form in a frame's metadata.
+"""The operations that change a container, and their encoding in a frame's metadata.
 
-A list of operations is a transaction: all of them take effect or none does. An operation is written with the values
-that its writer chose (times, offsets of payload), so that replaying it gives the same state everywhere (W5).
+A list of operations is a transaction: all of them take effect, or none does. An operation contains all values that its
+writer chose (times, offsets of payload), so every process that replays it computes the same state (W5).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AttributeId: TypeAlias = Annotated[bytes, Size(16)]
 
 
 class AttributeUpdate(NamedTuple):
-    """An update of one attribute. `attribute` is a 16-byte id, `comparison` is used by REPLACE_IF_EQUALS."""
+    """An update of one attribute. attribute: a 16-byte id. comparison: the expected value, for REPLACE_IF_EQUALS."""
 
     attribute: AttributeId
     kind: UpdateKind
@@ -45,7 +45,7 @@ class AttributeUpdate(NamedTuple):
 
 
 SMALL = 64 << 10
-"""Payload of up to this size is summed up when it is laid out in a frame, together with what goes there beside it."""
+"""The checksum of payload up to this size is computed when the frame is laid out, together with its neighbours."""
 
 
 class Payload:
@@ -54,7 +54,7 @@ class Payload:
     __slots__ = ("_checksums", "data")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        """Raises TypeError for what is not bytes, nor a buffer whose bytes lie one behind the other."""
+        """Raises TypeError unless data is bytes or a contiguous buffer."""
         try:
             self.data = memoryview(data).cast("B") if not isinstance(data, bytes) else data
         except TypeError as error:
@@ -72,11 +72,12 @@ class Payload:
 
 Content: TypeAlias = Payload | IndexRecords | tuple[Extent, ...]
 ReadContent: TypeAlias = Callable[[Any], Content]
-"""Reads what an operation appends, of msgpack values."""
+"""Decodes the content of an operation from msgpack values."""
 
 
 class CreateSegment(NamedTuple):
-    """Make an empty segment; with a `parent` a transient one, which is to be merged (PDP-43, see Segment)."""
+    """Create an empty segment; with a `parent`, a transient segment that is to be merged into it (PDP-43, see
+    Segment)."""
 
     segment: str
     updates: tuple[AttributeUpdate, ...] = ()
@@ -84,11 +85,12 @@ class CreateSegment(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append to a segment, at `offset` or wherever it ends. Attribute conditions are checked before the offset.
+    """Append to a segment, at its end or only if it ends at `offset`. Attribute conditions are checked before the
+    offset.
 
-    `content` is a Payload, or IndexRecords, until the operation is laid out in a frame, then extents. Extents of chunks
-    may be given from the start: that attaches them (S3). `created_at` says when the first of these chunks was begun (ms
-    since the epoch, see `engine.state.horizon`). Those of which it does not say so are refused once there was a sweep
+    content: a Payload or IndexRecords until the operation is laid out in a frame, extents afterwards. Extents of chunks
+    may be given by the caller, which attaches the chunks (S3). created_at: when the first of these chunks was created
+    (ms since the epoch, see `engine.state.attach_fence`). With 0, chunks are refused once the container has a fence
     (G1).
     """
 
@@ -100,15 +102,16 @@ class Append(NamedTuple):
 
 
 class SealSegment(NamedTuple):
-    """Take no more data. Sealing a sealed segment changes nothing."""
+    """Seal a segment, which then takes no more data. Sealing a sealed segment changes nothing."""
 
     segment: str
 
 
 class MergeSegment(NamedTuple):
-    """Append a sealed segment's content to another one, as metadata only, and delete it. Event counts are added.
+    """Append the content of a sealed segment to another one, without a copy, and delete the source. Event counts add
+    up.
 
-    A transient segment need not be sealed. `header` goes before that content, in the same step (PDP-43).
+    A transient segment need not be sealed. header: is appended before that content (PDP-43).
     """
 
     target: str
@@ -117,7 +120,7 @@ class MergeSegment(NamedTuple):
 
 
 class TruncateSegment(NamedTuple):
-    """Forget everything before `offset`. A smaller offset than the present one changes nothing."""
+    """Delete everything before `offset`. An offset below the present start changes nothing."""
 
     segment: str
     offset: Natural
@@ -130,9 +133,9 @@ class DeleteSegment(NamedTuple):
 
 
 class ExpireSegments(NamedTuple):
-    """Delete transient segments, those of them to which nobody has appended at `before` (ms since the epoch) or later.
+    """Delete those of the transient segments whose last append was before `before` (ms since the epoch).
 
-    Its result is the names of those that were deleted.
+    The result is their names.
     """
 
     segments: tuple[str, ...]
@@ -147,7 +150,7 @@ class UpdateAttributes(NamedTuple):
 
 
 class PutEntry(NamedTuple):
-    """Put a table's entry, or remove it (value None). `expected` is its version: None = any, -1 = must be absent."""
+    """Put a table's entry, or remove it (value None). expected: its present version; None = any, -1 = absent."""
 
     table: str
     key: str
@@ -156,21 +159,21 @@ class PutEntry(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Marks a frame after which an object with the container's whole state is made (W6)."""
+    """Mark the frame after which a checkpoint object with the container's whole state is written (W6)."""
 
 
 class CheckEntry(NamedTuple):
-    """Refuse the transaction unless a table's entry has this version; -1: unless it is absent."""
+    """Reject the transaction unless a table's entry has this version; -1: unless it is absent."""
 
     table: str
     key: str
     expected: int
 
 
-class MapSegment(NamedTuple):
-    """Bring a segment that is not active back from the metadata table (Pravega: StreamSegmentMapOperation).
+class ActivateSegment(NamedTuple):
+    """Load a segment that is not active from the metadata table (Pravega: StreamSegmentMapOperation).
 
-    `record` is its entry there, of this version. Nothing happens if the segment is active already.
+    record, version: its entry there. If the segment is active already, nothing changes.
     """
 
     segment: str
@@ -179,7 +182,7 @@ class MapSegment(NamedTuple):
 
 
 class EvictSegments(NamedTuple):
-    """Let segments be active no more. Those that changed since they were saved in the metadata table stay."""
+    """Evict segments from memory. Those that changed since they were saved in the metadata table stay."""
 
     segments: tuple[str, ...]
 
@@ -187,7 +190,7 @@ class EvictSegments(NamedTuple):
 class SaveSegments(NamedTuple):
     """Put segments into the metadata table as they were at operation `sequence`: names, ids and records.
 
-    That is also the entries' version. What was deleted since is left out.
+    `sequence` is also the version of the entries. Segments that were deleted since are skipped.
     """
 
     cycle: int
@@ -202,38 +205,38 @@ class SpillAttributes(NamedTuple):
 
 
 class LoadAttributes(NamedTuple):
-    """Bring attributes of a segment back from the table of attributes; nothing happens to those that are here."""
+    """Load attributes of a segment from the table of attributes. Those that are in memory stay as they are."""
 
     segment: str
     values: tuple[tuple[AttributeId, int], ...]
 
 
 class BeginCycle(NamedTuple):
-    """Begin a flush cycle, the number of which must be the next one. The one before ends, if it has not."""
+    """Begin the next flush cycle, which has this number. If the previous cycle has not ended, this ends it."""
 
     number: int
 
 
 class EndCycle(NamedTuple):
-    """The flush cycle is complete: LTS alone holds what the container held at its beginning (F3)."""
+    """Complete the flush cycle: from LTS alone, the container can be recovered as it was when the cycle began (F3)."""
 
     number: int
 
 
-class GiveUpCycle(NamedTuple):
-    """Whoever runs the flush cycle stops, and the next one may begin at once. All that it did stays.
+class AbortCycle(NamedTuple):
+    """Abort the flush cycle, so that the next one may begin at once. The steps that it did keep their effect.
 
-    trouble: what went wrong, for people to read; empty if the process just ends.
+    error: why it failed; empty if the process just ends.
     """
 
     number: int
-    trouble: str = ""
+    error: str = ""
 
 
-class Flushed(NamedTuple):
-    """The bytes `[offset, end)` are in LTS now, in the segment `storage` (Pravega: StorageMetadataCheckpoint).
+class RecordFlush(NamedTuple):
+    """Record that the bytes `[offset, end)` are in LTS, in the segment `storage` (Pravega: StorageMetadataCheckpoint).
 
-    `moved`: chunks that were attached to the segment and belong to LTS now.
+    moved: chunks and merged segments that LTS took over without a copy.
     """
 
     cycle: int
@@ -244,8 +247,8 @@ class Flushed(NamedTuple):
     moved: tuple[str, ...] = ()
 
 
-class Stored(NamedTuple):
-    """LTS knows that the segment begins at `start_offset`, and whether it is sealed."""
+class RecordStoredBounds(NamedTuple):
+    """Record the start offset and the seal that LTS has of a segment."""
 
     cycle: int
     segment: str
@@ -254,19 +257,19 @@ class Stored(NamedTuple):
     sealed: bool
 
 
-class Forgotten(NamedTuple):
-    """LTS has deleted, or marked as deleted, these segments (by their names there)."""
+class RecordDeletion(NamedTuple):
+    """Record that segments are deleted in LTS, by their names there."""
 
     cycle: int
     storages: tuple[str, ...]
 
 
-class FlushedTable(NamedTuple):
-    """What a flush did to one table: see TablesFlushed.
+class TableFlush(NamedTuple):
+    """The flush of one table: see RecordTableFlush.
 
-    upto: entries with versions up to it are in LTS. layout: the fields of the TableLayout after it. entries, pages:
-    extents that were appended to both byte spaces. merged_entries, merged_pages: an offset each, and the extents that
-    take the place of smaller ones from there. keep: entries that are in LTS stay in memory.
+    upto: LTS has all entries with versions up to it. layout: the fields of the TableLayout after the flush. entries,
+    pages: extents that were appended to the two byte spaces. merged_entries, merged_pages: an offset, and the extents
+    that replace smaller ones from there on. keep: entries that are in LTS stay in memory.
     """
 
     table: str
@@ -279,15 +282,16 @@ class FlushedTable(NamedTuple):
     keep: bool = True
 
 
-class TablesFlushed(NamedTuple):
-    """Entries of tables are in LTS now, and their index."""
+class RecordTableFlush(NamedTuple):
+    """Record that entries of tables, and their index, are in LTS."""
 
     cycle: int
-    tables: tuple[FlushedTable, ...]
+    tables: tuple[TableFlush, ...]
 
 
 class QueueGarbage(NamedTuple):
-    """Chunks, or records of deleted segments, that are garbage if no metadata names them: name, kind and segment.
+    """Queue chunks, or deleted segments in LTS, as garbage: name, kind and segment. They are deleted unless metadata
+    names them.
 
     Kinds are those of `chunkstore.collection.garbage`.
     """
@@ -295,47 +299,47 @@ class QueueGarbage(NamedTuple):
     tasks: tuple[tuple[str, int, str], ...]
 
 
-class Discard(NamedTuple):
-    """Give up chunks that were to be attached. Those that a segment holds stay; the others are garbage from now on.
+class DiscardChunks(NamedTuple):
+    """Make chunks garbage unless a segment holds them, so that they can never be attached afterwards.
 
-    Being in the log, it settles a doubt: what was not attached before can never be attached after it. The names are
-    forgotten once the chunks are deleted. What a sweep found is refused for ever by `before` (ms since the epoch, 0 for
-    what was not found so): all chunks that were begun earlier and that nothing names are given up with it.
+    This settles an append whose outcome is unknown: chunks that it did not attach before, it cannot attach after. For
+    orphans found by a sweep, min_attach_time (ms since the epoch, otherwise 0) raises the container's fence. It refuses
+    their attachment even after they are deleted and no longer known as garbage.
     """
 
     chunks: tuple[str, ...]
-    before: int = 0
+    min_attach_time: int = 0
 
 
-class Collected(NamedTuple):
-    """This garbage is dealt with: deleted, or found to be in use (G1)."""
+class DequeueGarbage(NamedTuple):
+    """Remove garbage from the queue after it was deleted, or found to be in use (G1)."""
 
     chunks: tuple[str, ...]
 
 
 class OperationResult(NamedTuple):
-    """The result of an operation: a number or names, or neither (see `engine.state.changes.change.apply`)."""
+    """The result of an operation: a number, names, or neither (see `engine.state.changes.apply.apply`)."""
 
     number: int | None
     names: tuple[str, ...] | None
 
     @classmethod
     def of(cls, result: int | tuple[str, ...] | None) -> OperationResult:
-        """Of what an operation gave."""
+        """From the value that an operation returned."""
         return cls(None, result) if isinstance(result, tuple) else cls(result, None)
 
     @property
     def value(self) -> int | tuple[str, ...] | None:
-        """What it gave."""
+        """The value that the operation returned."""
         return self.number if self.names is None else self.names
 
 
 class Answer(NamedTuple):
-    """What became of one transaction of a submission (see `engine.logs.submission`): the transaction at `place` in the
+    """The outcome of one transaction of a submission (see `engine.logs.submission`): the transaction at `place` in the
     submission `number` of the process `owner`, which drew `nonce` for it.
 
-    results: of its operations, as their frame was made; None if it is not in the frame, because it was refused or could
-    not be judged. That is its owner's to decide then.
+    results: of its operations, from when the frame was laid out. None if the frame does not contain the transaction,
+    because it was rejected or could not be validated; then its owner validates it itself.
     """
 
     owner: Annotated[bytes, Size(16)]
@@ -345,18 +349,18 @@ class Answer(NamedTuple):
     results: tuple[OperationResult, ...] | None
 
 
-class Carried(NamedTuple):
-    """The maker of this frame listens for what other processes submit (W18), and these transactions of theirs are in
-    the frame. It changes nothing by itself. leaving: the maker closes, and carries nobody any more."""
+class AnswerSubmissions(NamedTuple):
+    """Announce that the maker of this frame accepts submissions (W18), and answer those of other processes. It does not
+    change the state. leaving: the maker closes, and accepts no more."""
 
     answers: tuple[Answer, ...]
     leaving: bool = False
 
 
 class StartSegment(NamedTuple):
-    """Let a segment that is empty begin at `offset`, as if all before it had been appended and truncated.
+    """Set the start of an empty segment to `offset`, as if everything before it had been appended and truncated.
 
-    So a segment that was made elsewhere keeps its offsets here.
+    So an imported segment keeps its offsets.
     """
 
     segment: str
@@ -375,7 +379,7 @@ Operation: TypeAlias = (
     | UpdateAttributes
     | PutEntry
     | CheckEntry
-    | MapSegment
+    | ActivateSegment
     | EvictSegments
     | SaveSegments
     | SpillAttributes
@@ -383,15 +387,15 @@ Operation: TypeAlias = (
     | Checkpoint
     | BeginCycle
     | EndCycle
-    | GiveUpCycle
-    | Flushed
-    | Stored
-    | Forgotten
-    | TablesFlushed
+    | AbortCycle
+    | RecordFlush
+    | RecordStoredBounds
+    | RecordDeletion
+    | RecordTableFlush
     | QueueGarbage
-    | Discard
-    | Collected
-    | Carried
+    | DiscardChunks
+    | DequeueGarbage
+    | AnswerSubmissions
 )
 
 _TYPES: dict[int, type[Any]] = dict(
@@ -405,26 +409,26 @@ _TYPES: dict[int, type[Any]] = dict(
             UpdateAttributes,
             TruncateSegment,
             Checkpoint,
-            Flushed,
+            RecordFlush,
             DeleteSegment,
-            Collected,
-            Discard,
+            DequeueGarbage,
+            DiscardChunks,
             CheckEntry,
-            MapSegment,
+            ActivateSegment,
             EvictSegments,
             SaveSegments,
             SpillAttributes,
             LoadAttributes,
             BeginCycle,
             EndCycle,
-            Stored,
-            Forgotten,
-            TablesFlushed,
+            RecordStoredBounds,
+            RecordDeletion,
+            RecordTableFlush,
             QueueGarbage,
             ExpireSegments,
-            GiveUpCycle,
+            AbortCycle,
             StartSegment,
-            Carried,
+            AnswerSubmissions,
         ),
         start=1,
     )
@@ -440,19 +444,20 @@ class LoggedTransaction(NamedTuple):
 
 
 def checked(operation: Operation) -> Operation:
-    """An operation as a frame would give it back, before it is queued; its payload need not be laid out yet (W14).
+    """An operation as it would be decoded from a frame, before it is queued (W14). Its payload need not be laid out
+    yet.
 
-    Raises InvalidOperation, which names the operation, the field and the value, for what no frame could hold.
+    Raises InvalidOperation, which names the operation, the field and the value, if it could not be encoded.
     """
     if type(operation) is Append and _is_exact(operation):
         return operation
-    read = _JUDGES.get(type(operation))
+    read = _CHECKS.get(type(operation))
     if read is None:
-        raise InvalidOperation(f"{reprlib.repr(operation)} is no operation of a container")
+        raise InvalidOperation(f"{reprlib.repr(operation)} is not an operation of a container")
     try:
         with decoding():
-            judged: Operation = read(operation)
-            return judged
+            valid: Operation = read(operation)
+            return valid
     except InvalidData as problem:
         raise InvalidOperation(f"{type(operation).__name__}: {problem}. Nothing was done") from None
 
@@ -485,27 +490,27 @@ def decode_transaction(fields: Any, own: FrameRef) -> LoggedTransaction:
 
 
 def plain_operation(operation: Operation, content: Callable[[Any], Any]) -> list[Any]:
-    """An operation as msgpack values; content: makes them of what it appends."""
+    """An operation as msgpack values. content: encodes what it appends."""
     code = _CODES[type(operation)]
     if isinstance(operation, Append):
         segment, appended, offset, updates, created_at = operation
         return [code, segment, content(appended), offset, updates, created_at]
     if isinstance(operation, MergeSegment):
         return [code, operation.target, operation.source, content(operation.header)]
-    if isinstance(operation, TablesFlushed):
+    if isinstance(operation, RecordTableFlush):
         return [code, operation.cycle, [_plain_table(table) for table in operation.tables]]
     return [code, *operation]
 
 
-def _plain_table(flushed: FlushedTable) -> list[Any]:
+def _plain_table(flushed: TableFlush) -> list[Any]:
     table, upto, layout, entries, pages, (entries_at, merged_entries), (pages_at, merged_pages), keep = flushed
     merged = [entries_at, encode_extents(merged_entries), pages_at, encode_extents(merged_pages)]
     return [table, upto, layout, encode_extents(entries), encode_extents(pages), *merged, keep]
 
 
-def _table(fields: list[Any]) -> FlushedTable:
+def _table(fields: list[Any]) -> TableFlush:
     table, upto, layout, entries, pages, entries_at, merged_entries, pages_at, merged_pages, keep = fields
-    return FlushedTable(
+    return TableFlush(
         _NAME(table),
         _TIME(upto),
         _LAYOUT(layout),
@@ -541,13 +546,13 @@ def _read_merge(fields: list[Any], content: ReadContent) -> MergeSegment:
     return MergeSegment(_NAME(target), _NAME(source), content(header))
 
 
-def _read_tables(fields: list[Any], content: ReadContent) -> TablesFlushed:
+def _read_tables(fields: list[Any], content: ReadContent) -> RecordTableFlush:
     cycle, tables = fields
-    return TablesFlushed(_TIME(cycle), tuple([_table(table) for table in tables]))
+    return RecordTableFlush(_TIME(cycle), tuple([_table(table) for table in tables]))
 
 
 def _reader_of(kind: Any) -> Callable[[list[Any], ReadContent], Operation]:
-    """What reads operations of which the annotations say everything."""
+    """A decoder that is derived from the annotations alone."""
     read = reader(kind)
     return lambda fields, content: read(fields)
 
@@ -559,7 +564,7 @@ _LAYOUT = reader(TableLayout)
 _SPECIAL: dict[type[Any], Callable[[list[Any], ReadContent], Operation]] = {
     Append: _read_append,
     MergeSegment: _read_merge,
-    TablesFlushed: _read_tables,
+    RecordTableFlush: _read_tables,
 }
 _READERS: dict[int, Callable[[list[Any], ReadContent], Operation]] = {
     code: _SPECIAL.get(kind) or _reader_of(kind) for code, kind in _TYPES.items()
@@ -570,20 +575,20 @@ _GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = judge(str), judge(int), 
 _GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = judge(tuple[AttributeUpdate, ...]), judge(TableLayout), judge(bool)
 
 
-def _judge_append(given: Append) -> Append:
+def _checked_append(given: Append) -> Append:
     segment, content, offset, updates, created_at = given
     return Append(
-        _named(_GIVEN_NAME, "segment", segment),
-        _judge_content("content", content),
-        None if offset is None else _named(_GIVEN_OFFSET, "offset", offset),
-        _named(_GIVEN_UPDATES, "updates", updates),
-        _named(_GIVEN_TIME, "created_at", created_at),
+        _checked_field(_GIVEN_NAME, "segment", segment),
+        _checked_content("content", content),
+        None if offset is None else _checked_field(_GIVEN_OFFSET, "offset", offset),
+        _checked_field(_GIVEN_UPDATES, "updates", updates),
+        _checked_field(_GIVEN_TIME, "created_at", created_at),
     )
 
 
 def _is_exact(append: Append) -> bool:
-    """Whether an append is what a frame would give back, as nearly all are: events come with each of them, and to judge
-    it field by field takes three times as long."""
+    """Whether an append equals its decoded form, as nearly all do. Checking it field by field takes three times as
+    long, and each write of events is an append."""
     segment, content, offset, updates, created_at = append
     if not (type(segment) is str and segment.isascii() and type(updates) is tuple and type(created_at) is int):
         return False
@@ -619,59 +624,59 @@ def _are_exact_extents(content: Any) -> bool:
     return True
 
 
-def _judge_merge(given: MergeSegment) -> MergeSegment:
+def _checked_merge(given: MergeSegment) -> MergeSegment:
     return MergeSegment(
-        _named(_GIVEN_NAME, "target", given.target),
-        _named(_GIVEN_NAME, "source", given.source),
-        _judge_content("header", given.header),
+        _checked_field(_GIVEN_NAME, "target", given.target),
+        _checked_field(_GIVEN_NAME, "source", given.source),
+        _checked_content("header", given.header),
     )
 
 
-def _judge_tables(given: TablesFlushed) -> TablesFlushed:
+def _checked_tables(given: RecordTableFlush) -> RecordTableFlush:
     if not isinstance(given.tables, list | tuple):
         raise InvalidData(f"tables: {reprlib.repr(given.tables)} stands where a list is due")
-    return TablesFlushed(_GIVEN_TIME(given.cycle), tuple([_judge_table(table) for table in given.tables]))
+    return RecordTableFlush(_GIVEN_TIME(given.cycle), tuple([_checked_table(table) for table in given.tables]))
 
 
-def _judge_table(given: Any) -> FlushedTable:
-    if not isinstance(given, FlushedTable):
-        raise InvalidData(f"{reprlib.repr(given)} stands where a FlushedTable is due")
-    return FlushedTable(
+def _checked_table(given: Any) -> TableFlush:
+    if not isinstance(given, TableFlush):
+        raise InvalidData(f"{reprlib.repr(given)} stands where a TableFlush is due")
+    return TableFlush(
         _GIVEN_NAME(given.table),
         _GIVEN_TIME(given.upto),
         tuple(_GIVEN_LAYOUT(given.layout)),
-        _judge_extents(given.entries),
-        _judge_extents(given.pages),
-        (_GIVEN_OFFSET(given.merged_entries[0]), _judge_extents(given.merged_entries[1])),
-        (_GIVEN_OFFSET(given.merged_pages[0]), _judge_extents(given.merged_pages[1])),
+        _checked_extents(given.entries),
+        _checked_extents(given.pages),
+        (_GIVEN_OFFSET(given.merged_entries[0]), _checked_extents(given.merged_entries[1])),
+        (_GIVEN_OFFSET(given.merged_pages[0]), _checked_extents(given.merged_pages[1])),
         _GIVEN_FLAG(given.keep),
     )
 
 
-def _named(read: Reader, field: str, value: Any) -> Any:
+def _checked_field(read: Reader, field: str, value: Any) -> Any:
     try:
         return read(value)
     except InvalidData as problem:
         raise InvalidData(f"{field}: {problem}") from None
 
 
-def _judge_content(field: str, content: Content) -> Content:
+def _checked_content(field: str, content: Content) -> Content:
     if type(content) is Payload:
         return content
     if type(content) is IndexRecords:
-        _named(_GIVEN_NAME, f"{field} of index records: segment", content.segment)
+        _checked_field(_GIVEN_NAME, f"{field} of index records: segment", content.segment)
         return content
-    extents: tuple[Extent, ...] = _named(_judge_extents, field, content)
+    extents: tuple[Extent, ...] = _checked_field(_checked_extents, field, content)
     return extents
 
 
-def _judge_extents(given: Any) -> tuple[Extent, ...]:
+def _checked_extents(given: Any) -> tuple[Extent, ...]:
     if not isinstance(given, list | tuple):
         raise InvalidData(f"{reprlib.repr(given)} stands where a Payload, IndexRecords or extents are due")
-    return tuple([_judge_extent(each) for each in given])
+    return tuple([_checked_extent(each) for each in given])
 
 
-def _judge_extent(given: Any) -> Extent:
+def _checked_extent(given: Any) -> Extent:
     if not isinstance(given, Extent):
         raise InvalidData(f"{reprlib.repr(given)} stands where an Extent is due")
     source, position, length, checksums = given
@@ -684,19 +689,19 @@ def _judge_extent(given: Any) -> Extent:
     return Extent(source, _GIVEN_OFFSET(position), _GIVEN_OFFSET(length), _GIVEN_BYTES(checksums))
 
 
-_SPECIAL_JUDGES: dict[type[Any], Callable[[Any], Any]] = {
-    Append: _judge_append,
-    MergeSegment: _judge_merge,
-    TablesFlushed: _judge_tables,
+_SPECIAL_CHECKS: dict[type[Any], Callable[[Any], Any]] = {
+    Append: _checked_append,
+    MergeSegment: _checked_merge,
+    RecordTableFlush: _checked_tables,
 }
 _KINDS: tuple[Any, ...] = tuple(_TYPES.values())
-_JUDGES: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_JUDGES.get(kind) or judge(kind) for kind in _KINDS}
+_CHECKS: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_CHECKS.get(kind) or judge(kind) for kind in _KINDS}
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:
     """Extents as msgpack values.
 
-    The object is a chunk's name, [address, start] of a frame, [name] of a merged segment, or nil for frame `own`.
+    The object is a chunk's name, [address, start] of a frame, [name] of a merged segment, or nil for the frame `own`.
     """
     plain: list[list[Any]] = []
     for source, position, length, checksums in extents:
@@ -710,7 +715,7 @@ def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> li
 
 
 def decode_extents(plain: Sequence[Sequence[Any]], own: FrameRef | None = None) -> tuple[Extent, ...]:
-    """The inverse of `encode_extents`. Extents of one other frame share one reference. Raises InvalidData."""
+    """The inverse of `encode_extents`. Extents of the same frame share one reference. Raises InvalidData."""
     others: dict[int, FrameRef] = {}
     extents = []
     for where, position, length, checksums in plain:
@@ -733,4 +738,4 @@ def decode_extents(plain: Sequence[Sequence[Any]], own: FrameRef | None = None) 
 
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-"""The least and the greatest number; the greatest is also that of offsets and lengths."""
+"""The least and the greatest number. _MOST is also the limit of offsets and lengths."""

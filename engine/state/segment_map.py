@@ -1,7 +1,7 @@
-"""The active segments of a state, by name: a persistent map that opens as fast as its checkpoint is unpacked.
+"""The active segments of a state, by name: a persistent map that is built lazily from a checkpoint.
 
-What a checkpoint holds stays as it was unpacked, and becomes a `Segment` when it is first asked for; most never are.
-Versions share that, and differ in what has changed since.
+Segments stay as the checkpoint has them, as msgpack values, until their first use; most are never used. All versions of
+the map share these values, and differ only in the changes since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Fields: TypeAlias = list[Any]
 
 
 class SegmentMap(Mapping[str, Segment]):
-    """Segments by name. `packed` is what a checkpoint holds of them, and `build` makes a segment of that."""
+    """Segments by name. packed: their values in a checkpoint. build: makes a segment from such values."""
 
     __slots__ = ("_base", "_build", "_changed", "_length")
 
@@ -73,7 +73,7 @@ class SegmentMap(Mapping[str, Segment]):
     __hash__ = None  # type: ignore[assignment]
 
     def packed(self, pack: Callable[[Segment], Fields]) -> dict[str, Fields]:
-        """All segments as a checkpoint holds them; what was never asked for is as it came."""
+        """All segments as msgpack values; those that were never used are returned as they were read."""
         packed: dict[str, Fields] = {}
         for name in self:
             segment = self._changed.get(name) or self._base[name]
@@ -81,7 +81,7 @@ class SegmentMap(Mapping[str, Segment]):
         return packed
 
     def mutate(self) -> SegmentMutation:
-        """A version in the making."""
+        """A mutable copy."""
         return SegmentMutation(self, self._changed.mutate(), self._length)
 
     def _version(self, changed: immutables.Map[str, Segment | None], length: int) -> SegmentMap:
@@ -91,7 +91,7 @@ class SegmentMap(Mapping[str, Segment]):
 
 
 class SegmentMutation:
-    """A version of a SegmentMap in the making."""
+    """A mutable copy of a SegmentMap. `finish` makes a new version from it."""
 
     def __init__(self, origin: SegmentMap, changed: Any, length: int) -> None:
         self._origin = origin
@@ -128,5 +128,5 @@ class SegmentMutation:
             del self._changed[name]
 
     def finish(self) -> SegmentMap:
-        """The version as it is now."""
+        """The new version."""
         return self._origin._version(self._changed.finish(), self._length)

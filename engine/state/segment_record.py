@@ -1,7 +1,7 @@
 """The entry of a segment in the container's metadata table, in bytes (Pravega: MetadataStore.SegmentInfo).
 
-The first revision is the original's: id, name, length, start offset, sealed, core attributes. A revision of our own
-holds what the original keeps elsewhere: extended attributes, and what LTS knows of the segment.
+The first revision is Pravega's: id, name, length, start offset, sealed, core attributes. A second revision, which
+Pravega does not have, holds extended attributes and the segment's properties in LTS.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from engine.state.segments import Extents, Segment, is_core
 
 _VERSION = 0
 _FORMAT = 1
-"""The format of our own revision."""
+"""The format of the second revision."""
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """The entry of a segment whose content is in LTS as far as `storage_length`. Raises InvalidData for what could not
-    be read back (W14)."""
+    """The entry of a segment whose content up to `storage_length` is in LTS. Raises InvalidData for a value that could
+    not be read back (W14)."""
     attributes = _JUDGED_ATTRIBUTES(segment.attributes)
     fields = FieldWriter()
     fields.long(segment.id)
@@ -52,7 +52,7 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def decode_segment(data: bytes, sequence: int, name: str) -> Segment:
-    """The segment `name` as it becomes active by operation `sequence`. Raises DataCorruption."""
+    """The segment `name`, as operation `sequence` makes it active. Raises DataCorruption."""
     with understanding(f"segment {name!r}: its entry in the metadata table", "Restore it from a backup"):
         version, revisions = read_revisions(FieldReader(data))
         check_version(version, _VERSION, "it")

@@ -1,8 +1,8 @@
-"""A segment as the container knows it, and the extents that are its content. All values are immutable.
+"""A segment's properties, and the extents that are its content. All values are immutable.
 
-Keeps S1: a segment's content is an ordered list of extents, each a byte range of an object: a chunk in LTS, or a
-range of a frame's payload while it is not flushed. Each extent carries the checksums of its bytes, by which a reader
-also learns that a frame's address was deleted and made again.
+Keeps S1: a segment's content is an ordered list of extents, each a byte range of an object: of a chunk, or of a frame's
+payload while it is not flushed. Each extent carries the checksums of its bytes. By these a reader also detects that a
+frame was deleted and another one created at its address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVENT_COUNT = (1 << 127 | 1).to_bytes(16, "big")
 """Core attribute: number of events in the segment (Pravega: Attributes.EVENT_COUNT)."""
 
 CREATION_TIME = (1 << 127).to_bytes(16, "big")
-"""Core attribute: when the segment was made, milliseconds since the epoch."""
+"""Core attribute: when the segment was created, ms since the epoch."""
 
 NULL_VALUE = -(1 << 63)
 """Setting an attribute to this removes it (Pravega: Attributes.NULL_ATTRIBUTE_VALUE)."""
@@ -39,7 +39,7 @@ _TRANSIENT = re.compile(r"(.+)#transient\.[0-9a-f]{32}\.[0-9a-f]{32}", re.DOTALL
 
 
 class FrameRef:
-    """A frame that extents lie in. One is shared by all extents of a frame; `start` is known once it is encoded."""
+    """A frame that holds extents, which share one reference to it. `start` is set when the frame is encoded."""
 
     __slots__ = ("address", "start")
 
@@ -58,7 +58,7 @@ class FrameRef:
 
 
 class StoredRef(NamedTuple):
-    """All that LTS holds of a segment that was merged into another one: `storage` is its name there."""
+    """The whole content in LTS of a segment that was merged into another one. storage: its name there."""
 
     storage: str
 
@@ -116,7 +116,7 @@ class Extents:
         return new
 
     def truncated(self, offset: int) -> tuple[Extents, list[Extent]]:
-        """This list without the extents wholly before `offset`, and those."""
+        """This list without the extents that end at or before `offset`, and those extents."""
         index = self._index(offset)
         if index < self._count and self._starts[index] + self._items[index].length <= offset:
             index += 1
@@ -130,7 +130,8 @@ class Extents:
         return new, dropped
 
     def replaced(self, offset: int, extents: Sequence[Extent]) -> tuple[Extents, list[Extent]] | None:
-        """This list with the extents that fill the same range replaced, and those; None when the range does not fit."""
+        """This list with `extents` instead of those that cover the same range, and those; None if none cover exactly
+        that range."""
         end = offset + sum(extent.length for extent in extents)
         first = self._index(offset)
         last = first
@@ -159,23 +160,21 @@ class Extents:
         return found
 
     def _index(self, offset: int) -> int:
-        """Index of the extent that holds `offset`, or of the first one."""
+        """The index of the extent that contains `offset`, or of the first one."""
         return max(self._first, bisect_right(self._starts, offset, self._first, self._count) - 1)
 
 
 class Segment(NamedTuple):
     """A segment's properties (Pravega: SegmentMetadata). Offsets in bytes, times in milliseconds since the epoch.
 
-    id: the sequence number of the operation that made it; no other segment ever has it.
-    storage_length: everything before it is in LTS, where the segment is called `storage` (empty: it is not there).
-    stored_start, stored_sealed: what LTS knows of truncation and sealing.
-    extents: the content from `storage_length` on, which is never before `start_offset`.
-    logged: the number of bytes that lie in the write-ahead log.
-    touched, saved: sequence numbers of the last operation that changed it, and of the state that was last saved in the
-    container's metadata table.
-    attributes: core attributes, and extended ones; more of those are in the table of attributes if `spilled`.
-    parent: of a transient segment, the one that it was made for; empty for all others. A transient segment (PDP-43)
-    takes appends until it is merged, unsealed; it is never truncated, goes with its parent, and when nobody appends.
+    id: the sequence number of the operation that created it; no other segment ever has it. storage_length: the content
+    before it is in LTS, in the segment `storage` (empty: there is none). stored_start, stored_sealed: start offset and
+    seal as recorded in LTS. extents: the content from `storage_length` on, which is never below `start_offset`. logged:
+    how many bytes are in the write-ahead log. touched, saved: sequence numbers of the last operation that changed it,
+    and of the state that the container's metadata table has. attributes: core attributes, and extended ones; if
+    `spilled`, the table of attributes has more extended ones. parent: the segment that a transient segment was created
+    for; empty for all others. A transient segment (PDP-43) takes appends until it is merged without being sealed. It
+    cannot be truncated, is deleted with its parent, and expires.
     """
 
     name: str
@@ -198,7 +197,7 @@ class Segment(NamedTuple):
 
 
 def logged_bytes(extents: Sequence[Extent]) -> int:
-    """How many bytes of these extents lie in the write-ahead log."""
+    """How many bytes of these extents are in the write-ahead log."""
     logged = 0
     for source, _, length, _ in extents:
         if isinstance(source, FrameRef):
@@ -207,23 +206,23 @@ def logged_bytes(extents: Sequence[Extent]) -> int:
 
 
 def storage_name(segment: str, number: int, start: int) -> str:
-    """What the segment with this id is called in LTS, if what is kept there begins at `start`. Never used twice."""
+    """The name in LTS of the segment with this id, if its content there begins at `start`. Never used twice."""
     return f"{segment}.{number}.{start}" if start else f"{segment}.{number}"
 
 
 def transient_name(parent: str, writer: uuid.UUID, number: uuid.UUID) -> str:
-    """The name of a transient segment that a writer makes for `parent` (Pravega:
+    """The name of a transient segment that a writer creates for `parent` (Pravega:
     NameUtils.getTransientNameFromId)."""
     return f"{parent}#transient.{writer.hex}.{number.hex}"
 
 
 def parent_in(name: str) -> str | None:
-    """The segment that a transient one of this name was made for; None for the names of others."""
+    """The parent in the name of a transient segment; None for other names."""
     match = _TRANSIENT.fullmatch(name)
     return match[1] if match else None
 
 
 def is_core(attribute: bytes) -> bool:
-    """Whether an attribute is a core one, which is kept with the segment for ever (Pravega:
+    """Whether an attribute is a core attribute, which always stays in memory with its segment (Pravega:
     Attributes.isCoreAttribute)."""
     return attribute[:8] == CREATION_TIME[:8]

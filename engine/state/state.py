@@ -1,10 +1,11 @@
-"""The state of a container: a pure function of the live frames of its log (W5).
+"""The state of a container: a function of the live frames of its log (W5).
 
-A state is immutable; `changes.change` gives the next one, or raises `Rejected` and changes nothing. So several states
-may be in use at once: the confirmed one that readers see, and the one behind the frames that are still in flight.
+A state is immutable. Applying a transaction (`changes.apply`) returns the next state, or raises `Rejected`. So several
+states may be in use at once: the confirmed one that readers see, and the one behind the frames in flight.
 
-What LTS holds is not in the state, but for where its tables lie. An operation that depends on it is judged by its
-writer, who looks it up (Unresolved); what is in the log was judged, and is applied without asking.
+The state holds the location of the tables in LTS, not their content. An operation that depends on that content raises
+`Unresolved`; its writer looks the content up and validates the operation again. Operations in the log were validated,
+and are applied without looking anything up.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from engine.state.segments import Segment
 from engine.state.tables import METADATA, Entry, LookupResult, Table
 
 NOT_EXISTS = -1
-"""The version of an entry that is not there."""
+"""The version of an entry that does not exist."""
 
 
 class Cycle(NamedTuple):
     """The last flush cycle that was begun.
 
-    number: counts cycles. sequence, time: number of the operation that began it, and when (ms). complete: it ended.
-    recovery_point: number of the operation that began the last complete cycle (-1: there was none). alive: when whoever
-    runs it was last heard of (ms). given_up: that process stopped before the end; trouble: why, if it had to.
+    number: counts cycles. sequence, time: number and time (ms) of the operation that began it. complete: it ended.
+    recovery_point: number of the operation that began the last complete cycle (-1: there is none). alive: time of its
+    last step (ms). aborted: its process stopped before the end. error: why, if it failed.
     """
 
     number: int = 0
@@ -38,17 +39,17 @@ class Cycle(NamedTuple):
     complete: bool = True
     recovery_point: int = -1
     alive: int = 0
-    given_up: bool = False
-    trouble: str = ""
+    aborted: bool = False
+    error: str = ""
 
     def runs(self, number: int) -> bool:
-        """Whether this is the cycle of that number, and goes on."""
-        return self.number == number and not self.complete and not self.given_up
+        """Whether this is the cycle of that number, and it is neither complete nor aborted."""
+        return self.number == number and not self.complete and not self.aborted
 
 
 class GarbageEntry(NamedTuple):
-    """Something that may have to be deleted: since when (ms) and which operation, what kind (see `collection.garbage`),
-    of which segment."""
+    """An object, or a deleted segment's attributes, to be deleted unless something names it. since, sequence: time (ms)
+    and number of the operation that queued it. kind: a `GarbageKind`, or ATTRIBUTES_GARBAGE. segment: whose it was."""
 
     since: int
     sequence: int
@@ -57,22 +58,23 @@ class GarbageEntry(NamedTuple):
 
 
 EXTENT = 512
-"""About how many bytes an extent takes in memory."""
+"""Approximate size of an extent in memory, bytes."""
 
 ATTRIBUTES_GARBAGE = 16
-"""The kind of what a deleted segment left in the table of attributes; its name is what their keys begin with."""
+"""The kind of a deleted segment's entries in the table of attributes. The garbage's name is the prefix of their
+keys."""
 
 
 class State(NamedTuple):
-    """Everything a container knows without looking into LTS.
+    """Everything that a container knows without reading LTS.
 
     sequence: number of operations applied. checkpoint: address of the last frame with a Checkpoint.
     flushed: address of the frame that began the last flush cycle. logged_bytes: bytes in the log and not in LTS.
-    segments: those that are active. unsaved: those that LTS does not know as they are.
-    chunks: how many extents name each chunk. garbage: what may be deleted. dropped: segments in LTS, by their names
-    there, that are deleted and still there. transients: the transient segments, active or not, with their parents.
-    orphan_horizon: chunks that were begun before it (ms since the epoch) and that nothing names are given up for good
-    (G1). extents: how many all segments have that are not in LTS.
+    segments: the active ones. unsaved: those with changes that LTS does not have.
+    chunks: how many extents name each chunk. garbage: what may be deleted. dropped: the names in LTS of segments that
+    were deleted but are still there. transients: the transient segments, active or not, with their parents.
+    min_attach_time: chunks that were created before it (ms since the epoch) can no longer be attached (G1).
+    extents: the number of extents of all segments.
     """
 
     sequence: int
@@ -87,17 +89,18 @@ class State(NamedTuple):
     dropped: immutables.Map[str, bool]
     cycle: Cycle
     transients: immutables.Map[str, str] = immutables.Map()
-    orphan_horizon: int = 0
+    min_attach_time: int = 0
     extents: int = 0
 
     @property
     def backlog(self) -> int:
-        """About how many bytes wait for a flush cycle, in the log, and in memory: tiny appends are mostly extents."""
+        """Approximate bytes that wait for a flush cycle, in the log and in memory: of tiny appends, extents are the
+        most."""
         return self.logged_bytes + EXTENT * self.extents
 
     @property
     def awaits_flush(self) -> bool:
-        """Whether a flush cycle would take anything out of the state, be it what was deleted, or a table's entries."""
+        """Whether a flush cycle would remove anything from the state."""
         return bool(self.unsaved or self.dropped) or any(
             table.size > limits.RESIDENT_BYTES for table in self.tables.values()
         )
@@ -111,11 +114,12 @@ class State(NamedTuple):
         return find_entry(self.tables.get(table), table, key, {})
 
     def logged(self) -> Iterator[Segment]:
-        """The segments that have bytes that are not in LTS."""
+        """The segments with bytes that are not in LTS."""
         return (segment for name in self.unsaved if (segment := self.segments[name]).length > segment.storage_length)
 
     def is_kept_for_recovery(self, garbage: GarbageEntry) -> bool:
-        """Whether this became garbage after the last complete cycle began, whose recovery point may need it (F2)."""
+        """Whether this became garbage after the last complete cycle began, so that its recovery point may need it
+        (F2)."""
         return self.cycle.recovery_point >= 0 and garbage.sequence >= self.cycle.recovery_point
 
 
@@ -135,7 +139,7 @@ EMPTY = State(
 
 
 def find_entry(table: Table | None, name: str, key: str, known: Mapping[tuple[str, str], LookupResult]) -> Entry | None:
-    """An entry as it is in memory, or was looked up under the present root. Raises Unresolved."""
+    """An entry in memory, or as it was looked up under the table's present root. Raises Unresolved."""
     if table is None:
         return None
     entry = table.recent.get(key)
@@ -155,7 +159,7 @@ def find_segment(
     name: str,
     known: Mapping[tuple[str, str], LookupResult],
 ) -> Segment:
-    """An active segment. Raises SegmentNotFound, or Unresolved for one that is in the metadata table, or may be."""
+    """An active segment. Raises SegmentNotFound, or Unresolved if it is, or may be, in the metadata table."""
     if segment is not None:
         return segment
     if find_entry(tables.get(METADATA), METADATA, name, known) is not None:
@@ -164,6 +168,6 @@ def find_segment(
 
 
 class _Tables(Protocol):
-    """Tables by name, of a state or of one in the making."""
+    """Tables by name, of a state or of a draft."""
 
     def get(self, name: str, /) -> Table | None: ...

@@ -1,8 +1,8 @@
 """A table as the container's state holds it: its recent entries, and where LTS keeps the others (S4).
 
-An entry's version is the sequence number of the operation that put it. A small table stays in memory whole; of a large
-one only what was put since the last flush. What is not in memory is looked up in LTS, whose content never changes
-under one root of the index, so that what was found there stays true as long as the root is the same.
+An entry's version is the sequence number of the operation that put it. A small table stays in memory; of a large one
+only the entries since the last flush. Other entries are looked up in LTS. The content under one root of the index never
+changes, so a lookup stays valid as long as the table's root is the same.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ ATTRIBUTES = "_system/containers/attributes"
 """The table of extended attributes that do not fit into memory."""
 
 METADATA_TABLES = (ATTRIBUTES, STORAGE, METADATA)
-"""What is flushed last, in this order (F1)."""
+"""The tables that are flushed last, in this order (F1)."""
 
 RESIDENT_BYTES = 1 << 20
-"""A table whose entries take no more than this stays in memory whole. Whoever flushes it decides."""
+"""A table of up to this size stays in memory. The flush cycle decides that."""
 
 
 class Entry(NamedTuple):
-    """A table's entry; the version is the sequence number of the operation that put it. None: it was removed."""
+    """A table's entry. version: the sequence number of the operation that put it. value None: it was removed."""
 
     value: bytes | None
     version: int
 
 
 class LookupResult(NamedTuple):
-    """What a look-up in LTS found under one root of the index."""
+    """The result of a lookup in LTS under one root of the index."""
 
     root: TreeRoot | None
     entry: Entry | None
 
 
 class Table(NamedTuple):
-    """recent: entries by key; those with versions up to `flushed` are in LTS as well. size: bytes in them.
+    """recent: entries in memory; LTS also has those with versions up to `flushed`. size: of `recent`, bytes.
 
-    dropped: keys that are not in `recent` may be in LTS. layout, entries, pages: what LTS holds, and the two
-    byte spaces it lies in, that of the entries and that of the index.
+    dropped: LTS may have keys that are not in `recent`. layout: of the table in LTS. entries, pages: where the byte
+    spaces of its entries and of its index are stored.
     """
 
     recent: immutables.Map[str, Entry]
@@ -66,21 +66,21 @@ class Table(NamedTuple):
     def put(self, key: str, entry: Entry, under_way: bool = False) -> Table:
         """The table with an entry put, or removed.
 
-        `under_way`: the key may be on its way to LTS, though it is not known here.
+        under_way: a flush cycle may be writing the key to LTS, though it is not in `recent`.
         """
         before = self.recent.get(key)
         size = self.size - (entry_size(key, before) if before is not None else 0)
         if entry.value is None and before is None and not self.layout.length and not under_way:
-            return self  # what was put before may just be on its way to LTS, but this key never was
+            return self  # the key was never put, so no flush cycle is writing it
         return self._replace(recent=self.recent.set(key, entry), size=size + entry_size(key, entry))
 
     def dirty(self, upto: int) -> list[tuple[str, Entry]]:
-        """The entries that are not in LTS yet, of versions up to `upto`, in the order of their versions."""
+        """The entries with versions up to `upto` that are not in LTS, in the order of their versions."""
         found = [(key, entry) for key, entry in self.recent.items() if self.flushed < entry.version <= upto]
         return sorted(found, key=lambda pair: pair[1].version)
 
     def settled(self, upto: int, keep: bool) -> Table:
-        """The table after entries of versions up to `upto` came to be in LTS; unless `keep`, they are dropped."""
+        """The table after the entries with versions up to `upto` were flushed. Unless `keep`, they leave memory."""
         recent = self.recent.mutate()
         dropped, size = self.dropped, self.size
         for key, entry in self.recent.items():
@@ -98,7 +98,7 @@ def new_table(name: str) -> Table:
 
 
 def entry_size(key: str, entry: Entry) -> int:
-    """About how many bytes an entry takes."""
+    """Approximate size of an entry, bytes."""
     return len(key) + len(entry.value or b"")
 
 
@@ -110,12 +110,12 @@ _ATTRIBUTE = re.compile(f"[0-9a-f]{{{ATTRIBUTE_KEY_LENGTH}}}")
 
 
 def attribute_key(segment_id: int, attribute: bytes) -> str:
-    """The key of a segment's attribute in the table of attributes, which is sorted by segment."""
+    """The key of a segment's attribute in the table of attributes. Keys sort by segment."""
     return f"{segment_id:016x}{attribute.hex()}"
 
 
 def check_attribute(key: str, value: bytes | None) -> None:
-    """Raise ValueError for what the table of attributes cannot have, with its keys of one length."""
+    """Raise ValueError unless key and value have the fixed lengths of the table of attributes."""
     length = ATTRIBUTE_VALUE if value is None else len(value)
     if not _ATTRIBUTE.fullmatch(key) or length != ATTRIBUTE_VALUE:
         raise ValueError(
@@ -126,12 +126,12 @@ def check_attribute(key: str, value: bytes | None) -> None:
 
 def stored_attribute(key: str, value: bytes) -> tuple[bytes, int]:
     """The id and the value in an entry of the table of attributes. Raises DataCorruption."""
-    with understanding(f"{ATTRIBUTES}, key {key!r}", "Restore the root from a copy"):
+    with understanding(f"{ATTRIBUTES}, key {key!r}", "Restore the root from a backup"):
         if len(key) != ATTRIBUTE_KEY_LENGTH or len(value) != ATTRIBUTE_VALUE:
             raise InvalidData(f"it has {len(key)} digits and a value of {len(value)} bytes")
         return bytes.fromhex(key[16:]), attribute_value(value)
 
 
 def attribute_value(value: bytes) -> int:
-    """An attribute as its entry in that table has it."""
+    """An attribute's value, from its entry in the table of attributes."""
     return int.from_bytes(value, "big", signed=True)

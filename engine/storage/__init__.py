@@ -1,1 +1,1 @@
-"""Reading what lies in the log and in long-term storage, and recovering a container from the latter alone."""
+"""Reading content from the log and from long-term storage, and recovering a container from the latter alone."""

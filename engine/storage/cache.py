@@ -1,7 +1,7 @@
-"""Blocks of what was read, kept in memory (Pravega: CacheStorage and CacheManager).
+"""An LRU cache of blocks that were read (Pravega: CacheStorage and CacheManager).
 
-A block is a checksummed part of an object that never changes, so that nothing in the cache can be out of date, and
-whatever is in it can go: all of it is in the log or in LTS. What was used least recently goes first.
+A block is a checksummed part of an object, which never changes. So the cache cannot be outdated, and every block may be
+evicted, as the log or LTS has it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 DEFAULT_BYTES = 64 << 20
 
 BLOCK_COST = 640
-"""Bytes that a block takes beside its data, about: its key, with a path, and its place."""
+"""Approximate overhead of a block in bytes: its key, with a path, and its place in the map."""
 
-_TURNS = 64
+_LOCKS = 64
 
 
 class BlockKey(NamedTuple):
-    """A block: the object (a frame below the log's root, or a chunk), where in it, and the block's checksum."""
+    """A block: its object (a frame below the log's root if `logged`, or a chunk), position and checksum."""
 
     logged: bool
     path: str
@@ -29,22 +29,21 @@ class BlockKey(NamedTuple):
 
 
 class Cache:
-    """At most `size` bytes of blocks, with what each costs beside its data: small ones are many. May be used by many
-    threads."""
+    """At most `size` bytes of blocks, BLOCK_COST for each included. Thread-safe."""
 
     def __init__(self, size: int = DEFAULT_BYTES) -> None:
         self.size = size
         self.used = 0
         self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        self._turns = [threading.Lock() for _ in range(_TURNS)]
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
-    def turn(self, key: BlockKey) -> threading.Lock:
+    def lock(self, key: BlockKey) -> threading.Lock:
         """The lock to hold while a missing block is fetched, so that threads that need the same block fetch it once."""
-        return self._turns[hash(key) % _TURNS]
+        return self._locks[hash(key) % _LOCKS]
 
     def find(self, keys: Iterable[BlockKey]) -> dict[BlockKey, bytes]:
-        """Those of the blocks that are here."""
+        """Those of the blocks that the cache has."""
         found = {}
         with self._lock:
             for key in keys:
@@ -55,7 +54,7 @@ class Cache:
         return found
 
     def put(self, blocks: Mapping[BlockKey, bytes]) -> None:
-        """Keep blocks, as far as there is room."""
+        """Add blocks, and evict others if there is no room."""
         with self._lock:
             for key, data in blocks.items():
                 before = self._blocks.pop(key, None)

@@ -1,12 +1,12 @@
-"""What a container looks up in LTS: entries of its tables, and where the chunks of segments lie.
+"""Lookups in LTS: entries of a container's tables, and the chunks of its segments.
 
-It needs a state and no log, so that any process, and a recovery without a log, reads LTS alike (S1).
+They need a state but no log, so every process, and a recovery without a log, reads LTS alike (S1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
 from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
@@ -16,21 +16,13 @@ from engine.state.segments import Extents
 from engine.state.state import State
 from engine.state.tables import STORAGE, Entry, LookupResult, Table
 from engine.storage.cache import Cache
-from engine.storage.reads import ObjectRange, Stores, fetch_through, plan_extents
-from engine.storage.records import RecordReader
+from engine.storage.object_reads import ObjectRange, Stores, fetch_through, plan_extents
+from engine.storage.record_reader import RecordReader
 from engine.tables.content import TableContent, TableEntry
 
 
-class Changes(NamedTuple):
-    """Entries that were put or removed (value None), by their keys, in the order of their versions; only the newest of
-    each key. position: where the next look begins."""
-
-    entries: tuple[tuple[str, Entry], ...]
-    position: int
-
-
 class Lookups:
-    """Look-ups in LTS of one container. May be used by many threads."""
+    """Lookups in LTS of one container. Thread-safe."""
 
     def __init__(self, stores: Stores, container: int, cache: Cache) -> None:
         self._stores = stores
@@ -38,7 +30,7 @@ class Lookups:
         self._cache = cache
 
     def content(self, name: str, table: Table) -> TableContent:
-        """What LTS holds of a table."""
+        """The part of a table that is in LTS."""
         return TableContent(table.layout, self._reader(table.entries), self._reader(table.pages), name=name)
 
     def _reader(self, extents: Extents) -> Callable[[Sequence[tuple[int, int]]], Sequence[bytes]]:
@@ -50,13 +42,13 @@ class Lookups:
         return read
 
     def records(self, state: State) -> RecordReader:
-        """The records of chunks and of segments in LTS, as they are in `state`."""
+        """The records of chunks and segments in LTS, as of `state`."""
         return RecordReader(
             lambda keys: self.entries(state, STORAGE, keys), lambda prefix: self.scan(state, STORAGE, prefix)
         )
 
     def entries(self, state: State, name: str, keys: Collection[str]) -> dict[str, Entry | None]:
-        """The entries of a table, from memory or LTS, None where there is none. Raises ObjectNotFound as
+        """Entries of a table, from memory or LTS; None for those that do not exist. Raises ObjectNotFound as
         `look_up`."""
         found: dict[str, Entry | None] = {}
         missing = []
@@ -70,9 +62,9 @@ class Lookups:
         return found
 
     def look_up(self, state: State, name: str, keys: Collection[str]) -> dict[tuple[str, str], LookupResult]:
-        """What LTS holds of these keys of a table, under the root that the state names.
+        """Entries of a table in LTS, under the root that the state names.
 
-        Raises ObjectNotFound when the state is so old that its objects are gone.
+        Raises ObjectNotFound if the state is so old that its objects are deleted.
         """
         table = state.tables[name]
         found = self.content(name, table).get([key.encode() for key in keys])
@@ -97,19 +89,9 @@ class Lookups:
                 if key not in table.recent:
                     yield key, Entry(found.value, found.version)
 
-    def changes(self, state: State, name: str, position: int) -> Changes:
-        """What changed in a table since `position`; see Container.changed_entries. Raises ChangesLost."""
-        table = state.tables.get(name)
-        if table is None:
-            return Changes((), 0)
-        newest: dict[str, Entry] = {}
-        for _, found in self.content(name, table).changes(position or table.layout.start):
-            newest[_key(name, found)] = Entry(found.value, found.version)
-        newest |= dict(table.dirty(state.sequence))
-        return Changes(tuple(sorted(newest.items(), key=lambda pair: pair[1].version)), table.layout.length)
-
     def pieces(self, state: State, storage: str, start: int, end: int) -> list[ObjectRange]:
-        """Where the bytes `[start, end)` of a segment in LTS lie. Raises DataCorruption, ObjectNotFound."""
+        """The object ranges with the bytes `[start, end)` of a segment in LTS. Raises DataCorruption,
+        ObjectNotFound."""
         try:
             return self._pieces(state, storage, start, end)
         except (InvalidRecord, MetadataConflict) as error:  # one state's records never change
@@ -138,13 +120,13 @@ class Lookups:
 
 
 def _key(table: str, entry: TableEntry) -> str:
-    with understanding(f"table {table!r}, key {entry.key!r}", "Restore the root from a copy"):
+    with understanding(f"table {table!r}, key {entry.key!r}", "Restore the root from a backup"):
         return entry.key.decode()
 
 
 def _contradiction(storage: str, start: int, end: int, record: StoredSegmentRecord | None) -> NoReturn:
     what = "nothing" if record is None else f"{record.start_offset} to {record.length}"
     raise DataCorruption(
-        f"segment {storage!r}: its container counts bytes {start} to {end} in LTS, whose metadata knows of {what}; "
-        "check the root with `verify`"
+        f"segment {storage!r}: its container counts bytes {start} to {end} in LTS, but the records there have {what}. "
+        "Check the root with `verify`"
     )

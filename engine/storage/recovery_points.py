@@ -1,8 +1,7 @@
-"""Recovery points: one object for each complete flush cycle, by which LTS alone is the container as it was then (F3).
+"""Recovery points: the last object of each flush cycle, from which the container can be recovered without its log (F3).
 
-It is a checkpoint that names nothing in the log: where the tables lie, which hold all the rest. It plays the part of
-the system journal's snapshots (Pravega: SystemJournal, PDP-34): the layout of the system segments, kept apart from
-them.
+A recovery point is a checkpoint that names nothing in the log, only the location of the tables, which hold everything
+else. It corresponds to the snapshots of the system journal (Pravega: SystemJournal, PDP-34).
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from engine.logs.log import address_of, frame_path
 from engine.state.segment_map import SegmentMap
 from engine.state.segments import StoredRef
 from engine.state.state import ATTRIBUTES_GARBAGE, GarbageEntry, State
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 
 class RecoveryPoint(NamedTuple):
-    """A container without its log. number: the cycle's. head: the log's head when it was made."""
+    """number: of the cycle. head: of the log when the recovery point was made. state: the container's."""
 
     number: int
     head: Position
@@ -34,15 +33,15 @@ class RecoveryPoint(NamedTuple):
 
 
 def folder(container: int) -> str:
-    """Where the recovery points of a container are."""
+    """The folder of a container's recovery points."""
     return generation_folder(container, "recovery-points")
 
 
 def write(store: Store, container: int, head: Position, state: State, begun: State) -> None:
-    """Make the recovery point of the cycle that began with the state `begun`, and delete older ones.
+    """Write the recovery point of the cycle that began with the state `begun`, and delete older ones.
 
-    `state` is the one after the metadata tables were flushed. No other cycle ever has this number, so one that
-    arrives late is an old one, and does no harm.
+    state: after the metadata tables were flushed. Cycle numbers are unique, so a recovery point that is written late
+    has a lower number than the newest one and is ignored.
     """
     number = begun.cycle.number
     path = f"{folder(container)}{number:020d}"
@@ -53,19 +52,19 @@ def write(store: Store, container: int, head: Position, state: State, begun: Sta
 
 
 def copy(store: Store, point: RecoveryPoint, container: int) -> None:
-    """Make a recovery point that of another generation of its container (P4)."""
+    """Copy a recovery point to another generation of its container (P4)."""
     store.put(f"{folder(container)}{point.number:020d}", checkpoints.encode(container, point.head, point.state))
 
 
 def delete(store: Store, container: int) -> None:
-    """Delete the recovery points of one generation of a container, whose successor has its own."""
+    """Delete the recovery points of one generation of a container, after its successor has its own."""
     store.delete([info.path for info in list_numbered(store, folder(container))])
 
 
 def pruned(state: State, begun: State) -> State:
-    """A state of which only that is left which is in LTS, by the cycle that began with the state `begun`.
+    """The part of `state` that the cycle which began with the state `begun` has brought to LTS.
 
-    What was deleted since then is there still, and must not go from LTS after a recovery.
+    What was deleted since then still exists in it, and must not be deleted from LTS after a recovery.
     """
     tables = {
         name: table._replace(recent=immutables.Map(), size=0, flushed=state.sequence, dropped=table.layout.entries > 0)
@@ -88,15 +87,18 @@ def pruned(state: State, begun: State) -> State:
 
 
 def _garbage(state: State, begun: State) -> immutables.Map[str, GarbageEntry]:
-    """The garbage there is; in the table of attributes, which is as it was, that which was there."""
+    """The garbage of `state`, but for the table of attributes that of `begun`, as that table is from then."""
     chunks = {name: garbage for name, garbage in state.garbage.items() if garbage.kind != ATTRIBUTES_GARBAGE}
     attributes = {name: garbage for name, garbage in begun.garbage.items() if garbage.kind == ATTRIBUTES_GARBAGE}
     return immutables.Map(chunks | attributes)
 
 
 def _dropped(state: State, begun: State) -> immutables.Map[str, bool]:
-    """What was dropped because its bytes were copied by this cycle. All else of `begun` is forgotten by now, and what
-    was dropped since then belongs to a segment that the recovery point has."""
+    """The segments in LTS that were dropped because this cycle copied their bytes.
+
+    Those that were dropped before the cycle are deleted by now. Those dropped since belong to segments that the
+    recovery point has.
+    """
     copied = {
         extent.source.storage
         for segment in begun.logged()
@@ -121,8 +123,8 @@ def _chunks(state: State) -> immutables.Map[str, int]:
 def newest(store: Store, container: int) -> RecoveryPoint | None:
     """The newest recovery point, or None if no cycle was ever complete. Raises DataCorruption.
 
-    One that is replaced between the listing and the read is looked for again; ObjectNotFound means that the newest one
-    is listed and cannot be read.
+    If it is replaced between the listing and the read, the listing is repeated. Raises ObjectNotFound if the newest one
+    is listed but cannot be read.
     """
     gone = ""
     while listed := list_numbered(store, folder(container)):
@@ -140,12 +142,12 @@ def newest(store: Store, container: int) -> RecoveryPoint | None:
 
 
 def has_first_frame(log: Store, container: int) -> bool:
-    """Whether a log has its first frame, which it is opened from if it has no checkpoint."""
+    """Whether a log has its first frame, from which it is opened if it has no checkpoint."""
     return log.read_ranges([Range(frame_path(container, 0), 0, 1)])[0] is not None
 
 
 def lost_log(stores: Stores, container: int) -> LogLost | None:
-    """The error to raise if a log without a checkpoint has no first frame either, and LTS holds what was in it."""
+    """The error to raise if a log without a checkpoint has no first frame either, although LTS has a recovery point."""
     if has_first_frame(stores.log, container):
         return None
     point = newest(stores.chunks, container)

@@ -1,12 +1,12 @@
 """A B+tree of fixed-length keys and 64-bit values in an append-only segment (Pravega: BTreeIndex).
 
-A page is immutable once written. An update appends the pages it changes, from the leaves to the root, and behind them
-where the root lies, so that a segment's end is enough to find everything. Each pointer to a page says which is the
-lowest offset below it; so the segment can be truncated below the lowest page in use, and the pages that lie lowest can
-be found and written again behind the others (`compact`).
+A page is immutable. An update appends the pages that it changes, from the leaves to the root, and then the location of
+the root (Pravega finds the tree by it; here the container's state has it too). Each pointer to a page has the lowest
+offset in the subtree. So the segment can be truncated below the lowest page in use, and the lowest pages can be found
+and rewritten at the end (`compact`).
 
-Nothing here reads or writes by itself. What is read is checked: that a page is the one its pointer means, and that its
-keys ascend. All numbers are big-endian.
+This module does no I/O; the caller passes a function that reads. Each page is checked: that its pointer points to it,
+and that its keys ascend. All numbers are big-endian.
 
     page    u8 version, u8 flags (1: index page), i32 id, i32 count, entries, i32 id
     entry   leaf: key, i64 value.  Index page: first key of the page below, i64 offset, i16 length, i64 lowest offset
@@ -25,10 +25,10 @@ from typing import NamedTuple, TypeAlias
 from engine.errors import DataCorruption
 
 MAX_PAGE = 8192
-"""Bytes of a page at most, unless told otherwise."""
+"""The default limit of a page, bytes."""
 
 MAX_KEY = 256
-"""Bytes of a key at most (Pravega: AttributeId.MAX_LENGTH)."""
+"""The longest key, bytes (Pravega: AttributeId.MAX_LENGTH)."""
 
 _PAGE_LIMIT = (1 << 15) - 1  # a page's length is an i16
 _LEAST_FAN_OUT = 3
@@ -42,24 +42,21 @@ _IDS = (1 << 31) - 1  # a page's id is its offset, as far as it fits
 _SCAN_TOGETHER = 32  # pages that a scan reads at once, after a cautious beginning
 
 Read: TypeAlias = Callable[[Sequence[tuple[int, int]]], Sequence[bytes]]
-"""Reads many ranges, each an offset and a length, at once. Raises where one cannot be read."""
+"""Reads many ranges, each an offset and a length. Raises if one cannot be read."""
 
 Entry: TypeAlias = tuple[bytes, bytes]
 
 
 class TreeRoot(NamedTuple):
-    """Where the root page lies in the segment, bytes."""
+    """The location of the root page in the segment, bytes."""
 
     offset: int
     length: int
 
 
 class Update(NamedTuple):
-    """What an update appends, and what the tree is then.
-
-    pages: the bytes to append, empty when nothing changes. root: None when the tree is empty. start: the lowest offset
-    that is still in use; the segment may be truncated there.
-    """
+    """The result of an update. pages: the bytes to append, empty if nothing changes. root: None if the tree is empty.
+    start: the lowest offset in use; the segment may be truncated there."""
 
     pages: bytes
     root: TreeRoot | None
@@ -67,7 +64,8 @@ class Update(NamedTuple):
 
 
 class _Child(NamedTuple):
-    """A pointer to a page. key: its first one, empty for a root, of which that is not known. low: of its subtree."""
+    """A pointer to a page. key: the first one of the page; empty for the root, whose pointer has none. low: the lowest
+    offset of the subtree."""
 
     key: bytes
     offset: int
@@ -79,7 +77,7 @@ class _Child(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """A page that was read and checked. `at` is the pointer by which it was found."""
+    """A page that was read and checked. at: the pointer to it."""
 
     at: _Child
     inner: bool
@@ -87,7 +85,7 @@ class _Page(NamedTuple):
     values: tuple[bytes, ...]
 
     def child(self, place: int) -> _Child:
-        """The pointer at `place` of an index page. What it points to was written before this page."""
+        """The pointer at `place` of an index page. It must point to a lower offset than this page."""
         child = _Child(self.keys[place], *_POINTER.unpack(self.values[place]))
         if not 0 <= child.low <= child.offset <= self.at.offset - child.length:
             raise _damaged(self.at, f"its entry {place} points to offset {child.offset}, length {child.length}")
@@ -102,9 +100,10 @@ class _Page(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """A page that an update comes to, with its part `[first, last)` of the changed keys.
+    """A page that an update reads, with its part `[first, last)` of the changed keys.
 
-    below: which visit of the next level belongs to which of the page's children. children: all of an index page.
+    children: all pointers of an index page. below: the index of a child's visit in the next level, by the child's
+    place.
     """
 
     page: _Page
@@ -117,26 +116,10 @@ class _Visit(NamedTuple):
 _Slot: TypeAlias = "_Child | list[Entry]"  # a page that stays as it is, or the content of one that is to be written
 
 
-def read_root(read: Read, length: int) -> TreeRoot | None:
-    """Where the root is in a segment of `length` bytes, None if the tree is empty. Raises DataCorruption."""
-    if not length:
-        return None
-    place = length - _ROOT.size
-    if place < 0:
-        raise DataCorruption(f"index segment: {length} bytes are less than the {_ROOT.size} of a pointer to a root")
-    [data] = read([(place, _ROOT.size)])
-    offset, size = _ROOT.unpack(data)
-    if (offset, size) == (-1, 0):
-        return None
-    if not 0 <= offset <= place - size or size <= _FRAME:
-        raise DataCorruption(f"index segment: its last bytes point to a root at offset {offset}, length {size}")
-    return TreeRoot(offset, size)
-
-
 def find(read: Read, root: TreeRoot | None, keys: Collection[bytes]) -> dict[bytes, int]:
     """The values of those of `keys` that are in the tree. One call of `read` for each level.
 
-    Raises ValueError when the keys differ in length, DataCorruption when a page is damaged.
+    Raises ValueError if the keys differ in length, DataCorruption if a page is damaged.
     """
     found: dict[bytes, int] = {}
     if root is None or not keys:
@@ -167,10 +150,9 @@ def scan(
     *,
     key_length: int | None = None,
 ) -> Iterator[tuple[bytes, int]]:
-    """Keys and values in the order of the keys, those above `after` and below `upto`, which may be of any length.
+    """Keys above `after` and below `upto`, and their values, in the order of the keys. The bounds may have any length.
 
-    Some pages are read ahead, a group of one level at a time. With `key_length` pages are checked for it.
-    Raises DataCorruption.
+    Pages of one level are read in groups. key_length: checked, if given. Raises DataCorruption.
     """
     if root is not None:
         yield from _scan(read, [_top(root)], after, upto, key_length)
@@ -188,9 +170,8 @@ def update(
 ) -> Update:
     """Set keys to values, or remove those whose value is None, in the tree whose segment ends at `end`.
 
-    compact: all pages that lie less than so many bytes above the lowest in use are written again, so that the segment
-    can be truncated that far.
-    Raises ValueError for keys of another length or a page size that does not fit them, DataCorruption.
+    compact: the pages in so many bytes above the lowest one in use are rewritten, so that the segment can be truncated
+    there. Raises ValueError for keys of another length, or a page size that is too small for them; DataCorruption.
     """
     _check_sizes(key_length, max_page)
     _check_keys(changes, key_length)
@@ -213,7 +194,7 @@ def update(
 
 
 class _Output:
-    """The pages that an update makes. They are joined where they are small, and split where they are too large."""
+    """The pages that an update writes. Small pages are merged with neighbours, and large ones are split."""
 
     def __init__(self, read: Read, end: int, key_length: int, max_page: int) -> None:
         self._read = read
@@ -224,9 +205,9 @@ class _Output:
         self._pages: list[bytes] = []
 
     def settle(self, groups: Sequence[Sequence[_Slot]], inner: bool) -> list[list[_Child]]:
-        """Write what is loose in each group of neighbours. Gives the pointers to all pages of each group.
+        """Write the changed pages in each group of neighbours. Returns the pointers to all pages of each group.
 
-        Small pages are joined with neighbours, which are read together, for all groups.
+        Small pages are merged with neighbours, which are read for all groups at once.
         """
         runs = [list(self._runs(slots, inner)) for slots in groups]
         joined = [slot for run in chain.from_iterable(runs) if len(run) > 1 for slot in run if isinstance(slot, _Child)]
@@ -240,7 +221,7 @@ class _Output:
         return self._write(list(chain.from_iterable(parts)), inner)
 
     def finish(self, top: _Slot, root: TreeRoot | None, inner: bool) -> Update:
-        """Write the root, as high as it must be, and where it is. `root`: the one before."""
+        """Write index pages up to a single root, and the location of the root. root: the previous one."""
         while isinstance(top, list) and len(top) > (1 if inner else 0):
             children = self._write(top, inner)
             top = children[0] if len(children) == 1 else [child.entry() for child in children]
@@ -254,13 +235,13 @@ class _Output:
         return Update(pages if found == root else pages + _ROOT.pack(*found), found, top.low)
 
     def _without_root(self, root: TreeRoot | None) -> Update:
-        """The tree is empty, so that no page was written."""
+        """The update that leaves the tree empty, without pages."""
         if root is None:
             return Update(b"", None, max(self._end - _ROOT.size, 0))
         return Update(_ROOT.pack(-1, 0), None, self._end)
 
     def _below_single_children(self, child: _Child, pages: bytes) -> _Child:
-        """The first page at or below `child` that is a leaf or has several children."""
+        """The first page, from `child` downwards, that is a leaf or has several children."""
         while True:
             if child.offset >= self._end:
                 page = _decode(pages[child.offset - self._end :][: child.length], child, self._key_length)
@@ -271,7 +252,7 @@ class _Output:
             child = page.child(0)
 
     def _runs(self, slots: Sequence[_Slot], inner: bool) -> Iterator[list[_Slot]]:
-        """Neighbours that become one page are in one list. Two are joined if that leaves room and one is small."""
+        """Lists of neighbours that become one page. Two are merged if one is small and the result is not too full."""
         size = self._entry_size(inner)
         capacity = self._room // size
         run: list[_Slot] = []
@@ -295,7 +276,7 @@ class _Output:
         return self._key_length + (_POINTER.size if inner else _VALUE)
 
     def _write(self, entries: Sequence[Entry], inner: bool) -> list[_Child]:
-        """As many pages as are needed, equally filled."""
+        """Write the entries in as few pages as possible, equally filled."""
         pieces = -(-len(entries) // (self._room // self._entry_size(inner)))
         borders = [len(entries) * piece // pieces for piece in range(pieces + 1)]
         return [self._write_page(entries[first:last], inner) for first, last in pairwise(borders)]
@@ -312,7 +293,7 @@ class _Output:
 def _visits(
     read: Read, root: TreeRoot, keys: Sequence[bytes], key_length: int, compact: int
 ) -> tuple[list[list[_Visit]], int]:
-    """The pages on the way to `keys`, and to the lowest `compact` bytes, by level; and where those bytes end."""
+    """The pages on the paths to `keys` and to the lowest `compact` bytes, by level; and the end of these bytes."""
     levels: list[list[_Visit]] = []
     wanted = [(_top(root), 0, len(keys))]
     bound = -1
@@ -337,7 +318,7 @@ def _visits(
 
 
 def _slots(visit: _Visit, below: Sequence[_Slot]) -> list[_Slot]:
-    """The children of a page, those replaced that were visited."""
+    """The children of a page, with the visited ones replaced."""
     slots: list[_Slot] = list(visit.children)
     for place, number in visit.below.items():
         slots[place] = below[number]
@@ -345,7 +326,7 @@ def _slots(visit: _Visit, below: Sequence[_Slot]) -> list[_Slot]:
 
 
 def _inner_slot(visit: _Visit, children: list[_Child]) -> _Slot:
-    """A page stays if its children do. It lies above them, so it need not be written again before they are."""
+    """A page is kept if its children are. Its offset is above theirs, so compaction reaches them first."""
     if children == visit.children:
         return visit.page.at
     return [child.entry() for child in children]
@@ -386,7 +367,7 @@ def _scan(
 
 
 def _growing(level: Iterable[_Child]) -> Iterator[list[_Child]]:
-    """Groups: small ones first, as many a scan is given up early."""
+    """Groups of growing size, as many scans stop early."""
     rest, size = iter(level), 2
     while group := list(islice(rest, size)):
         yield group
@@ -396,9 +377,9 @@ def _growing(level: Iterable[_Child]) -> Iterator[list[_Child]]:
 def _routes(
     page: Sequence[bytes], keys: Sequence[bytes], first: int, last: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """To which children of an index page the sorted `keys[first:last]` belong: child, and its part of `keys`.
+    """The children of an index page to which the sorted `keys[first:last]` belong: child, and its part of `keys`.
 
-    What is below the first key of the page belongs to its first child.
+    Keys below the first key of the page belong to its first child.
     """
     while first < last:
         place = max(bisect_right(page, keys[first]) - 1, 0)
@@ -469,6 +450,6 @@ def _check_keys(keys: Iterable[bytes], length: int) -> None:
 
 def _damaged(at: _Child, reason: str) -> DataCorruption:
     return DataCorruption(
-        f"index page at offset {at.offset}: {reason}. Restore the segment from a copy, or build the index anew from "
-        "the entries"
+        f"index page at offset {at.offset}: {reason}. Restore the segment from a copy, or rebuild the index from the "
+        "entries"
     )

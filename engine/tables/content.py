@@ -1,17 +1,17 @@
-"""What of a table segment is in LTS: a segment of entries, and the B+tree that leads from a key to its entry.
+"""The part of a table that is in LTS: a segment of entries, and a B+tree index from keys to the offsets of entries.
 
-Both segments are only appended to, and truncated at the head. A put or a removal is an entry; the index has the offset
-of the newest entry of each key that is there. When too few of the entries are live, those at the head are written again
-behind the others, with their versions, and the head is given up (Pravega: HashTableCompactor). Entries that are not in
-LTS yet are no concern of this module, and it does no I/O by itself.
+Both segments are append-only, and truncated at the head. Each put or removal is an entry, and the index has the offset
+of the newest entry of each live key. If too few entries are live, the live ones at the head are rewritten at the end
+with their versions, and the head is truncated (Pravega: HashTableCompactor). This module does no I/O, and knows nothing
+of entries that are not in LTS yet.
 
 A table has keys of any length, which are indexed by the first 16 bytes of their SHA-256, or keys of one fixed length,
-which are indexed, and so sorted, by themselves (Pravega: HashTableSegmentLayout, FixedKeyLengthTableSegmentLayout).
+which are indexed, and therefore sorted, by themselves (Pravega: HashTableSegmentLayout,
+FixedKeyLengthTableSegmentLayout).
 
     entry   u8 version 0, i32 length of the key, i32 length of the value (-1: a removal), i64 version; key; value
 
-Everything that is read is checked against the index and the limits: an entry that is not the one that was asked for is
-DataCorruption, never an answer.
+Each entry that is read is compared with the index and the limits. A mismatch raises DataCorruption.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from chunkstore.errors import DeclaredError
 from engine.errors import DataCorruption, EngineError
 from engine.tables import btree
 from engine.tables.btree import MAX_PAGE, Read, TreeRoot
 
 MAX_KEY = 8192
-"""Bytes of a key at most (Pravega: TableStore.MAXIMUM_KEY_LENGTH)."""
+"""The longest key, bytes (Pravega: TableStore.MAXIMUM_KEY_LENGTH)."""
 
 MAX_VALUE = (1 << 20) - 8192
-"""Bytes of a value at most (Pravega: TableStore.MAXIMUM_VALUE_LENGTH)."""
+"""The longest value, bytes (Pravega: TableStore.MAXIMUM_VALUE_LENGTH)."""
 
 COMPACT_BYTES = 4 << 20
-"""Bytes that a flush reads at the head, to write again what is live there (Pravega: compaction.bytes.max)."""
+"""Bytes at the head that one flush compacts (Pravega: compaction.bytes.max)."""
 
 UTILIZATION = 0.75
 """The share of live entries below which the head is compacted (Pravega: utilization.min)."""
@@ -43,7 +42,7 @@ UTILIZATION = 0.75
 MIN_WRITTEN = 64
 """A table with no more entries than this, live or not, is not compacted."""
 
-_CATCH_UP = 4  # compaction goes through so many times what a flush appends, else garbage would grow for ever
+_CATCH_UP = 4  # compaction covers so many times the bytes that a flush appends, so that garbage stays bounded
 _INDEX_SHARE = 4  # the index may be so many times as large as its entries,
 _INDEX_LEAST = 64 << 10  # and so much larger
 _HASH = 16
@@ -55,13 +54,13 @@ _FIRST, _TOGETHER = 16, 256  # entries whose beginnings a scan reads at once, at
 _REST = 4 << 20  # bytes that are read at once of long entries, and by compaction
 
 Place: TypeAlias = tuple[bytes, int]
-"""A key of the index, and where its entry begins."""
+"""A key of the index, and the offset of its entry."""
 
 Item = TypeVar("Item")
 
 
 class TableEntry(NamedTuple):
-    """A key with its value, or None if it is removed. version: the number of the operation that wrote it."""
+    """An entry. value: None for a removal. version: the number of the operation that wrote it."""
 
     key: bytes
     value: bytes | None
@@ -69,10 +68,11 @@ class TableEntry(NamedTuple):
 
 
 class TableLayout(NamedTuple):
-    """What of a table is in LTS. Plain numbers and where the root of the index is.
+    """The layout of a table in LTS.
 
-    start, length: of the segment of entries, bytes. index_start, index_length: of the segment of the index.
-    entries: keys that are there. written: entries from `start` on, live or not. key_length: that of all keys, or 0.
+    start, length: of the segment of entries, bytes. index_start, index_length: of the segment of the index. root: of
+    the index. entries: live keys. written: entries from `start` on, superseded ones included. key_length: of all keys,
+    or 0.
     """
 
     start: int
@@ -86,34 +86,23 @@ class TableLayout(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """Bytes to append to the segment of entries and to that of the index, and the layout that is then true."""
+    """Bytes to append to the segments of entries and of the index, and the layout after that."""
 
     entries: bytes
     pages: bytes
     layout: TableLayout
 
 
-class ChangesLost(DeclaredError, ValueError):
-    """The changes that were asked for have been compacted: read the whole table, then the changes from its end."""
-
-    def __init__(self, table: str, position: int, start: int) -> None:
-        super().__init__(
-            f"{table}: changes from {position} on were asked for, but those below {start} are gone; read it all"
-        )
-        self.position = position
-        self.start = start
-
-
 class KeyCollision(EngineError):
-    """Two keys have the same first 16 bytes of SHA-256. A table holds only one of them."""
+    """Two keys have the same first 16 bytes of SHA-256. A table can hold only one of them."""
 
     def __init__(self, table: str, first: bytes, second: bytes) -> None:
-        super().__init__(f"{table}: keys {first!r} and {second!r} have the same hash; give one of them another name")
+        super().__init__(f"{table}: keys {first!r} and {second!r} have the same hash; rename one of them")
         self.keys = (first, second)
 
 
 def empty(key_length: int = 0) -> TableLayout:
-    """The layout of a table that has nothing in LTS. Raises ValueError for a fixed length that is not possible."""
+    """The layout of a table without entries in LTS. Raises ValueError for an invalid key length."""
     if not 0 <= key_length <= btree.MAX_KEY:
         raise ValueError(f"keys of {key_length} bytes: a fixed length is 1 to {btree.MAX_KEY}, or 0 for any length")
     return TableLayout(0, 0, 0, 0, None, 0, 0, key_length)
@@ -128,7 +117,7 @@ def check_entry(key: bytes, value: bytes | None) -> None:
 
 
 def encode(entry: TableEntry) -> bytes:
-    """The bytes of an entry (Pravega: EntrySerializer)."""
+    """Encode an entry (Pravega: EntrySerializer)."""
     key, value, version = entry
     if value is None:
         return _HEADER.pack(0, len(key), _REMOVED, version) + key
@@ -136,7 +125,7 @@ def encode(entry: TableEntry) -> bytes:
 
 
 def decode(data: bytes, offset: int = 0) -> tuple[TableEntry, int]:
-    """The entry at `offset` of `data`, and where it ends. Raises DataCorruption."""
+    """Decode the entry at `offset` of `data`. Returns it and its end. Raises DataCorruption."""
     size = _size(data, offset, offset)
     if offset + size > len(data):
         raise _damaged(offset, f"it has {size} bytes, of which {len(data) - offset} are there")
@@ -144,7 +133,7 @@ def decode(data: bytes, offset: int = 0) -> tuple[TableEntry, int]:
 
 
 class TableContent:
-    """A table's entries in LTS, as `layout` says. `name` is for errors, `max_page` for pages that are written."""
+    """A table's entries in LTS. name: for errors. max_page: limit of the index pages that a flush writes."""
 
     def __init__(
         self,
@@ -161,42 +150,41 @@ class TableContent:
         self._stored = _Stored(layout, read_entries, read_index)
 
     def get(self, keys: Collection[bytes]) -> dict[bytes, TableEntry]:
-        """The entries of those keys that are there. Raises DataCorruption."""
+        """The live entries of these keys. Raises DataCorruption."""
         with _named(self._name):
             return self._stored.newest(keys, whole=True)
 
     def versions(self, keys: Collection[bytes]) -> dict[bytes, int]:
-        """The versions of those keys that are there; long values are not read. Raises DataCorruption."""
+        """The versions of the live entries of these keys. Long values are not read. Raises DataCorruption."""
         with _named(self._name):
             return {key: entry.version for key, entry in self._stored.newest(keys, whole=False).items()}
 
     def scan(self, prefix: bytes = b"", after: bytes | None = None) -> Iterator[TableEntry]:
-        """All entries whose key begins with `prefix`, behind the key `after`, in the order of the index.
+        """All live entries whose key begins with `prefix`, behind the key `after`, in the order of the index.
 
-        That is the order of the keys if they have a fixed length; then only the range of the prefix is read. Else it is
-        the order of their hashes, and all is read. Raises DataCorruption.
+        Keys of a fixed length are in order, and only the range of the prefix is read. Other keys are in the order of
+        their hashes, and all are read. Raises DataCorruption.
         """
-        return _telling(self._name, self._stored.scan(prefix, after))
+        return _naming_table(self._name, self._stored.scan(prefix, after))
 
     def changes(self, position: int) -> Iterator[tuple[int, TableEntry]]:
-        """What was written at or behind `position`, a border of entries, each with the position behind it.
+        """The entries from `position` on, which must be the end of an entry, each with its own end.
 
-        Removals are among it, and entries that compaction wrote again: of two entries of a key, the one with the higher
-        version is newer (Pravega: TableStore.entryDeltaIterator).
-        Raises ChangesLost, ValueError for a position behind the end, DataCorruption.
+        They include removals, and entries that compaction rewrote: of two entries of a key, the one with the higher
+        version is newer.
+        Raises ValueError for a position outside the segment, DataCorruption.
         """
-        if position < self.layout.start:
-            raise ChangesLost(self._name, position, self.layout.start)
-        if position > self.layout.length:
-            raise ValueError(f"{self._name}: position {position} is behind the end at {self.layout.length}")
-        return _telling(self._name, ((end, entry) for _, end, entry in self._stored.walk(position)))
+        start, length = self.layout.start, self.layout.length
+        if not start <= position <= length:
+            raise ValueError(f"{self._name}: position {position} is not between {start} and {length}")
+        return _naming_table(self._name, ((end, entry) for _, end, entry in self._stored.walk(position)))
 
     def flush(self, dirty: Sequence[TableEntry], *, compact: int = COMPACT_BYTES) -> Flush:
-        """The bytes that bring `dirty` to LTS: one entry for a key at most, each newer than what is there.
+        """The bytes that bring `dirty` to LTS: at most one entry for each key, newer than the one in LTS.
 
-        compact: how many bytes are gone through at the head when too few entries are live; more, if so much is appended
-        that garbage would grow for ever. 0: no compaction. The same input gives the same bytes.
-        Raises ValueError for an entry that is not possible, KeyCollision, DataCorruption.
+        compact: bytes at the head to compact if too few entries are live, or more if the flush itself is large. 0: no
+        compaction. The same input gives the same bytes. Raises ValueError for an invalid entry, KeyCollision,
+        DataCorruption.
         """
         with _named(self._name):
             flushing = _Flushing(self._stored, self._name)
@@ -207,7 +195,7 @@ class TableContent:
 
 
 class _Stored:
-    """Reading the two segments: what the index leads to, and entries one after the other."""
+    """Reads the two segments: entries by the index, and entries in the order of writing."""
 
     def __init__(self, layout: TableLayout, read_entries: Read, read_index: Read) -> None:
         self.layout = layout
@@ -215,21 +203,21 @@ class _Stored:
         self._read = read_entries
 
     def index_key(self, key: bytes) -> bytes:
-        """By which bytes a key is indexed."""
+        """The bytes by which a key is indexed."""
         return key if self.layout.key_length else hashlib.sha256(key).digest()[:_HASH]
 
     def find(self, index_keys: Collection[bytes]) -> dict[bytes, int]:
-        """Where the newest entries of those that are there begin."""
+        """The offsets of the live entries of these index keys."""
         return btree.find(self.read_index, self.layout.root, index_keys)
 
     def newest(self, keys: Collection[bytes], whole: bool) -> dict[bytes, TableEntry]:
-        """The entries of those keys that are there; perhaps with an empty value, unless `whole`."""
+        """The live entries of these keys. Unless `whole`, values may be left out (empty)."""
         wanted = {key: self.index_key(key) for key in keys if self._possible(key)}
         entries = self.entries(set(wanted.values()), whole)
         return {key: entries[own] for key, own in wanted.items() if own in entries and entries[own].key == key}
 
     def entries(self, index_keys: Collection[bytes], whole: bool) -> dict[bytes, TableEntry]:
-        """The entries to which the index leads from those of `index_keys` that are there."""
+        """The live entries of these index keys."""
         places = sorted(self.find(index_keys).items(), key=lambda place: place[1])
         return {own: entry for (own, _), entry in zip(places, self._entries(places, whole), strict=True)}
 
@@ -243,8 +231,8 @@ class _Stored:
             size = min(2 * size, _TOGETHER)
 
     def walk(self, position: int, window: int = _WINDOW) -> Iterator[tuple[int, int, TableEntry]]:
-        """Entries one after the other, each with where it begins and ends. `window` bytes are read at once."""
-        data, first = b"", position  # what has been read, and where that begins
+        """Entries in the order of writing, each with its beginning and end. window: bytes that are read at once."""
+        data, first = b"", position  # bytes that were read, and their offset
         while position < self.layout.length:
             at = position - first
             size = self._size(data, at, position) if len(data) - at >= _HEADER.size else _HEADER.size
@@ -255,11 +243,11 @@ class _Stored:
             position += size
 
     def check(self, own: bytes, offset: int, entry: TableEntry) -> TableEntry:
-        """The entry, if it is one to which the index may lead from `own`."""
+        """The entry, after checking that the index key `own` may point to it."""
         if self.index_key(entry.key) != own:
-            raise _damaged(offset, f"its key is {entry.key!r}, which is not the one that the index means")
+            raise _damaged(offset, f"the index points to it for another key than {entry.key!r}")
         if entry.value is None:
-            raise _damaged(offset, f"it removes {entry.key!r}, but the index leads there")
+            raise _damaged(offset, f"it removes {entry.key!r}, but the index points to it")
         return entry
 
     def _possible(self, key: bytes) -> bool:
@@ -276,7 +264,7 @@ class _Stored:
         return btree.scan(self.read_index, root, behind, _end_of_prefix(prefix), key_length=length)
 
     def _entries(self, places: Sequence[Place], whole: bool) -> Iterator[TableEntry]:
-        """The entries at some places, in that order. Their beginnings are read at once, then what is missing."""
+        """The entries at these places, in order. Their beginnings are read at once, then the missing rest."""
         group: list[tuple[Place, int, bytes]] = []
         missing = 0
         for (own, offset), begin in zip(places, self._begins(places), strict=True):
@@ -294,11 +282,11 @@ class _Stored:
         start, length = self.layout.start, self.layout.length
         for _, offset in places:
             if not start <= offset <= length - _HEADER.size:
-                raise _damaged(offset, f"the index leads there, but entries are between {start} and {length} only")
+                raise _damaged(offset, f"the index points there, but entries are between {start} and {length}")
         return self._read([(at, min(_GUESS, length - at)) for _, at in places]) if places else ()
 
     def _completed(self, group: Sequence[tuple[Place, int, bytes]], whole: bool) -> Iterator[TableEntry]:
-        """Entries, given by their place, how many bytes are needed, and their beginning."""
+        """Entries, from their place, the size that is needed, and their beginning."""
         long = [(at + len(begin), size - len(begin)) for (_, at), size, begin in group if size > len(begin)]
         rests = iter(self._read(long) if long else ())
         for (own, offset), size, begin in group:
@@ -308,7 +296,7 @@ class _Stored:
             yield self.check(own, offset, _entry(data, 0, whole))
 
     def _size(self, data: bytes, at: int, offset: int) -> int:
-        """The size of the entry at `at` of `data`, which is that at `offset` of the segment."""
+        """The size of the entry at `at` of `data`, which is at `offset` of the segment."""
         size = _size(data, at, offset)
         if offset + size > self.layout.length:
             raise _damaged(offset, f"it has {size} bytes, but the segment ends at {self.layout.length}")
@@ -324,19 +312,19 @@ class _Stored:
 
 
 class _Flushing:
-    """A flush in the making: what is appended, how the index changes, and how many entries there are then."""
+    """Builds a flush: the bytes to append, the changes of the index, and the new counts."""
 
     def __init__(self, stored: _Stored, name: str) -> None:
         self._stored = stored
         self._name = name
-        self._layout = stored.layout  # `length` and what is of the index stay as they are until the end
+        self._layout = stored.layout  # `length` and the fields of the index change only in `finish`
         self._parts: list[bytes] = []
         self._end = stored.layout.length
         self._dirty: dict[bytes, TableEntry] = {}
         self._changes: dict[bytes, int | None] = {}
 
     def append(self, dirty: Sequence[TableEntry]) -> None:
-        """Append entries that are new."""
+        """Append the new entries."""
         for entry in dirty:
             self._check(entry)
             self._dirty[self._stored.index_key(entry.key)] = entry
@@ -349,7 +337,7 @@ class _Flushing:
         self._layout = self._layout._replace(entries=entries, written=self._layout.written + len(dirty))
 
     def compact(self, size: int) -> None:
-        """Give up the head, in steps of about `size` bytes, and append what is live there."""
+        """Move the live entries at the head to the end, in steps of about `size` bytes, and truncate the head."""
         limit = self._layout.start + max(size, _CATCH_UP * (self._end - self._layout.length))
         entries = self._stored.walk(self._layout.start, min(size, _REST))
         while self._wasteful() and self._layout.start < min(limit, self._layout.length):
@@ -392,7 +380,7 @@ class _Flushing:
             raise KeyCollision(self._name, other.key, entry.key)
 
     def _there(self) -> Collection[bytes]:
-        """By the index, which of the new entries have an older one."""
+        """The index keys of the new entries that have an older entry."""
         if self._layout.key_length:
             return self._stored.find(self._dirty)
         there = self._stored.entries(self._dirty, whole=False)
@@ -402,7 +390,7 @@ class _Flushing:
         return there
 
     def _add(self, entry: TableEntry) -> int:
-        """Append an entry, and say where it begins."""
+        """Append an entry. Returns its offset."""
         offset = self._end
         self._parts.append(encode(entry))
         self._end += len(self._parts[-1])
@@ -413,7 +401,7 @@ class _Flushing:
         return written > MIN_WRITTEN and entries < UTILIZATION * written
 
     def _move(self, batch: Sequence[tuple[int, int, TableEntry]]) -> None:
-        """Append those of the first entries that are live. They are the first no more."""
+        """Append those of the first entries that are live, and truncate behind `batch`."""
         keys = [self._stored.index_key(entry.key) for _, _, entry in batch]
         found = self._stored.find({key for key in keys if key not in self._dirty})
         copied = 0
@@ -426,7 +414,7 @@ class _Flushing:
 
 
 def _some(entries: Iterator[tuple[int, int, TableEntry]], size: int) -> list[tuple[int, int, TableEntry]]:
-    """The next entries, as many as have `size` bytes together, or one."""
+    """The next entries, at least one, up to about `size` bytes in total."""
     batch = []
     for start, end, entry in entries:
         batch.append((start, end, entry))
@@ -449,7 +437,7 @@ def _size(data: bytes, at: int, offset: int) -> int:
 
 
 def _entry(data: bytes, at: int, whole: bool = True) -> TableEntry:
-    """The entry at `at` of `data`; unless `whole`, an empty value stands for any."""
+    """The entry at `at` of `data`. Unless `whole`, its value is left out (empty)."""
     _, key_length, value_length, version = _HEADER.unpack_from(data, at)
     at += _HEADER.size
     key = bytes(data[at : at + key_length])
@@ -460,19 +448,19 @@ def _entry(data: bytes, at: int, whole: bool = True) -> TableEntry:
 
 
 def _end_of_prefix(prefix: bytes) -> bytes | None:
-    """The least bytes above all that begin with `prefix`."""
+    """The least key above all keys with this prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _telling(name: str, items: Iterator[Item]) -> Iterator[Item]:
+def _naming_table(name: str, items: Iterator[Item]) -> Iterator[Item]:
     with _named(name):
         yield from items
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Say in errors about damage which table it is in."""
+    """Add the table's name to errors about damage."""
     try:
         yield
     except DataCorruption as error:

@@ -1,1 +1,1 @@
-"""The storage writer: flush cycles, which move what the log holds to long-term storage, and what they leave behind."""
+"""Moving content from the log to long-term storage: flush cycles, compaction and garbage collection."""

@@ -1,7 +1,7 @@
-"""What a flush cycle brings to LTS of segments: in which order, and in which steps (F1).
+"""The order and the steps in which a flush cycle brings segments to LTS (F1).
 
-A step is one append to the log. Bytes from the log are written to chunks; chunks that tasks attached, and segments that
-were merged, become LTS's as they are.
+A step is one append to the log. Bytes from the log are written to chunks. Chunks that tasks attached, and segments that
+were merged, are taken over by LTS without a copy.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from engine.state.segments import Extent, FrameRef, Segment, StoredRef
 from engine.state.state import State
 
 MAX_CHUNK = 64 << 20
-"""The most bytes of a chunk that is made of what lies in the log."""
+"""The most bytes of a chunk that is written from the log."""
 
 MAX_EXTENTS = 1000
-"""The most extents of one step that are read, so that a step is short on a storage where each read is slow."""
+"""The most extents that one step reads, so that a step stays short on a slow storage."""
 
 
 class FlushStep(NamedTuple):
-    """Neighbouring extents of a segment that go to LTS in one step: from `offset` to `end`.
+    """Neighbouring extents of a segment, from `offset` to `end`, that go to LTS in one step.
 
-    Bytes to be written, or else chunks to be attached, or else a merged segment to be joined.
+    Either their bytes are written, or the chunks `attached` are attached, or the merged segment `joined` is appended.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class FlushStep(NamedTuple):
 
 
 def buckets(state: State) -> Iterator[list[Segment]]:
-    """The segments that are to be flushed: first the data, then what is attached to it (F1)."""
+    """The segments that have to be flushed: first those with data, then those attached to them (F1)."""
     buckets: dict[bool, list[Segment]] = {}
     for segment in state.logged():
         buckets.setdefault(is_attached(segment.name), []).append(segment)
@@ -41,7 +41,7 @@ def buckets(state: State) -> Iterator[list[Segment]]:
 
 
 def is_attached(segment: str) -> bool:
-    """Whether a segment belongs to another one, as its index or its attributes: their names hold a '#' or '$'."""
+    """Whether a segment belongs to another one, as its index or its attributes. Their names contain '#' or '$'."""
     tail = segment.rpartition("/")[2].removeprefix("_").partition(".#epoch.")[2] or segment
     return "#" in tail or "$" in tail
 
@@ -78,7 +78,7 @@ def steps_of(segment: Segment, state: State) -> Iterator[FlushStep]:
 
 
 def _whole_chunk(extent: Extent, state: State) -> WrittenChunk | None:
-    """An attached chunk that is nobody else's, which LTS can take over as it is."""
+    """An attached chunk that no other extent refers to, so that LTS can take it over; None for all others."""
     source, position, length, checksums = extent
     if isinstance(source, FrameRef | StoredRef) or position or state.chunks.get(source) != 1:
         return None

@@ -1,8 +1,8 @@
-"""The part of a flush cycle that is about segments: their content, truncation, sealing and deletion go to LTS.
+"""The segments' part of a flush cycle: content, truncation, sealing and deletion are brought to LTS.
 
-Each change is one append to the log, which says what the chunk layer's records and the container's state are from then
-on (`chunkstore.metadata.store`, companions). It carries the cycle's number, so that a cycle that is over changes
-nothing any more (F1). What is deleted or truncated here is only marked: its objects go after a later cycle (F2).
+Each change is one append to the log, which changes the chunk layer's records and the container's state together. It
+carries the cycle's number, so a cycle that is over changes nothing (F1). Truncation and deletion are only marked here;
+the objects are deleted after a later cycle (F2).
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from chunkstore.segments.errors import (
 )
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from engine.errors import DataCorruption, FlushOvertaken, SegmentNotFound
-from engine.state.operations import Flushed, Forgotten, Stored
+from engine.state.operations import RecordDeletion, RecordFlush, RecordStoredBounds
 from engine.state.segments import Segment, storage_name
 from engine.state.state import State
-from engine.storage.reads import fetch
+from engine.storage.object_reads import fetch
 from engine.writer import flush_steps
-from engine.writer.data_source import WriterDataSource
+from engine.writer.flush_context import FlushContext
 from engine.writer.flush_steps import FlushStep, steps_of
 
 
 class SegmentFlush:
-    """Brings segments to LTS as they are in `state`, with which the flush cycle `number` began. For many threads.
+    """Brings segments to LTS as they are in `state`, with which the flush cycle `number` began. Thread-safe.
 
-    strict: raise FlushOvertaken if a segment is deleted before it is flushed; else it is passed over.
+    strict: raise if a segment is deleted before it is flushed; otherwise it is skipped.
 
-    moved: bytes of segments that were brought to LTS. storages: what segments are called there, if this cycle wrote
-    there. marked: those of which LTS knows how they begin and end. passed_over: those that are gone. stopped: no
+    moved: bytes written to LTS. storages: the names in LTS of the segments that this cycle wrote. marked: the segments
+    whose start and seal this cycle recorded in LTS. skipped: the segments that were deleted meanwhile. stopped: no
     further step is begun.
     """
 
     def __init__(
-        self, source: WriterDataSource, state: State, number: int, segments: ChunkedSegmentStorage, strict: bool
+        self, context: FlushContext, state: State, number: int, segments: ChunkedSegmentStorage, strict: bool
     ) -> None:
         self.moved = 0
         self.storages: dict[str, str] = {}
         self.marked: set[str] = set()
-        self.passed_over: set[str] = set()
+        self.skipped: set[str] = set()
         self.stopped = False
-        self._source = source
+        self._context = context
         self._state = state
         self._number = number
         self._segments = segments
         self._strict = strict
 
     def flush(self, segment: Segment) -> None:
-        """Bring a segment's content to LTS."""
+        """Write a segment's content to LTS."""
         storage, known = segment.storage, bool(segment.storage)
         try:
             storage = storage or self._create(segment)
@@ -62,37 +62,37 @@ class SegmentFlush:
                 self._check_not_stopped()
                 self._flush_step(segment, storage, step)
                 self.moved += step.end - step.offset
-                known = True  # to the state: whoever deletes or merges the segment deals with what is in LTS
+                known = True  # the state names it, so deleting or merging the segment takes care of it
             self.storages[segment.name] = storage
         except (SegmentError, FlushOvertaken, SegmentNotFound) as error:
-            doubt = self._doubtful(segment, error) if isinstance(error, SegmentError) else error
+            cause = self._explained(segment, error) if isinstance(error, SegmentError) else error
             if storage and not known:
-                self._abandon(segment, storage)
-            if self._strict or not isinstance(doubt, SegmentNotFound):
-                raise doubt from error
-            self.passed_over.add(segment.name)
+                self._delete_abandoned(segment, storage)
+            if self._strict or not isinstance(cause, SegmentNotFound):
+                raise cause from error
+            self.skipped.add(segment.name)
 
     def _check_not_stopped(self) -> None:
         if self.stopped:
-            raise FlushOvertaken(f"flush cycle {self._number} was given up")
+            raise FlushOvertaken(f"flush cycle {self._number} was stopped")
 
-    def _abandon(self, segment: Segment, storage: str) -> None:
-        """Delete what was begun in LTS, if nobody will ever go on with it: the segment is gone, or begins later."""
-        now = self._source.infos([segment.name])[segment.name]
+    def _delete_abandoned(self, segment: Segment, storage: str) -> None:
+        """Delete what was begun in LTS if no later cycle will continue it: the segment is deleted or truncated."""
+        now = self._context.segments.infos([segment.name])[segment.name]
         if now is None or now.id != segment.id or (not now.storage and now.storage_length > segment.storage_length):
-            with contextlib.suppress(SegmentError):  # another process does the same
+            with contextlib.suppress(SegmentError):  # another process may delete it too
                 self._segments.delete(SegmentHandle(storage, read_only=False))
 
     def _create(self, segment: Segment) -> str:
         storage = storage_name(segment.name, segment.id, segment.storage_length)
-        with contextlib.suppress(StoredSegmentExists):  # made by a cycle that did not come any further
+        with contextlib.suppress(StoredSegmentExists):  # created by a cycle that stopped after it
             self._segments.create(storage, flush_steps.MAX_CHUNK, segment.storage_length)
         return storage
 
     def _flush_step(self, segment: Segment, storage: str, step: FlushStep) -> None:
         handle = SegmentHandle(storage, read_only=False)
         moved = tuple(chunk.name for chunk in step.attached) or ((step.joined,) if step.joined else ())
-        flushed = Flushed(self._number, segment.name, storage, step.offset, step.end, moved)
+        flushed = RecordFlush(self._number, segment.name, storage, step.offset, step.end, moved)
         if step.joined:
             self._segments.seal(SegmentHandle(step.joined, read_only=False))
             self._segments.concat(handle, step.offset, step.joined, companions=[flushed])
@@ -101,18 +101,18 @@ class SegmentFlush:
             with contextlib.suppress(ChunkInUse):
                 self._segments.attach(handle, step.offset, step.attached, companions=[flushed])
                 return
-            flushed = flushed._replace(moved=())  # it was attached once before, and LTS has it: now it is copied
-        data = fetch(self._source.stores, self._source.plan_of(segment, step.offset, step.end))
+            flushed = flushed._replace(moved=())  # LTS has this chunk from an earlier attachment, so it is copied
+        data = fetch(self._context.stores, self._context.segments.plan_of(segment, step.offset, step.end))
         self._segments.write(handle, step.offset, data, companions=[flushed])
 
-    def _doubtful(self, segment: Segment, error: SegmentError) -> Exception:
-        """LTS is not what the state says: because somebody changed it meanwhile, or it is damaged.
+    def _explained(self, segment: Segment, error: SegmentError) -> Exception:
+        """Why LTS contradicts the state: another process changed it meanwhile (FlushOvertaken), or it is damaged.
 
-        That there is no room left says nothing about what is there.
+        A full storage proves neither.
         """
         if isinstance(error, StorageFull):
             return error
-        state = self._source.refresh()
+        state = self._context.log.refresh()
         now = state.segments.get(segment.name)
         if not state.cycle.runs(self._number) or now is None or now.id != segment.id:
             return FlushOvertaken(str(error))
@@ -121,19 +121,19 @@ class SegmentFlush:
         if isinstance(error, StorageNotPrimary | ConcurrentModification):
             return FlushOvertaken(str(error))
         return DataCorruption(
-            f"segment {segment.name!r}: the container has flushed it up to {now.storage_length}, and LTS does not "
-            f"agree: {error}. Nothing was changed; check the root with `verify`"
+            f"segment {segment.name!r}: flushed up to {now.storage_length} according to the container, but LTS "
+            f"contradicts that: {error}. Nothing was changed; check the root with `verify`"
         )
 
     def mark(self, segment: Segment) -> None:
-        """Let LTS know of truncation and sealing, unless the segment is something else by now."""
+        """Record truncation and sealing in LTS, unless the segment was deleted or replaced meanwhile."""
         self._check_not_stopped()
         storage = self.storages.get(segment.name, segment.storage)
         start, sealed = segment.start_offset, segment.sealed
         if not storage or (start <= segment.stored_start and sealed <= segment.stored_sealed):
             return
         handle = SegmentHandle(storage, read_only=False)
-        mark = Stored(self._number, segment.name, storage, start, segment.stored_sealed)
+        mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.stored_sealed)
         try:
             if start > segment.stored_start:
                 self._segments.truncate(handle, start, companions=[mark])
@@ -141,18 +141,18 @@ class SegmentFlush:
                 self._segments.seal(handle, companions=[mark._replace(sealed=True)])
             self.marked.add(segment.name)
         except (FlushOvertaken, SegmentNotFound):
-            if not self._source.refresh().cycle.runs(self._number):
+            if not self._context.log.refresh().cycle.runs(self._number):
                 raise
         except SegmentError as error:
-            raise self._doubtful(segment, error) from error
+            raise self._explained(segment, error) from error
 
-    def forget(self, storage: str) -> None:
+    def delete(self, storage: str) -> None:
         """Mark a segment as deleted in LTS's metadata."""
         self._check_not_stopped()
-        forgotten = Forgotten(self._number, (storage,))
+        deletion = RecordDeletion(self._number, (storage,))
         try:
-            self._segments.delete(SegmentHandle(storage, read_only=False), companions=[forgotten])
-        except StoredSegmentNotFound:  # nothing was written there
-            self._source.commit([forgotten])
-        except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle does the same
+            self._segments.delete(SegmentHandle(storage, read_only=False), companions=[deletion])
+        except StoredSegmentNotFound:  # nothing was ever written for it
+            self._context.log.commit([deletion])
+        except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle deletes it too
             raise FlushOvertaken(str(error)) from error

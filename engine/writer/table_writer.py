@@ -1,8 +1,7 @@
-"""Flushing tables: what is new in them goes to LTS, all in one object, their index behind it.
+"""Flushing tables: the new entries of all tables and the new index pages go to LTS in one object.
 
-So a cycle costs one object for many tables. The byte spaces that a table lies in are made of many small extents by
-this; neighbours are merged into larger ones, each time those that are no larger than what comes with them, so that
-there are never more than a few.
+So a cycle costs one object, however many tables there are. Each flush adds small extents to a table's byte spaces. To
+keep their number low, a flush merges the last extents that are no larger than what it adds, as an LSM store does.
 """
 
 from __future__ import annotations
@@ -13,42 +12,42 @@ from typing import NamedTuple
 
 from chunkstore.paths import tables_path
 from engine.state import tables as limits
-from engine.state.operations import FlushedTable
+from engine.state.operations import TableFlush
 from engine.state.segments import Extent, Extents
 from engine.state.state import State
 from engine.state.tables import Entry, new_table
-from engine.storage.chunks import write_chunk
-from engine.storage.reads import fetch, plan_extents
+from engine.storage.chunk_writer import write_chunk
+from engine.storage.object_reads import fetch, plan_extents
 from engine.tables.content import TableEntry
-from engine.writer.data_source import WriterDataSource
+from engine.writer.flush_context import FlushContext
 
 FEW_EXTENTS = 8
-"""Extents that are never merged."""
+"""Fewer extents than this are not merged."""
 
 LARGE_EXTENT = 8 << 20
-"""Extents of this size, bytes, are not merged any more."""
+"""Extents are merged up to about this size, bytes."""
 
 
 class Dirty(NamedTuple):
-    """Entries of a table that are to come to LTS, by their keys; versions up to `upto` are there then."""
+    """Entries of a table that are to be written to LTS, by their keys. Afterwards LTS has all versions up to `upto`."""
 
     entries: Mapping[str, Entry]
     upto: int
 
     @classmethod
     def of(cls, state: State, name: str) -> Dirty:
-        """What LTS lacks of a table in `state`."""
+        """The entries of a table in `state` that LTS does not have."""
         table = state.tables.get(name)
         return cls(dict(table.dirty(state.sequence)) if table is not None else {}, state.sequence)
 
     def plus(self, values: Mapping[str, bytes | None]) -> Dirty:
-        """These and other entries, or removals, which have the newest version."""
+        """These entries and others, or removals, that get the version `upto`."""
         newest = {key: Entry(value, self.upto) for key, value in values.items()}
         return self._replace(entries={**self.entries, **newest})
 
 
 class _Draft(NamedTuple):
-    """The flush of one table: what is to be written, before it is known where it lies."""
+    """The flush of one table, before its bytes have a place in an object."""
 
     name: str
     upto: int
@@ -58,14 +57,14 @@ class _Draft(NamedTuple):
     keep: bool
 
 
-def flush_tables(source: WriterDataSource, tables: Mapping[str, Dirty]) -> list[FlushedTable]:
-    """Write entries of tables to LTS; what is to be committed. Empty if there was nothing to write."""
-    drafts = [_draft(source, name, dirty) for name, dirty in tables.items() if dirty.entries]
+def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[TableFlush]:
+    """Write entries of tables to LTS. Returns what has to be committed; empty if there was nothing to write."""
+    drafts = [_draft(context, name, dirty) for name, dirty in tables.items() if dirty.entries]
     if not drafts:
         return []
     upto = max(draft.upto for draft in drafts)
-    path = tables_path(source.number, source.head.epoch, upto, uuid.uuid4())
-    extents = iter(write_chunk(source.stores.chunks, path, [[part] for draft in drafts for part in draft.parts]))
+    path = tables_path(context.log.number, context.log.head.epoch, upto, uuid.uuid4())
+    extents = iter(write_chunk(context.stores.chunks, path, [[part] for draft in drafts for part in draft.parts]))
     return [_placed(draft, _take(draft, extents)) for draft in drafts]
 
 
@@ -75,10 +74,10 @@ def _take(draft: _Draft, extents: Iterable[Extent]) -> list[tuple[Extent, ...]]:
     return [(next(iterator),) if part else () for part in draft.parts]
 
 
-def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> FlushedTable:
+def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> TableFlush:
     entries, pages, merged_entries, merged_pages = extents
     entries_at, pages_at = draft.merged_at
-    return FlushedTable(
+    return TableFlush(
         draft.name,
         draft.upto,
         draft.layout,
@@ -90,19 +89,19 @@ def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> FlushedTabl
     )
 
 
-def _draft(source: WriterDataSource, name: str, dirty: Dirty) -> _Draft:
-    table = source.state.tables.get(name) or new_table(name)
+def _draft(context: FlushContext, name: str, dirty: Dirty) -> _Draft:
+    table = context.log.state.tables.get(name) or new_table(name)
     entries = [TableEntry(key.encode(), entry.value, entry.version) for key, entry in dirty.entries.items()]
-    flush = source.lookups.content(name, table).flush(entries)
-    entries_at, merged_entries = _merged(source, table.entries, len(flush.entries), flush.layout.start)
-    pages_at, merged_pages = _merged(source, table.pages, len(flush.pages), flush.layout.index_start)
+    flush = context.lookups.content(name, table).flush(entries)
+    entries_at, merged_entries = _merged(context, table.entries, len(flush.entries), flush.layout.start)
+    pages_at, merged_pages = _merged(context, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
     keep = table.size <= limits.RESIDENT_BYTES
     return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep)
 
 
-def _merged(source: WriterDataSource, extents: Extents, added: int, start: int) -> tuple[int, bytes]:
-    """Where the last extents that are to be merged begin, and their bytes; none if there are few."""
+def _merged(context: FlushContext, extents: Extents, added: int, start: int) -> tuple[int, bytes]:
+    """Where the last extents that are to be merged begin, and their bytes; no bytes if none are merged."""
     listed = list(extents)
     if len(listed) < FEW_EXTENTS:
         return 0, b""
@@ -115,4 +114,4 @@ def _merged(source: WriterDataSource, extents: Extents, added: int, start: int) 
     if len(listed) - first < 2:
         return 0, b""
     at, end = listed[first][0], listed[-1][0] + listed[-1][1].length
-    return at, b"".join(fetch(source.stores, plan_extents(extents, source.number, at, end)))
+    return at, b"".join(fetch(context.stores, plan_extents(extents, context.log.number, at, end)))

@@ -1,4 +1,4 @@
-"""`gc`: mark orphans as garbage, and delete the garbage that is due (see `engine.admin.garbage_collection`)."""
+"""`gc`: mark orphans as garbage, and delete the garbage that is due (see `engine.admin.root_gc`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from engine.admin import garbage_collection, orphans
+from engine.admin import orphans, root_gc
 from engine.admin.orphans import Sweep
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import seconds_option, yes_option
@@ -43,7 +43,7 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
     root = session.root
     root.check_writable()
     with session.output.progress() as progress:
-        found = garbage_collection.find_garbage(root, ChunkOwnership(root), age, progress)
+        found = root_gc.find_garbage(root, ChunkOwnership(root), age, progress)
     sweep = found.sweep
     row: dict[str, Any] = {
         "dry_run": dry_run,
@@ -64,7 +64,7 @@ def gc(session: Session, dry_run: bool, age: float, share: float, yes: bool) -> 
         waiting = f"{counted(found.waiting, 'garbage object')} waiting: those that are due would be deleted."
         idle = f"{counted(found.idle, 'idle upload')} of large events would be aborted."
         session.confirm(yes or found.empty, *_lines(sweep), waiting, idle)
-        row |= garbage_collection.collect_garbage(root, found, share)._asdict()
+        row |= root_gc.collect_garbage(root, found, share)._asdict()
     session.output.document({"gc": row})
     if dry_run:
         for line in _lines(sweep):

@@ -1,10 +1,10 @@
-"""`backup` and `restore` (see `engine.admin.copies`)."""
+"""`backup` and `restore` (see `engine.admin.backups`)."""
 
 from __future__ import annotations
 
 import click
 
-from engine.admin.copies import RootCopy, back_up, restore as restore_root
+from engine.admin.backups import RootBackup, back_up, restore as restore_root
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import storage_option
 from pravega_spark.console.output import Headings, id_column, moment, size_column
@@ -50,7 +50,7 @@ def restore(session: Session, source: str, options: dict[str, object]) -> None:
     _print(session, "restored", done)
 
 
-def _print(session: Session, what: str, done: RootCopy) -> None:
+def _print(session: Session, what: str, done: RootBackup) -> None:
     rows = [{**row._asdict(), "time": moment(row.time)} for row in done.containers]
     session.output.document({what: rows, "place": done.place})
     session.output.table(_COPIED, rows, title=done.place)

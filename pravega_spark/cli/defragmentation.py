@@ -6,7 +6,7 @@ import click
 
 from engine.errors import did_you_mean
 from engine.root import Root
-from engine.writer.defragmentation import defragment
+from engine.writer.compaction import compact_segments
 from pravega_spark.cli.segments import segment_names
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SizeType
@@ -40,7 +40,7 @@ def defrag(session: Session, prefix: str, target: int) -> None:
         for number in range(root.config.containers):
             container = root.container(number)
             container.flush()
-            for merged in defragment(container, prefix, target):
+            for merged in compact_segments(container.flush_context, prefix, target):
                 rows.append(merged._asdict())
                 progress(merged.segment, 0, 0)
     if prefix and not rows:

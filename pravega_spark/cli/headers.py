@@ -8,7 +8,6 @@ from __future__ import annotations
 import click
 
 from chunkstore.pravega.rolling import segment_of
-from engine.admin.inspection import open_for_reading
 from engine.admin.rolling_segments import export_header
 from engine.errors import SegmentNotFound
 from pravega_spark.cli.segments import missing
@@ -35,7 +34,7 @@ def export(session: Session, name: str) -> None:
     """
     root = session.root
     try:
-        with open_for_reading(root, owner_of(name, root.config.containers)) as container:
+        with root.open_private(owner_of(name, root.config.containers)) as container:
             done = export_header(container, name)
     except SegmentNotFound:
         raise missing(root, name) from None

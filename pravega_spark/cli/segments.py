@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from engine.admin.inspection import describe_segment, list_segments, open_for_reading, segment_chunks
+from engine.admin.inspection import describe_segment, list_segments, segment_chunks
 from engine.containers.container import Container
 from engine.errors import SegmentNotFound
 from engine.root import Root
@@ -33,7 +33,7 @@ def list_(session: Session, prefix: str) -> None:
     """List segments, or those whose names start with PREFIX."""
     rows = []
     for number in range(session.root.config.containers):
-        with open_for_reading(session.root, number) as container:
+        with session.root.open_private(number) as container:
             found = (name for name in list_segments(container) if name.startswith(prefix))
             rows += [{"name": name, "container": number} for name in found]
     rows.sort(key=lambda row: str(row["name"]))
@@ -84,7 +84,7 @@ def _find(root: Root, name: str, inspect: Callable[[Container], T]) -> tuple[int
     """
     likely = owner_of(name, root.config.containers)
     for number in sorted(range(root.config.containers), key=lambda number: number != likely):
-        with open_for_reading(root, number) as container, suppress(SegmentNotFound):
+        with root.open_private(number) as container, suppress(SegmentNotFound):
             return number, inspect(container)
     raise missing(root, name)
 
@@ -98,7 +98,7 @@ def missing(root: Root, name: str) -> SegmentNotFound:
 def segment_names(root: Root) -> Iterator[str]:
     """The names of all segments of all containers."""
     for number in range(root.config.containers):
-        with open_for_reading(root, number) as container:
+        with root.open_private(number) as container:
             yield from list_segments(container)
 
 

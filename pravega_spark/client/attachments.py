@@ -16,7 +16,7 @@ import numpy as np
 
 from chunkstore import StorageError
 from engine.errors import EngineError
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.segments import Extent
 from pravega_spark.client.batches import Batch, mix_of, now_ms
 from pravega_spark.streams.model.index import sparse_records

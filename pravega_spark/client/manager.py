@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.admin import copies
-from engine.admin.copies import RootCopy
+from engine.admin import backups
+from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
@@ -245,7 +245,7 @@ class StreamManager:
         target: str | os.PathLike[str],
         storage_options: Mapping[str, Any] | None = None,
         progress: Progress = no_progress,
-    ) -> RootCopy:
+    ) -> RootBackup:
         """Copy the root to `target`: an empty folder or bucket, or an earlier backup of this root, which is updated.
 
         Streams can be written meanwhile; each container is copied as of one of its flush cycles. storage_options: for
@@ -253,7 +253,7 @@ class StreamManager:
         what fails its checksums.
         """
         open_checked(os.fspath(target), storage_options)
-        return copies.back_up(self._root, os.fspath(target), storage_options, progress=progress)
+        return backups.back_up(self._root, os.fspath(target), storage_options, progress=progress)
 
     @staticmethod
     def restore(
@@ -263,7 +263,7 @@ class StreamManager:
         backup_options: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         progress: Progress = no_progress,
-    ) -> RootCopy:
+    ) -> RootBackup:
         """Create the root `root`, which must not exist, from a backup. Repeat the call if it was interrupted.
 
         backup_options, storage_options: for the fsspec filesystems of the backup and of the root. Raises
@@ -272,7 +272,7 @@ class StreamManager:
         source, target = os.fspath(backup), os.fspath(root)
         open_checked(source, backup_options)
         open_checked(target, storage_options)
-        return copies.restore(
+        return backups.restore(
             source, target, source_options=backup_options, target_options=storage_options, progress=progress
         )
 

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from engine.errors import ChunksGivenUp, SegmentNotFound, SegmentSealed
+from engine.errors import ChunksExpired, SegmentNotFound, SegmentSealed
 from engine.interrupts import uninterrupted
 from engine.logs.payload import MAX_PAYLOAD
 from engine.logs.processor import ALONE_BYTES
@@ -461,7 +461,7 @@ class EventWriter:
             return
         try:
             self._stream.write([part for each in doubtful for part in each.parts], mix=mix_of_all(doubtful))
-        except (SegmentSealed, SegmentNotFound, ChunksGivenUp):  # then they take the way through the log
+        except (SegmentSealed, SegmentNotFound, ChunksExpired):  # then they take the way through the log
             refused, doubtful[:] = list(doubtful), []
             self._attachments.drop(refused)
             for each in refused:

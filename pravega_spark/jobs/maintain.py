@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from chunkstore.collection.optimiser import Copies
-from engine.admin import garbage_collection, orphans
+from engine.admin import orphans, root_gc
 from engine.admin.checks.findings import Severity
 from engine.admin.orphans import AGE
 from engine.admin.progress import Progress, no_progress
 from engine.admin.verify import verify
 from engine.root import Root
-from engine.writer.defragmentation import Merged, defragment
+from engine.writer.compaction import CompactedSegment, compact_segments
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.console.arguments import SecondsType
 from pravega_spark.jobs import work
@@ -52,7 +52,7 @@ def run(
 
     Retention, scaling and transactions apply to the selected streams, the rest to the whole root. A dry run looks for
     garbage, and flushes, merges and deletes nothing. check: verify the root at the end. orphan_age: minimum age of an
-    orphan in seconds; a writer that takes longer from its first chunk to its commit is rejected (ChunksGivenUp). spark:
+    orphan in seconds; a writer that takes longer from its first chunk to its commit is rejected (ChunksExpired). spark:
     a cluster for the streams, if they are many, and for the bytes that the optimiser copies.
     """
     outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
@@ -111,9 +111,9 @@ def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
     """copies: on the cluster, if there is one."""
     if not root.config.garbage_delay_seconds:
         return JobOutcome("", "", "optimiser", detail="skipped: the root's garbage delay is 0")
-    found: list[Merged] = []
+    found: list[CompactedSegment] = []
     for number in range(root.config.containers):
-        found += defragment(root.container(number), "", TARGET, copies, TOGETHER if copies is not None else 1)
+        found += compact_segments(root.container(number).flush_context, "", TARGET, copies, TOGETHER if copies else 1)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
     return JobOutcome(
         "", "", "optimiser", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
@@ -121,11 +121,11 @@ def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
 
 
 def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
-    found = garbage_collection.find_garbage(root, ChunkOwnership(root), orphan_age)
+    found = root_gc.find_garbage(root, ChunkOwnership(root), orphan_age)
     orphans.check_plausible(root, found.sweep)
     sweep, deleted, idle = found.sweep, 0, found.idle
     if not dry_run:
-        done = garbage_collection.collect_garbage(root, found)
+        done = root_gc.collect_garbage(root, found)
         deleted, idle = done.deleted, done.expired
     count = counted(len(sweep.orphans), "orphan")
     detail = f"{count} would be given up" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"

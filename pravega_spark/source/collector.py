@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from pravega_spark.roots import open_root
 from pravega_spark.source.router import Place, Router
 from pravega_spark.source.task_outputs import TaskMessage, TaskOutput

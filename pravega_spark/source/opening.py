@@ -6,8 +6,8 @@ import logging
 from typing import Literal
 
 from engine.errors import RootNotFound
-from engine.places import slips_of
 from engine.root import Root
+from engine.root_placement import misspelled
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
@@ -34,7 +34,7 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
         root = open_root(*place, salvage=options.salvage, create=True)
-        if not slips_of(missing.root, missing.similar):  # else it is told where the root is made
+        if not misspelled(missing.root, missing.similar):  # else it is told where the root is made
             log.warning(
                 "There was no root of streams in %s, so this write made a new one. Is it the place that you meant?",
                 root.stores.chunks.root,

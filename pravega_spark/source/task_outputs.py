@@ -36,8 +36,8 @@ class TaskMessage(WriterCommitMessage):
     the rows of each stream were routed: the driver commits in a process that did not plan the job.
 
     created_at: when its first chunk was made by the storage's clock, None if it wrote none: it may be longer ago than
-    clean-ups leave chunks alone (see `engine.state.horizon`). digests: of each stream's rows, None where nobody will
-    ask for them.
+    clean-ups leave chunks alone (see `engine.state.attach_fence`). digests: of each stream's rows, None where nobody
+    will ask for them.
     """
 
     def __init__(

@@ -219,7 +219,7 @@ class Stream(WritableStream):
         now, after what was written before. Without it, SegmentSealed or SegmentNotFound is raised then.
         mix: how the events of the segments were mixed, where that is known; not with `planned`.
         Returns False when the named writer's number was there already, and nothing was done. Raises StreamSealed,
-        StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name
+        StreamNotFound, ReplayChanged, WritesLost, ChunksExpired, StorageError; OutcomeUnknown, with a writer's name
         only after trying again for some minutes.
         """
         write = self.to_write(

@@ -29,7 +29,7 @@ from engine.state.operations import Append, CreateSegment, Operation, Payload
 from engine.state.segment_record import encode_segment
 from engine.state.segments import Extents, Segment
 from engine.state.tables import METADATA, STORAGE
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from tests.support.rados_gateway import RadosGateway
 from tests.support.s3_server import S3Server
@@ -49,7 +49,7 @@ def measure(folder: str) -> None:
 
 
 def _opened(store: Store, **settings: object) -> Container:
-    return Container(Stores(store, store), 0, Settings(upkeep=False, **settings))  # type: ignore[arg-type]
+    return Container(Stores(store, store), 0, Settings(maintenance=False, **settings))  # type: ignore[arg-type]
 
 
 def group_commit(folder: str) -> None:
@@ -169,9 +169,9 @@ import sys, time
 from chunkstore import open_store
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 store = open_store(sys.argv[1])
-with Container(Stores(store, store), 0, Settings(upkeep=False, poll=float(sys.argv[2]))) as container:
+with Container(Stores(store, store), 0, Settings(maintenance=False, poll=float(sys.argv[2]))) as container:
     offset = 0
     print("ready", flush=True)
     while offset < int(sys.argv[3]) * 100:

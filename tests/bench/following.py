@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from tests.bench.writing import SCOPE, STREAM, Billed, Window
 

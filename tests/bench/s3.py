@@ -20,7 +20,7 @@ from chunkstore import open_store
 from chunkstore.port import Range
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.bench.far import Far
 from tests.bench.figures import Figures
 from tests.support.rados_gateway import RadosGateway
@@ -149,7 +149,7 @@ def _ours_by_obstore(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
 @contextlib.contextmanager
 def _append(bucket: str, options: dict[str, Any]) -> Iterator[Client]:
     store = open_store(f"{bucket}/{uuid.uuid4()}", options)
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
         container.create_segment("scope/segment")
         yield {"commit": lambda path: container.append("scope/segment", bytes(1000))}
     store.close()

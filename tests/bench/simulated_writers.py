@@ -28,7 +28,7 @@ from engine.logs.pending import Queue
 from engine.logs.processor import Processor
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.bench.figures import Figures
 from tests.bench.virtual_time import Bill, FarStore, Objects, VirtualCondition, VirtualExecutor, World, wait_for
 from tests.bench.writers import usd
@@ -241,7 +241,7 @@ class Company:
 
 
 def _settings(threaded: bool = True) -> Settings:
-    return Settings(upkeep=False, cache_bytes=0, threaded=threaded, linger=0.05)
+    return Settings(maintenance=False, cache_bytes=0, threaded=threaded, linger=0.05)
 
 
 def _shared(compute: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.logs import durable_log
 from engine.logs.mailbox import no_mailbox
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 
 SCOPE, STREAM = "bench", "writers"

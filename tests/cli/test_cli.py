@@ -229,7 +229,7 @@ def test_recovery(folder: str) -> None:
     planned = run("container", "recover", number, "--force", root=folder, code=1)
     assert "the recovery point of flush cycle 1," in planned.stdout and "give --yes" in planned.stderr
     for how in ("--yes", "--dry-run"):
-        assert "knows more" in run("container", "recover", number, how, root=folder, code=1).stderr
+        assert "more data than any" in run("container", "recover", number, how, root=folder, code=1).stderr
     for info in open_store(folder).list(f"_system/containers/{number}/"):
         if is_log(info.path):
             Path(folder, info.path).unlink()
@@ -251,7 +251,7 @@ def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
             root.container(number).create_segment("s")
             root.container(number).flush()
     Path(old).rename(tmp_path / "lost")
-    assert "make the storage available" in run("verify", root=url, code=1).stderr
+    assert "Make the storage available" in run("verify", root=url, code=1).stderr
     first = ["--wal", new, "container", "recover", "0", "--new-log"]
     assert "nothing was changed" in run(*first, root=url, code=1).stderr and not Path(new).exists()
     assert document(*first, "--yes", root=url)["recovered"]["segments"] == 1
@@ -262,7 +262,7 @@ def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
 
 def test_what_cannot_be_recovered(folder: str) -> None:
     other = str(1 - number_of(folder))
-    assert "holds no recovery point" in run("container", "recover", other, root=folder, code=1).stderr
+    assert "there is no recovery point" in run("container", "recover", other, root=folder, code=1).stderr
     run("container", "recover", other, "--yes", root=folder, code=1)
     assert "containers 0 to 1" in run("container", "recover", "2", "--yes", root=folder, code=1).stderr
 

@@ -21,7 +21,7 @@ from chunkstore.paths import BACKUP, RESTORING, ROOT, is_log
 from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, format_header, parse_header
 from chunkstore.segments.chunk_list import DELETED
 from chunkstore.testing import Crashed, FaultStore, crash_at
-from engine.admin import copies, rolling_segments
+from engine.admin import backups, rolling_segments
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption
@@ -29,9 +29,9 @@ from engine.logs.witness import EVERYTHING
 from engine.root import Root
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points
-from engine.storage.reads import ObjectRange
-from engine.writer.defragmentation import defragment
-from engine.writer.garbage import collect_garbage
+from engine.storage.object_reads import ObjectRange
+from engine.writer.compaction import compact_segments
+from engine.writer.container_gc import collect_garbage
 from pravega_spark import StreamManager
 from pravega_spark.streams.maintenance.verification import check_events
 from pravega_spark.streams.pravega_lts import rolling_import, segment_import
@@ -201,7 +201,7 @@ def merging(folder: str) -> Iterator[tuple[Root, Container]]:
 
 
 def merged(container: Container, copies: Copies | None = None) -> list[tuple[int, int]]:
-    done = defragment(container, SEGMENT + ".", 1 << 20, copies)
+    done = compact_segments(container.flush_context, SEGMENT + ".", 1 << 20, copies)
     return [(row.merges, row.refused) for row in done]
 
 
@@ -242,7 +242,7 @@ def test_others_change_the_chunks_meanwhile(merging: tuple[Root, Container], whe
                 another.flush()
                 if what == "collected":
                     another.flush()
-                    collect_garbage(another, time.time() + 1000, 0.0, EVERYTHING.sequence)
+                    collect_garbage(another.flush_context, time.time() + 1000, 0.0, EVERYTHING.sequence)
 
     def copies(merges: Sequence[Merge]) -> Iterator[bytes | None]:
         for merge in merges:
@@ -351,9 +351,9 @@ def test_damage_is_not_copied(folder: str, tmp_path: Path) -> None:
 def test_an_object_without_checksums_is_copied_whole(tmp_path: Path) -> None:
     source, target = open_store(str(tmp_path / "one")), open_store(str(tmp_path / "other"))
     source.put("s/x", b"1234")
-    assert copies._copy_object(source, target, [ObjectRange(False, "s/x", 0, 4, b"", 0, 4)]) == 4
+    assert backups._copy_object(source, target, [ObjectRange(False, "s/x", 0, 4, b"", 0, 4)]) == 4
     with pytest.raises(DataCorruption, match="s/x does not match"):
-        copies._copy_object(source, target, [ObjectRange(False, "s/x", 0, 5, b"", 0, 5)])
+        backups._copy_object(source, target, [ObjectRange(False, "s/x", 0, 5, b"", 0, 5)])
 
 
 def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +361,7 @@ def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monk
         number = root.container_id(number_of(folder))
         root.container(number).flush()
         source, target = root.stores.chunks, open_store(str(tmp_path / "copy"))
-        copy, overtaken = copies._copy_object, iter([True])
+        copy, overtaken = backups._copy_object, iter([True])
 
         def overtake(source: Store, target: Store, pieces: Any) -> int | None:
             if next(overtaken, False):
@@ -369,24 +369,24 @@ def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monk
                 raise ObjectNotFound("collected meanwhile")
             return copy(source, target, pieces)
 
-        monkeypatch.setattr(copies, "_copy_object", overtake)
-        done = copies.copy_container(source, target, number)
+        monkeypatch.setattr(backups, "_copy_object", overtake)
+        done = backups.copy_container(source, target, number)
         newest = recovery_points.newest(source, number)
         assert newest is not None and done.cycle == newest.number
         overtaken = itertools.repeat(True)
         with pytest.raises(ObjectNotFound, match="meanwhile"):
-            copies.copy_container(source, target, number)
+            backups.copy_container(source, target, number)
         with pytest.raises(DataCorruption, match="container 9 has no recovery point"):
-            copies.copy_container(source, target, 9)
+            backups.copy_container(source, target, 9)
 
 
 def test_restoring_may_be_interrupted_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, copy = made(str(tmp_path / "root")), str(tmp_path / "copy")
     wrote(url, ["kept"])
     run("backup", copy, root=url)
-    monkeypatch.setattr(copies, "PARALLEL", 1)
-    monkeypatch.setattr(copies, "self_test", lambda store: None)
-    real, verbs = copies.open_store, ("put", "put_if_absent", "delete")
+    monkeypatch.setattr(backups, "PARALLEL", 1)
+    monkeypatch.setattr(backups, "self_test", lambda store: None)
+    real, verbs = backups.open_store, ("put", "put_if_absent", "delete")
     stores: list[FaultStore] = []
 
     def plan_at(number: int, when: Any) -> Callable[..., Store]:
@@ -401,7 +401,7 @@ def test_restoring_may_be_interrupted_anywhere(tmp_path: Path, monkeypatch: pyte
 
     def restored(new: Path, number: int, when: Any = "after") -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(copies, "open_store", plan_at(number, when))
+            patch.setattr(backups, "open_store", plan_at(number, when))
             run("restore", copy, root=new)
 
     restored(tmp_path / "whole", 0)
@@ -502,7 +502,7 @@ def test_that_an_old_segment_was_truncated_is_said(folder: str, rewritten: bool)
         store.put("old/seg/0$header", format_header(Header(1000, tuple(kept))))
     before = objects(folder)
     told = run("header", "import", "old/seg/0", "sc/new", "--yes", root=folder, code=1).stderr
-    assert f"'old/seg/0' was truncated: what is left of it begins at offset {gone}" in told and "restore" not in told
+    assert f"'old/seg/0' was truncated: the rest of it begins at offset {gone}" in told and "restore" not in told
     assert objects(folder) == before and "sc/new" not in run("stream", "list", root=folder).stdout
 
 
@@ -526,7 +526,7 @@ def test_old_chunks_that_a_clean_up_takes_meanwhile_are_not_imported(
     with monkeypatch.context() as patch:
         patch.setattr(rolling_import, "creation_time_of", taken)
         assert (
-            "a clean-up has given up"
+            "garbage collection has deleted"
             in run("header", "import", "old/seg/0", "sc/new", "--yes", root=url, code=1).stderr
         )
     assert document("stream", "read", "sc/new", root=url)["events"] == []
@@ -594,9 +594,12 @@ def test_headers_that_do_not_fit_what_is_there(folder: str) -> None:
     with pytest.raises(InvalidHeader, match="at 0 has 5 bytes, which does not"):
         rolling_segments.find_rolling_segment(store, "old/seg/0")
     store.put("old/seg/0$header", format_header(Header(9, (HeaderChunk(11, "old/seg/0$offset.11"),))))
-    with pytest.raises(rolling_segments.HeaderRefused, match="was truncated: what is left of it begins at offset 11"):
+    with pytest.raises(rolling_segments.HeaderRefused, match="was truncated: the rest of it begins at offset 11"):
         rolling_segments.find_rolling_segment(store, "old/seg/0")
     store.put("old/seg/0$header", b"")
-    assert "its creation failed" in run("header", "import", "old/seg/0", "sc/new", root=folder, code=1).stderr
+    assert (
+        "the creation of the segment failed"
+        in run("header", "import", "old/seg/0", "sc/new", root=folder, code=1).stderr
+    )
     store.put("old/seg/0$header", b"what&")
     assert "key=value is due" in run("header", "import", "old/seg/0", "sc/new", root=folder, code=1).stderr

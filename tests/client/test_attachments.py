@@ -17,7 +17,7 @@ from chunkstore.testing.faults import When
 from engine.logs.log import frames_folder
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager, StreamSealed, WriteFailed
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.streams.stream import Stream
@@ -25,7 +25,7 @@ from pravega_spark.streams.stream import Stream
 
 @pytest.fixture
 def root() -> Root:
-    settings = Settings(attach_bytes=1000, upkeep=False)
+    settings = Settings(attach_bytes=1000, maintenance=False)
     return Root.open(f"memory://{uuid.uuid4()}", containers=1, create=True, settings=settings)
 
 
@@ -138,7 +138,7 @@ def test_a_storage_that_fails_at_every_request(when: When, forever: bool) -> Non
         with StreamManager(url, create=True) as manager:
             manager.create_scope("sc")
             manager.create_stream("sc", "one", 1)
-            root = Root.open(url, settings=Settings(attach_bytes=1000, upkeep=False, timeout=0.05))
+            root = Root.open(url, settings=Settings(attach_bytes=1000, maintenance=False, timeout=0.05))
             store = FaultStore(root.stores.log)
             root.stores = Stores(store, store)
             stream = Stream(root, "sc", "one")

@@ -12,7 +12,7 @@ import pytest
 
 from chunkstore.testing import CountingStore, LatencyStore
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.reader import POLL
 from pravega_spark.client.groups.slices import SegmentSlice

@@ -43,7 +43,7 @@ def test_a_writer_of_before_is_refused_and_a_new_one_goes_on(place: Path) -> Non
         writer.flush()
         recovered(place, container_of("sc/one", CONTAINERS))
         writer.write_event("none", "key")
-        with pytest.raises(StreamError, match="created anew, restored or recovered"):
+        with pytest.raises(StreamError, match="created again, restored or recovered"):
             writer.flush()
     with StreamManager(str(place)) as manager:
         write(manager, "one", numbered(5, 100))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.admin.copies import back_up, restore
+from engine.admin.backups import back_up, restore
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
@@ -103,7 +103,7 @@ EVENTS: dict[str, Callable[[Place], None]] = {
 }
 
 SAYS_SO = (
-    "created anew, restored or recovered",  # the root
+    "created again, restored or recovered",  # the root
     "restored or recovered",
     "another one was created under its name",
     "was deleted",

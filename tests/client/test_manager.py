@@ -75,11 +75,11 @@ def test_who_makes_a_root_beside_one_with_a_like_name_is_warned(
         caplog.clear()
         with StreamManager(str(tmp_path / name), create=True if make == "create" else None) as manager:
             manager.create_scope("home")
-        (told,) = [each for each in caplog.records if "no root of streams" in each.getMessage()]
+        (told,) = [each for each in caplog.records if "created a root of streams" in each.getMessage()]
         assert told.levelname == level
         asked = f" Did you mean '{tmp_path}/streams'?" if level == "WARNING" else ""
         assert told.getMessage() == (
-            f"there was no root of streams in file://{tmp_path}/{name}: it was created{'.' if asked else ''}{asked}"
+            f"created a root of streams in file://{tmp_path}/{name}, where there was none{'.' if asked else ''}{asked}"
         )
 
 

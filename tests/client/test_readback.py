@@ -54,7 +54,7 @@ WRONG: list[Any] = [
 
 def everything_is_readable(root: str) -> None:
     """Another process reads all that there is."""
-    opened = Root.open(root, create=False, settings=Settings(upkeep=False, threaded=False))
+    opened = Root.open(root, create=False, settings=Settings(maintenance=False, threaded=False))
     with StreamManager.over(opened) as manager:
         for scope in manager.list_scope():
             for info in manager.stream_infos(scope):
@@ -72,7 +72,7 @@ def root(tmp_path: Path) -> str:
 
 @pytest.fixture
 def manager(root: str) -> Iterator[StreamManager]:
-    with StreamManager.over(Root.open(root, settings=Settings(upkeep=False, threaded=False))) as manager:
+    with StreamManager.over(Root.open(root, settings=Settings(maintenance=False, threaded=False))) as manager:
         manager.create_scope("s")
         manager.create_stream("s", "a")
         with manager.create_writer("s", "a") as writer:

@@ -10,7 +10,7 @@ import pytest
 
 from chunkstore.testing import CountingStore
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import Event, EventPointer, InvalidStreamCut, StreamCut, StreamManager, TruncatedData
 from pravega_spark.client.reader import tail_events
 from pravega_spark.streams.stream import Stream

@@ -11,7 +11,7 @@ import pytest
 
 from chunkstore import open_store
 from chunkstore.paths import BACKUP
-from engine.admin.orphans import Sweep, find_orphans, give_up
+from engine.admin.orphans import Sweep, expire_orphans, find_orphans
 from engine.admin.verify import Severity, verify
 from engine.root import Root
 from pravega_spark import StreamManager
@@ -58,7 +58,7 @@ def swept(root: Root) -> Sweep:
     """A clean-up that leaves nothing alone for its age, and all that comes of it."""
     moved_on(root.stores.chunks)
     sweep = find_orphans(root, ChunkOwnership(root), 0)
-    give_up(root, sweep, 1)
+    expire_orphans(root, sweep, 1)
     for _ in range(3):
         root.container(0).flush()
         moved_on(root.stores.chunks)

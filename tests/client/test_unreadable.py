@@ -59,7 +59,7 @@ def url(tmp_path: Path) -> str:
 
 
 def opened(url: str, **agreed: int) -> Root:
-    return Root.open(url, settings=Settings(upkeep=False, threaded=False), **agreed)
+    return Root.open(url, settings=Settings(maintenance=False, threaded=False), **agreed)
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_the_number_of_a_deleted_stream_that_nobody_understands_is_removed(root:
 
 
 def test_an_upload_that_nobody_understands_is_named_and_expires(tmp_path: Path) -> None:
-    settings = Settings(upkeep=False, threaded=False)
+    settings = Settings(maintenance=False, threaded=False)
     with Root.open(str(tmp_path / "other"), settings=settings, transient_idle_seconds=0.05, containers=1) as root:
         manager, container = StreamManager.over(root), root.container(0)
         manager.create_scope("s")

@@ -23,7 +23,7 @@ from chunkstore.testing import FaultStore, Request, WrappingStore, fail_at
 from engine.errors import OutcomeUnknown
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import EventWriter, StreamManager, StreamNotFound, StreamSealed, WriteFailed
 from pravega_spark.client import writer as writer_module
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
@@ -53,7 +53,7 @@ class Gate(WrappingStore):
 
 def stream_through(url: str, wrap: Callable[[Stores], WrappingStore]) -> tuple[Stream, WrappingStore]:
     """Stream `one`, reached through a store that `wrap` makes."""
-    root = Root.open(url, settings=Settings(timeout=0.05, upkeep=False))
+    root = Root.open(url, settings=Settings(timeout=0.05, maintenance=False))
     store = wrap(root.stores)
     root.stores = Stores(store, store)
     return Stream(root, "sc", "one"), store
@@ -396,7 +396,7 @@ def test_events_that_were_not_flushed_when_the_program_ends_are_reported(tmp_pat
     program = f"""
 import time
 from chunkstore.testing import LatencyStore
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 manager = StreamManager({str(tmp_path)!r})
 manager.create_scope("sc")

@@ -16,7 +16,7 @@ import pytest
 
 from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fail_at
 from chunkstore.testing.faults import Plan
-from engine.admin.orphans import find_orphans, give_up
+from engine.admin.orphans import expire_orphans, find_orphans
 from pravega_spark import StreamManager, WriteFailed
 from pravega_spark.client import attachments, writer as writer_module
 from pravega_spark.client.writer import EventWriter
@@ -141,7 +141,7 @@ def sweep(simulation: Simulation) -> None:
     simulation.advance(2000.0)
     root = SimulatedRoot(simulation)
     found = find_orphans(root, lambda segment: 0, age=1000.0)
-    give_up(root, found, share=1.0)
+    expire_orphans(root, found, share=1.0)
     root.close()
     collect(simulation)
 

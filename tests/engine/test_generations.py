@@ -16,14 +16,14 @@ from engine.identity import CHECK_SECONDS, RootIdentity
 from engine.logs.log import checkpoints_folder, frame_path, frames_folder
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.copies import copied
 
 S = "s/a"
 
 
 def opened(folder: Path, **settings: bool) -> Root:
-    return Root.open(str(folder), containers=1, settings=Settings(upkeep=False, **{"threaded": False, **settings}))
+    return Root.open(str(folder), containers=1, settings=Settings(maintenance=False, **{"threaded": False, **settings}))
 
 
 def filled(folder: Path, data: bytes, frames: int = 3) -> Root:
@@ -48,7 +48,7 @@ def test_a_writer_of_a_root_that_was_created_anew_is_refused(tmp_path: Path, thr
         shutil.rmtree(folder)
         new = filled(folder, b"new", frames)
         for _ in range(2):
-            with pytest.raises((OutcomeUnknown, RootReplaced), match="created anew, restored or recovered"):
+            with pytest.raises((OutcomeUnknown, RootReplaced), match="created again, restored or recovered"):
                 container.append(S, b"lost")
         with pytest.raises(RootReplaced):
             old.container(0)
@@ -112,7 +112,7 @@ def test_a_log_that_was_set_back_under_a_writer_is_noticed(tmp_path: Path, at: i
             container.append(S, b"y")
         shutil.rmtree(folder)
         shutil.copytree(copy, folder)
-        with pytest.raises((OutcomeUnknown, RootReplaced), match="not there any more"):
+        with pytest.raises((OutcomeUnknown, RootReplaced), match="was replaced"):
             container.append(S, b"z")
 
 

@@ -218,7 +218,7 @@ def test_a_log_that_is_not_there_is_not_begun_anew(tmp_path: Path) -> None:
         root.container(0).create_segment("s/a")
     (tmp_path / "log").rename(tmp_path / "away")
     for wal in (None, str(tmp_path / "log"), str(tmp_path / "elsewhere")):
-        with pytest.raises(StorageRefused, match="make the storage available"):
+        with pytest.raises(StorageRefused, match="Make the storage available"):
             Root.open(str(tmp_path / "root"), wal=wal)
     assert not (tmp_path / "log" / ROOT).exists()
 
@@ -234,7 +234,7 @@ def test_roots_and_logs_are_not_confused(tmp_path: Path) -> None:
     with pytest.raises(StorageRefused, match="is in use already"):
         Root.open(str(tmp_path / "three"), wal=two)
     assert not (tmp_path / "three" / ROOT).exists()
-    with pytest.raises(StorageRefused, match="lies in the root itself"):
+    with pytest.raises(StorageRefused, match="is in the root itself"):
         Root.open(two, wal=log)
     Root.open(str(tmp_path / "four"), wal=other_log).close()
     for wal in (other_log, two, one):
@@ -351,7 +351,7 @@ def test_a_container_that_went_offline_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_a_damaged_frame_is_given_up_without_opening_the_container(tmp_path: Path) -> None:
-    with Root.open(str(tmp_path), containers=1, settings=Settings(threaded=False, upkeep=False)) as root:
+    with Root.open(str(tmp_path), containers=1, settings=Settings(threaded=False, maintenance=False)) as root:
         container = root.container(0)
         container.create_segment("s/a")
         container.append("s/a", b"kept")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chunkstore import StorageRefused
 from chunkstore.checksums import crc32c
 from chunkstore.decoding import InvalidData, json_value
-from engine.admin.checks.accounts import segment_problems, state_problems
+from engine.admin.checks.reference_counts import segment_problems, state_problems
 from engine.containers.container import Container
 from engine.errors import DataCorruption
 from engine.logs import checkpoints, frames
@@ -35,7 +35,7 @@ from engine.state.segments import transient_name
 from engine.state.state import EMPTY, State
 from engine.state.tables import METADATA
 from engine.storage import recovery_points
-from engine.storage.reads import plan_extents
+from engine.storage.object_reads import plan_extents
 from engine.tables.content import TableContent, TableEntry, empty
 from pravega_spark.streams.writing.uploads import OWNER, PLACE
 from tests.fuzz import mutators

@@ -31,9 +31,9 @@ USUAL, LONG = 25, 5_000
 
 def root_of(store: Store) -> Root:
     from engine.settings import Settings
-    from engine.storage.reads import Stores
+    from engine.storage.object_reads import Stores
 
-    return Root(Stores(store, store), RootConfig("0" * 32, containers=1), Settings(upkeep=False, threaded=False))
+    return Root(Stores(store, store), RootConfig("0" * 32, containers=1), Settings(maintenance=False, threaded=False))
 
 
 def verified(store: Store) -> Report:

@@ -18,7 +18,7 @@ from chunkstore.testing import CountingStore, SimulatedStore
 from chunkstore.testing.latency import LatencyStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
 from pravega_spark.cli.main import cli
 from pravega_spark.jobs import imports, maintain, retention, spread, truncate, work
@@ -78,7 +78,7 @@ def test_a_dry_run_tells_of_transactions_that_the_run_then_aborts() -> None:
 
 
 def test_maintenance_flushes_all_containers() -> None:
-    with Root.open(f"memory://{uuid.uuid4()}", containers=3, settings=Settings(upkeep=False)) as root:
+    with Root.open(f"memory://{uuid.uuid4()}", containers=3, settings=Settings(maintenance=False)) as root:
         containers = [root.container(number) for number in range(3)]
         for container in containers:
             container.create_segment("s/a")
@@ -145,7 +145,7 @@ def test_maintenance_leaves_orphans_alone_for_as_long_as_it_is_told(url: str) ->
 
     for young in ([], ["--orphan-age", "3600"]):
         assert garbage(*young)["detail"].startswith("0 orphans")
-    assert "3 of 3 objects belong to nothing" in garbage("--orphan-age", "0")["error"]
+    assert "3 of 3 objects are orphans" in garbage("--orphan-age", "0")["error"]
     assert CliRunner().invoke(maintain.main, ["--root", url, "--orphan-age", "-1"]).exit_code == 2
 
 
@@ -303,7 +303,7 @@ def test_what_is_done_for_many_streams_leaves_together() -> None:
     simulated = SimulatedStore(0)
     simulated.now = time.time()
     store = CountingStore(LatencyStore(simulated, 0.0005))
-    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False))
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False))
     catalog, count = Catalog(root), 200
     catalog.create_scope("s")
     for number in range(count):

@@ -31,7 +31,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-collector-claims-nothing",
-        file="engine/writer/records.py",
+        file="engine/writer/garbage_queue.py",
         old="        transaction.companions.append(queueing(tasks))\n\n    def waits",
         new="        pass\n\n    def waits",
         tests=[f"{_STOPPED_MERGES}a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in"],
@@ -157,8 +157,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="garbage-of-the-future-waits-for-it",
-        file="engine/writer/garbage.py",
-        old="    _date_again(source, now)\n",
+        file="engine/writer/container_gc.py",
+        old="    _redate(context, now)\n",
         new="",
         tests=[f"{_CLOCKS}garbage_of_the_future_became_garbage_when_it_was_met"],
     ),

@@ -239,8 +239,8 @@ BREAKAGES = [
     Breakage(
         name="a-carried-operation-is-submitted",
         file="engine/logs/pending.py",
-        old="_MADE_HERE = (MapSegment, LoadAttributes, Carried)",
-        new="_MADE_HERE = (MapSegment, LoadAttributes)",
+        old="_MADE_HERE = (ActivateSegment, LoadAttributes, AnswerSubmissions)",
+        new="_MADE_HERE = (ActivateSegment, LoadAttributes)",
         tests=["tests/engine/containers/test_readback.py::test_what_the_log_makes_by_itself_is_not_submitted"],
     ),
     Breakage(

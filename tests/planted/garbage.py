@@ -6,7 +6,7 @@ from tests.planted import Breakage
 BREAKAGES = [
     Breakage(
         name="garbage-is-forgotten-when-its-deletion-failed",
-        file="engine/writer/records.py",
+        file="engine/writer/garbage_queue.py",
         old="        left = {task.name for task in (*again, *aside)}\n",
         new="        left: set[str] = set()\n",
         tests=["tests/engine/writer/test_garbage.py"],
@@ -104,11 +104,11 @@ BREAKAGES = [
     Breakage(
         name="a-recovery-point-comes-after-the-end-of-its-cycle",
         file="engine/writer/flush_cycle.py",
-        old="""        recovery_points.write(source.stores.chunks, source.number, source.head, after, state)
-        source.commit([EndCycle(self._number)])
+        old="""        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)
+        context.log.commit([EndCycle(self._number)])
 """,
-        new="""        source.commit([EndCycle(self._number)])
-        recovery_points.write(source.stores.chunks, source.number, source.head, after, state)
+        new="""        context.log.commit([EndCycle(self._number)])
+        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)
 """,
         tests=["tests/engine/storage/test_recovery.py::test_a_cycle_is_not_over_before_its_recovery_point_is_there"],
     ),
@@ -156,7 +156,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="extents-of-a-deleted-segment-are-counted-for-ever",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old="    draft.extents -= len(segment.extents)\n",
         new="",
         tests=["tests/engine/logs/test_checkpoint_size.py::test_extents_are_counted_whatever_becomes_of_them"],
@@ -173,7 +173,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="the-containers-state-hears-nothing-of-a-flush",
-        file="engine/writer/records.py",
+        file="engine/writer/container_records.py",
         old="commit([*operations, *companions])",
         new="commit(operations)",
         tests=["tests/engine/writer/test_records.py::test_a_change_and_its_companions_are_one_append"],
@@ -190,8 +190,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="chunks-of-a-refused-step-are-forgotten",
-        file="engine/writer/records.py",
-        old="            transaction.unless_committed(lambda: self._give_up(new))\n",
+        file="engine/writer/garbage_queue.py",
+        old="            transaction.unless_committed(lambda: self._queue_uncommitted(new))\n",
         new="            pass\n",
         tests=[
             "tests/engine/writer/test_records.py::"

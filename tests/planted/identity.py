@@ -44,14 +44,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="backup-over-another-roots",
-        file="engine/admin/copies.py",
+        file="engine/admin/backups.py",
         old="    if found is None or found.id != config.id:\n",
         new="    if found is None:\n",
         tests=[f"{_BACKUPS}::test_a_staging_copy_cannot_back_up_over_productions_backup"],
     ),
     Breakage(
         name="restored-root-is-the-one-before",
-        file="engine/admin/copies.py",
+        file="engine/admin/backups.py",
         old="replace(saved, id=uuid.uuid4().hex, origin",
         new="replace(saved, id=saved.id, origin",
         tests=[f"{_BACKUPS}::test_a_restored_root_has_an_identity_of_its_own"],

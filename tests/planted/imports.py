@@ -35,7 +35,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="segments-that-begin-at-zero",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old="    draft.keep(segment._replace(start_offset=op.offset, length=op.offset, modified=draft.time))",
         new="    draft.keep(segment._replace(start_offset=0, length=op.offset, modified=draft.time))",
         tests=["tests/engine/state/test_operations.py::test_a_segment_that_begins_elsewhere_has_nothing_before"],

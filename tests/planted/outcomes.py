@@ -15,8 +15,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="loaded-attributes-not-judged",
-        file="engine/state/changes/attributes.py",
-        old="for key, value in missing.items() if draft.judging else ():",
+        file="engine/state/changes/attribute_changes.py",
+        old="for key, value in missing.items() if draft.validating else ():",
         new="for key, value in ():",
         tests=["tests/engine/state/test_attributes.py::test_a_stale_attribute_is_not_loaded"],
     ),

@@ -131,9 +131,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="verify-knows-no-given-up-transactions",
-        file="engine/admin/checks/log.py",
-        old="                given_up = self._passed_over(frame)\n",
-        new="                given_up = None\n",
+        file="engine/admin/checks/log_check.py",
+        old="                skipped = self._skipped_by_repair(frame)\n",
+        new="                skipped = None\n",
         tests=[f"{PASSED_OVER}::test_what_nobody_understands_of_a_frame_can_be_given_up_and_costs_only_that"],
     ),
     Breakage(

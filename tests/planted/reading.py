@@ -5,14 +5,14 @@ from tests.planted import Breakage
 BREAKAGES = [
     Breakage(
         name="checksums-of-blocks-are-not-compared",
-        file="engine/storage/reads.py",
+        file="engine/storage/object_reads.py",
         old="if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):",
         new="if len(data) != last - first:",
         tests=["tests/engine/admin/test_corruption.py"],
     ),
     Breakage(
         name="what-is-truncated-is-read",
-        file="engine/storage/reads.py",
+        file="engine/storage/object_reads.py",
         old="    if start < segment.start_offset:\n",
         new="    if start < 0:\n",
         tests=[

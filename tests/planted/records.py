@@ -71,7 +71,7 @@ BREAKAGES = [
     Breakage(
         name="verify-dies-of-a-segment",
         file="engine/admin/verify.py",
-        old="            except DataCorruption as error:  # of the state itself: a segment in it that cannot be understood",
+        old="            except DataCorruption as error:  # a segment of the state cannot be decoded",
         new="            except ZeroDivisionError as error:",
         tests=["tests/fuzz/test_verify.py::test_a_segment_in_a_checkpoint_that_nobody_understands_is_told"],
     ),

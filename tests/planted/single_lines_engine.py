@@ -42,14 +42,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="flushed-from-elsewhere",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old="    if segment.storage_length != op.offset or op.end",
         new="    if op.end",
         tests=["tests/engine/state/test_flush_cycles.py::test_what_was_flushed_is_not_the_logs_any_more"],
     ),
     Breakage(
         name="flushed-beyond-the-end",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old=" or op.end > segment.length or ",
         new=" or ",
         tests=[
@@ -58,21 +58,21 @@ BREAKAGES = [
     ),
     Breakage(
         name="flushed-under-another-name",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old=' or segment.storage not in ("", op.storage):',
         new=":",
         tests=["tests/engine/state/test_operations.py::test_refusals_change_nothing_and_undo_the_whole_transaction"],
     ),
     Breakage(
         name="mark-of-another-storage",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old=("    if segment.storage != op.storage:\n        raise"),
         new=("    if not op.storage:\n        raise"),
         tests=["tests/engine/state/test_operations.py::test_refusals_change_nothing_and_undo_the_whole_transaction"],
     ),
     Breakage(
         name="recovery-point-of-the-end",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old="complete=True, recovery_point=draft.cycle.sequence)",
         new="complete=True, recovery_point=draft.sequence)",
         tests=[
@@ -81,28 +81,28 @@ BREAKAGES = [
     ),
     Breakage(
         name="two-cycles-of-one-number",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old="    if op.number != draft.cycle.number + 1:\n",
         new="    if op.number < draft.cycle.number:\n",
         tests=["tests/engine/state/test_flush_cycles.py::test_a_cycle_that_is_over_does_nothing_more"],
     ),
     Breakage(
         name="saved-for-another-segment",
-        file="engine/state/changes/active.py",
+        file="engine/state/changes/active_segments.py",
         old="        if segment is None or segment.id != number:\n",
         new="        if segment is None:\n",
         tests=["tests/engine/state/test_idle_segments.py::test_segments_are_saved_as_they_were_unless_they_are_gone"],
     ),
     Breakage(
         name="saved-though-changed-since",
-        file="engine/state/changes/active.py",
+        file="engine/state/changes/active_segments.py",
         old=("        if segment.touched <= op.sequence:\n            draft.unsaved.pop(name, None)\n"),
         new="        draft.unsaved.pop(name, None)\n",
         tests=["tests/engine/state/test_flush_cycles.py::test_the_cycle_ends_as_it_began"],
     ),
     Breakage(
         name="evicted-unsaved",
-        file="engine/state/changes/active.py",
+        file="engine/state/changes/active_segments.py",
         old=(" and name not in draft.unsaved:\n            del draft.segments"),
         new=(":\n            del draft.segments"),
         tests=[
@@ -111,51 +111,51 @@ BREAKAGES = [
     ),
     Breakage(
         name="mapped-old-record",
-        file="engine/state/changes/active.py",
+        file="engine/state/changes/active_segments.py",
         old="        if entry is None or entry.version != op.version:\n",
         new="        if entry is None:\n",
         tests=["tests/engine/state/test_idle_segments.py::test_a_stale_record_is_not_mapped"],
     ),
     Breakage(
         name="deleted-on-its-way-comes-back",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old=("    if segment.saved >= 0 or (segment.id <= draft.cycle.sequence and not draft.cycle.complete):\n"),
         new="    if segment.saved >= 0:\n",
         tests=["tests/engine/state/test_flush_cycles.py::test_the_cycle_ends_as_it_began"],
     ),
     Breakage(
         name="removal-not-under-way",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old="Entry(None, draft.sequence), under_way=True)",
         new="Entry(None, draft.sequence))",
         tests=["tests/engine/state/test_flush_cycles.py::test_the_cycle_ends_as_it_began"],
     ),
     Breakage(
         name="truncated-past-storage",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old=("    if op.offset > segment.storage_length:\n        segment = _without_storage"),
         new=("    if op.offset > segment.length:\n        segment = _without_storage"),
         tests=["tests/engine/state/test_flush_cycles.py::test_what_long_term_storage_knows_of_a_segment_is_noted"],
     ),
     Breakage(
         name="truncated-source-merged",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old=("    if source.start_offset:\n        raise BadOffset(op.source"),
         new=("    if source.start_offset < 0:\n        raise BadOffset(op.source"),
         tests=["tests/engine/state/test_operations.py::test_refusals_change_nothing_and_undo_the_whole_transaction"],
     ),
     Breakage(
         name="merge-without-its-count",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old="    update = (AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, events),) if events else ()\n",
         new="    update = ()\n",
         tests=["tests/engine/state/test_merges.py::test_merging_adds_event_counts_and_moves_the_extents"],
     ),
     Breakage(
         name="idle-segment-made-anew",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old=(
-            "    if op.segment in draft.segments or (draft.judging and draft.entry(METADATA, "
+            "    if op.segment in draft.segments or (draft.validating and draft.entry(METADATA, "
             "op.segment) is not None):\n"
         ),
         new="    if op.segment in draft.segments:\n",
@@ -163,7 +163,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="removed-attribute-comes-back",
-        file="engine/state/changes/attributes.py",
+        file="engine/state/changes/attribute_changes.py",
         old="        if update.value == NULL_VALUE and not is_core(update.attribute):\n",
         new="        if update.value == NULL_VALUE and is_core(update.attribute):\n",
         tests=[
@@ -172,8 +172,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="unspilled-attribute-assumed",
-        file="engine/state/changes/attributes.py",
-        old="                _require_spilled(draft, segment, update.attribute, None)  # else",
+        file="engine/state/changes/attribute_changes.py",
+        old="                _require_spilled(draft, segment, update.attribute, None)  # otherwise",
         new="                pass  # else",
         tests=["tests/engine/state/test_attributes.py::test_updates_of_spilled_attributes_wait_for_them"],
     ),
@@ -209,16 +209,16 @@ BREAKAGES = [
     ),
     Breakage(
         name="horizon-for-known-length",
-        file="engine/state/changes/chunks.py",
-        old="    if created_at < draft.orphan_horizon:\n",
-        new="    if created_at and created_at < draft.orphan_horizon:\n",
+        file="engine/state/changes/chunk_references.py",
+        old="    if created_at < draft.min_attach_time:\n",
+        new="    if created_at and created_at < draft.min_attach_time:\n",
         tests=[
             "tests/engine/state/test_garbage.py::test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are_forgotten"
         ],
     ),
     Breakage(
         name="discard-of-named",
-        file="engine/state/changes/chunks.py",
+        file="engine/state/changes/chunk_references.py",
         old=("        if chunk not in draft.chunks:\n            draft.garbage[chunk]"),
         new=("        if chunk:\n            draft.garbage[chunk]"),
         tests=[
@@ -227,14 +227,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="horizon-goes-back",
-        file="engine/state/changes/chunks.py",
-        old="    draft.orphan_horizon = max(draft.orphan_horizon, op.before)\n",
-        new="    draft.orphan_horizon = op.before\n",
+        file="engine/state/changes/chunk_references.py",
+        old="    draft.min_attach_time = max(draft.min_attach_time, op.min_attach_time)\n",
+        new="    draft.min_attach_time = op.min_attach_time\n",
         tests=["tests/engine/state/test_garbage.py::test_the_horizon_never_moves_back"],
     ),
     Breakage(
         name="garbage-attached-again",
-        file="engine/state/changes/chunks.py",
+        file="engine/state/changes/chunk_references.py",
         old=("            if source in draft.garbage:\n                raise"),
         new=("            if not source:\n                raise"),
         tests=[
@@ -243,7 +243,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="moved-chunk-is-garbage",
-        file="engine/state/changes/chunks.py",
+        file="engine/state/changes/chunk_references.py",
         old=("            if source not in moved:\n                draft.garbage"),
         new=("            if source:\n                draft.garbage"),
         tests=[
@@ -252,14 +252,14 @@ BREAKAGES = [
     ),
     Breakage(
         name="children-outlive-parents",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old=("        if parent == segment.name:\n            _delete_transient(draft, name)\n"),
         new=("        if not parent:\n            _delete_transient(draft, name)\n"),
         tests=["tests/engine/state/test_transient.py::test_it_goes_with_its_parent"],
     ),
     Breakage(
         name="expired-in-use",
-        file="engine/state/changes/segments.py",
+        file="engine/state/changes/segment_changes.py",
         old="    elif segment.modified < before:\n",
         new="    elif segment.modified <= before or before:\n",
         tests=["tests/engine/state/test_transient.py::test_an_append_between_judging_and_expiry"],
@@ -385,7 +385,7 @@ BREAKAGES = [
     Breakage(
         name="repair-keeps-the-horizon",
         file="engine/logs/replay.py",
-        old="        return state._replace(orphan_horizon=horizon), None\n",
+        old="        return state._replace(min_attach_time=horizon), None\n",
         new="        return state, None\n",
         tests=["tests/engine/admin/test_orphans.py::test_a_repair_gives_up_what_nobody_knows_of"],
     ),
@@ -401,7 +401,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="stored-read-to-its-end",
-        file="engine/storage/reads.py",
+        file="engine/storage/object_reads.py",
         old="        pieces += stored(segment.storage, start, min(end, segment.storage_length))\n",
         new="        pieces += stored(segment.storage, start, segment.storage_length)\n",
         tests=[
@@ -410,7 +410,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="blocks-beyond-the-extent",
-        file="engine/storage/reads.py",
+        file="engine/storage/object_reads.py",
         old="    last = min(-(-(piece.skip + piece.taken) // BLOCK) * BLOCK, piece.length)\n",
         new="    last = -(-(piece.skip + piece.taken) // BLOCK) * BLOCK\n",
         tests=[
@@ -425,13 +425,6 @@ BREAKAGES = [
         tests=[
             "tests/engine/containers/test_moved_objects.py::test_a_scan_whose_objects_have_gone_meets_nothing_twice"
         ],
-    ),
-    Breakage(
-        name="changes-without-the-log",
-        file="engine/storage/lookups.py",
-        old="        newest |= dict(table.dirty(state.sequence))\n",
-        new="",
-        tests=["tests/engine/containers/test_tables.py::test_who_follows_the_changes_of_a_table_has_the_table"],
     ),
     Breakage(
         name="part-of-a-chunk-taken-over",
@@ -477,7 +470,7 @@ BREAKAGES = [
     Breakage(
         name="passed-over-in-the-recovery-point",
         file="engine/writer/flush_cycle.py",
-        old=".plus({**records, **dict.fromkeys(segments.passed_over)}),",
+        old=".plus({**records, **dict.fromkeys(segments.skipped)}),",
         new=".plus(records),",
         tests=[
             "tests/engine/containers/test_flushes.py::test_what_a_cycle_passed_over_is_missing_in_its_recovery_point"
@@ -486,7 +479,7 @@ BREAKAGES = [
     Breakage(
         name="chunk-records-of-the-beginning",
         file="engine/writer/flush_cycle.py",
-        old="                STORAGE: Dirty.of(source.refresh(), STORAGE),\n",
+        old="                STORAGE: Dirty.of(context.log.refresh(), STORAGE),\n",
         new="                STORAGE: Dirty.of(state, STORAGE),\n",
         tests=[
             "tests/engine/containers/test_flushes.py::test_a_recovery_point_is_what_the_container_was_when_its_cycle_began"
@@ -495,8 +488,8 @@ BREAKAGES = [
     Breakage(
         name="segments-saved-without-the-point",
         file="engine/writer/flush_cycle.py",
-        old=".plus({**records, **dict.fromkeys(segments.passed_over)}),",
-        new=".plus(dict.fromkeys(segments.passed_over)),",
+        old=".plus({**records, **dict.fromkeys(segments.skipped)}),",
+        new=".plus(dict.fromkeys(segments.skipped)),",
         tests=[
             "tests/engine/containers/test_flushes.py::test_a_recovery_point_is_what_the_container_was_when_its_cycle_began"
         ],
@@ -511,24 +504,24 @@ BREAKAGES = [
     Breakage(
         name="sealed-with-the-truncation",
         file="engine/writer/segment_flush.py",
-        old="        mark = Stored(self._number, segment.name, storage, start, segment.stored_sealed)\n",
-        new="        mark = Stored(self._number, segment.name, storage, start, segment.sealed)\n",
+        old="        mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.stored_sealed)\n",
+        new="        mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.sealed)\n",
         tests=[
             "tests/engine/containers/test_flushes.py::test_a_crash_between_truncating_and_sealing_in_lts_leaves_neither_undone"
         ],
     ),
     Breakage(
         name="garbage-by-an-old-state",
-        file="engine/writer/garbage.py",
-        old="        held=lambda names: _named(source.refresh(), names),\n",
-        new="        held=lambda names: _named(source.state, names),\n",
+        file="engine/writer/container_gc.py",
+        old="        held=lambda names: _named(context.log.refresh(), names),\n",
+        new="        held=lambda names: _named(context.log.state, names),\n",
         tests=[
             "tests/engine/containers/test_flushes.py::test_a_collection_keeps_what_was_attached_once_more_since_it_began"
         ],
     ),
     Breakage(
         name="records-read-unchecked",
-        file="engine/writer/records.py",
+        file="engine/writer/container_records.py",
         old=(
             "    operations += [CheckEntry(STORAGE, key, version) for key, version in expected.items() "
             "if key not in changes]\n"
@@ -538,7 +531,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="alive-garbage-collected",
-        file="engine/writer/records.py",
+        file="engine/writer/garbage_queue.py",
         old="            if name not in state.chunks\n",
         new="            if name\n",
         tests=[
@@ -547,7 +540,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="garbage-of-this-recovery-point",
-        file="engine/writer/records.py",
+        file="engine/writer/garbage_queue.py",
         old="        return old and not state.is_kept_for_recovery(garbage)\n",
         new="        return old\n",
         tests=[
@@ -556,7 +549,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="uncovered-garbage",
-        file="engine/writer/records.py",
+        file="engine/writer/garbage_queue.py",
         old=" and garbage.sequence < self._covered\n",
         new="\n",
         tests=["tests/engine/containers/test_clocks.py::test_garbage_of_a_folder_stays_when_its_clock_is_stepped"],
@@ -565,7 +558,7 @@ BREAKAGES = [
         name="entries-of-the-old-state-dropped",
         file="engine/writer/table_writer.py",
         old="    return _Draft(name, dirty.upto, tuple(flush.layout)",
-        new="    return _Draft(name, source.state.sequence, tuple(flush.layout)",
+        new="    return _Draft(name, context.log.state.sequence, tuple(flush.layout)",
         tests=["tests/engine/containers/test_flushes.py::test_an_entry_that_is_put_while_its_table_is_flushed_stays"],
     ),
     Breakage(

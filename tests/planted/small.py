@@ -9,8 +9,8 @@ BREAKAGES = [
     Breakage(
         name="records-have-no-number-of-their-append",
         file="engine/state/index_records.py",
-        old="[append if number == THIS_APPEND else number for number in told]",
-        new="[1 if number == THIS_APPEND else number for number in told]",
+        old="[append if number == THIS_APPEND else number for number in given]",
+        new="[1 if number == THIS_APPEND else number for number in given]",
         tests=[*_LAST, "tests/engine/state/test_index_records.py"],
     ),
     Breakage(

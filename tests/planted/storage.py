@@ -129,7 +129,7 @@ BREAKAGES = [
     Breakage(
         name="verify-tells-nothing-foreign",
         file="engine/admin/verify.py",
-        old="        self._tell(None, foreign_problems(stores))\n",
+        old="        self._report(None, foreign_problems(stores))\n",
         new="",
         tests=["tests/engine/admin/test_listings.py::test_foreign_files_are_passed_over_told_and_kept"],
     ),

@@ -229,7 +229,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="sealed-segment-changes-its-attributes",
-        file="engine/state/changes/attributes.py",
+        file="engine/state/changes/attribute_changes.py",
         old="    if segment.sealed and not all(is_core(update.attribute) for update in op.updates):",
         new="    if segment.sealed and not op.updates:",
         tests=["tests/engine/state/test_attributes.py::test_of_a_sealed_segment_only_core_attributes_are_updated"],

@@ -9,7 +9,7 @@ BREAKAGES = [
     Breakage(
         name="close-stops-the-flush",
         file="engine/containers/container.py",
-        old="        if not self.background.finish(self.settings.upkeep_wait):\n            self.writer.stop()\n",
+        old="        if not self.background.finish(self.settings.maintenance_wait):\n            self.writer.stop()\n",
         new="        self.writer.stop()\n",
         tests=[f"{_TESTS}test_close_finishes_the_flush_under_way"],
     ),
@@ -30,29 +30,29 @@ BREAKAGES = [
     Breakage(
         name="a-cycle-that-was-given-up-goes-on",
         file="engine/state/state.py",
-        old="        return self.number == number and not self.complete and not self.given_up",
+        old="        return self.number == number and not self.complete and not self.aborted",
         new="        return self.number == number and not self.complete",
         tests=[f"{_TESTS}test_a_cycle_that_was_given_up_is_over_for_the_log"],
     ),
     Breakage(
         name="overdue-upkeep-is-left-to-threads",
         file="engine/containers/upkeep.py",
-        old="            self._background.wait(self._settings.upkeep_wait)\n",
+        old="            self._background.wait(self._settings.maintenance_wait)\n",
         new="            pass\n",
         tests=[f"{_TESTS}test_the_first_commit_waits_for_what_is_overdue"],
     ),
     Breakage(
         name="a-commit-waits-until-upkeep-is-done",
         file="engine/containers/upkeep.py",
-        old="            self._background.wait(self._settings.upkeep_wait)\n",
+        old="            self._background.wait(self._settings.maintenance_wait)\n",
         new="            self._background.wait()\n",
         tests=[f"{_TESTS}test_a_commit_waits_for_upkeep_no_longer_than_its_bound"],
     ),
     Breakage(
         name="upkeep-waits-for-itself",
         file="engine/containers/container.py",
-        old="StorageWriter(source",
-        new="StorageWriter(self",
+        old="FlushContext(\n            stores, settings, self.storage_clock, self.log,",
+        new="FlushContext(\n            stores, settings, self.storage_clock, self,",
         tests=[f"{_TESTS}test_upkeep_never_waits_for_itself"],
     ),
     Breakage(
@@ -99,7 +99,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-cycle-shows-no-life",
-        file="engine/state/changes/cycles.py",
+        file="engine/state/changes/cycle_changes.py",
         old="    draft.cycle = draft.cycle._replace(alive=draft.time)\n",
         new="",
         tests=[f"{_TESTS}test_a_long_cycle_that_shows_life_is_left_alone"],
@@ -107,21 +107,21 @@ BREAKAGES = [
     Breakage(
         name="a-failed-cycle-is-tried-again-at-once",
         file="engine/containers/duties.py",
-        old="        if silence < timeout and (not cycle.given_up or cycle.trouble):",
-        new="        if silence < timeout and not cycle.given_up:",
+        old="        if silence < timeout and (not cycle.aborted or cycle.error):",
+        new="        if silence < timeout and not cycle.aborted:",
         tests=[f"{_TESTS}test_a_failed_cycle_is_tried_again_after_a_pause"],
     ),
     Breakage(
         name="upkeep-swallows-what-it-does-not-expect",
-        file="engine/background.py",
-        old='            self._failed(kind, error, f"failed unexpectedly and will be tried again: {error!r}", trace=True)',
+        file="engine/task_runner.py",
+        old='            self._failed(kind, error, f"failed unexpectedly and will be retried: {error!r}", trace=True)',
         new="            del error",
         tests=[f"{_TESTS}test_what_upkeep_does_not_expect_is_logged_counted_and_shown"],
     ),
     Breakage(
         name="the-log-hears-of-no-failure",
         file="engine/writer/flush_cycle.py",
-        old="        except Exception as error:\n            self.give_up(error)\n            raise\n",
+        old="        except Exception as error:\n            self.abort(error)\n            raise\n",
         new="",
         tests=[f"{_TESTS}test_what_upkeep_does_not_expect_is_logged_counted_and_shown"],
     ),
@@ -134,7 +134,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-thread-that-does-not-start-fails-a-commit",
-        file="engine/background.py",
+        file="engine/task_runner.py",
         old="            except RuntimeError as error:  # no thread could be started, or the process is ending",
         new="            except KeyError as error:",
         tests=[f"{_TESTS}test_threads_that_cannot_be_started_do_not_fail_a_commit"],
@@ -143,20 +143,20 @@ BREAKAGES = [
         name="the-recovery-point-comes-after-the-end-of-its-cycle",
         file="engine/writer/flush_cycle.py",
         old=(
-            "        recovery_points.write(source.stores.chunks, source.number, source.head, after, state)\n"
-            "        source.commit([EndCycle(self._number)])\n"
+            "        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)\n"
+            "        context.log.commit([EndCycle(self._number)])\n"
         ),
         new=(
-            "        source.commit([EndCycle(self._number)])\n"
-            "        recovery_points.write(source.stores.chunks, source.number, source.head, after, state)\n"
+            "        context.log.commit([EndCycle(self._number)])\n"
+            "        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)\n"
         ),
         tests=[f"{_TESTS}test_the_recovery_point_of_a_complete_cycle_is_there"],
     ),
     Breakage(
         name="a-cycle-that-others-are-faster-than-makes-all-pause",
         file="engine/writer/flush_cycle.py",
-        old="                self.give_up()  # others",
-        new="                self.give_up(error)  # others",
+        old="                self.abort()  # segments",
+        new="                self.abort(error)  # segments",
         tests=["tests/engine/containers/test_upkeep.py::test_whoever_truncates_all_the_time_stops_no_flush_for_long"],
     ),
 ]

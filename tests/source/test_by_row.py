@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from chunkstore.testing import Crashed, FaultStore, crash_at
 from chunkstore.testing.faults import When
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource, ScopeNotFound, StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.collector import INLINE_BYTES, OWN_CHUNK_BYTES
@@ -236,7 +236,7 @@ def test_a_crash_at_every_request(when: When, inline: bool) -> None:
 
 def dying(root: Root, stores: Stores) -> None:
     """Let the process go on as another one, which has these stores and knows nothing."""
-    root.settings = replace(root.settings, upkeep=False, threaded=False)
+    root.settings = replace(root.settings, maintenance=False, threaded=False)
     for number in range(root.config.containers):
         with suppress(Crashed):
             root.containers.stop(number)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from chunkstore.testing import CountingStore
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
 from pravega_spark.source import collector as collector_module

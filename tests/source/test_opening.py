@@ -77,7 +77,7 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     new = tmp_path / "new"
     open_stream(options(new), "write")
     assert told() == [
-        ("INFO", f"there was no root of streams in file://{new}: it was created"),
+        ("INFO", f"created a root of streams in file://{new}, where there was none"),
         (
             "WARNING",
             f"There was no root of streams in file://{new}, so this write made a new one. Is it the place that "
@@ -117,7 +117,8 @@ def test_who_makes_what_is_nearly_named_as_something_else_warns(
         "stream exam/clicks did not exist: it was created. Did you mean 'examples/clicks'?",
     ]
     assert made("streems", "examples", "clicks") == [
-        f"there was no root of streams in file://{tmp_path}/streems: it was created. Did you mean '{tmp_path}/streams'?"
+        f"created a root of streams in file://{tmp_path}/streems, where there was none. "
+        f"Did you mean '{tmp_path}/streams'?"
     ]
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 from chunkstore.testing import FaultStore
 from chunkstore.testing.faults import Fault, When
 from engine.errors import OutcomeUnknown
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.roots import open_root
@@ -188,7 +188,7 @@ def unsure(stream: Stream, fates: list[Fault]) -> None:
         return fates.pop(0) if fates and "/wal/" in request.paths[0] else None  # type: ignore[attr-defined]
 
     root.stores = Stores(FaultStore(stores.log, fate, verbs={"put_if_absent"}), stores.chunks)
-    root.settings = replace(root.settings, timeout=0.0, upkeep=False)
+    root.settings = replace(root.settings, timeout=0.0, maintenance=False)
     root.containers.stop(stream.number)
 
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from engine.admin.orphans import Sweep, find_orphans, give_up
+from engine.admin.orphans import Sweep, expire_orphans, find_orphans
 from engine.admin.verify import verify
-from engine.errors import ChunksGivenUp
+from engine.errors import ChunksExpired
 from engine.root import Root
 from engine.state.segments import Extent
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from pravega_spark.roots import open_root
 from pravega_spark.source import collector as collector_module
 from pravega_spark.source.options import SourceOptions
@@ -87,7 +87,7 @@ def swept(stream: Stream, age: float = 0) -> Sweep:
     root = stream.root
     moved_on(root.stores.chunks)
     sweep = find_orphans(root, partial(owner_of, count=CONTAINERS), age)
-    give_up(root, sweep, 1)
+    expire_orphans(root, sweep, 1)
     for number in range(CONTAINERS):
         root.container(number).flush()
     moved_on(root.stores.chunks)
@@ -123,7 +123,7 @@ def test_a_job_whose_chunks_were_collected_is_refused_and_another_attempt_works(
     assert sorted(orphan.path for orphan in sweep.orphans) == messages[0].chunks()
     messages += [task(writer, *texts("late")), task(writer, b"0 inline")]
     assert messages[2].created_at is None and not messages[2].chunks()
-    with pytest.raises(ChunksGivenUp, match=r"were begun at .* Nothing was written: write it again.*--orphan-age"):
+    with pytest.raises(ChunksExpired, match=r"were created at .* Nothing was written: write it again.*--orphan-age"):
         writer.commit(messages)
     writer.abort(messages)
     assert content(stream) == sorted(before)
@@ -145,7 +145,7 @@ def test_a_host_whose_clock_is_wrong_tells_the_age_of_its_chunks(
     early = task(writer, *texts("early"))
     monkeypatch.undo()
     swept(stream)
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit([early])
     monkeypatch.setattr(time, "time", lambda: now() + ahead)
     writer.commit([task(writer, *texts("late"))])
@@ -160,18 +160,18 @@ def test_younger_chunks_are_not_disturbed(stream: Stream) -> None:
     slow = task(writer, *texts("slow"))
     assert died.created_at is not None and slow.created_at is not None and died.created_at < slow.created_at
     container = stream.container
-    assert not swept(stream, 3600).orphans and container.state.orphan_horizon == 0
+    assert not swept(stream, 3600).orphans and container.state.min_attach_time == 0
     moved_on(stream.root.stores.chunks)
     sweep = find_orphans(stream.root, partial(owner_of, count=CONTAINERS), 0)
     old = tuple(orphan for orphan in sweep.orphans if orphan.path in died.chunks())
     assert len(old) == len(died.chunks()) < len(sweep.orphans)
-    give_up(stream.root, sweep._replace(orphans=old, orphan_horizon=slow.created_at), 1)  # as a day later
+    expire_orphans(stream.root, sweep._replace(orphans=old, min_attach_time=slow.created_at), 1)  # as a day later
     container.flush()
     container.collect_garbage()
-    assert container.state.orphan_horizon == slow.created_at
+    assert container.state.min_attach_time == slow.created_at
     writer.commit([slow, inline])
     assert content(stream) == sorted([*texts("slow"), b"0 inline"])
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit([died])
     assert_healthy(stream)
 
@@ -185,7 +185,7 @@ def test_a_batch_that_is_there_is_not_refused(stream: Stream) -> None:
     for messages in (first, other):
         writer.commit(messages, 7)
         assert content(stream) == sorted(texts("a"))
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit(other, 8)
     writer.commit([task(writer, *texts("b"))], 8)
     assert content(stream) == sorted(texts("a") + texts("b"))
@@ -198,7 +198,7 @@ def test_a_stream_that_was_scaled_meanwhile_refuses_them_too(stream: Stream) -> 
     messages = [task(writer, *texts("a"))]
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     swept(stream)
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit(messages)
     writer = BatchWriter(options(stream), ROWS)
     messages = [task(writer, *texts("b"))]
@@ -230,6 +230,6 @@ def test_who_does_not_say_when_chunks_were_begun_is_refused_after_a_sweep(stream
     assert stream.write([part._replace(content=extents("one"))])
     task(BatchWriter(options(stream), ROWS), *texts("died"))
     swept(stream)
-    with pytest.raises(ChunksGivenUp, match="do not say when they were begun"):
+    with pytest.raises(ChunksExpired, match="have no known creation time"):
         stream.write([part._replace(content=extents("two"))])
     assert stream.write([part])

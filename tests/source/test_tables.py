@@ -22,7 +22,7 @@ from engine.settings import Settings
 from engine.state import tables as engine_tables
 from engine.state.index_records import RECORD_SIZE
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.roots import open_root
@@ -77,7 +77,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Place]]:
     def new(containers: int = 2, store: CountingStore | None = None, **settings: int) -> Place:
         store = store or CountingStore(open_store(f"memory://{uuid.uuid4()}"))
         stores = Stores(store, store)
-        alone = Settings(upkeep=False, threaded=False, **settings)
+        alone = Settings(maintenance=False, threaded=False, **settings)
         root = Root(stores, RootConfig("root", containers=containers), alone)
         monkeypatch.setattr(opening, "open_root", lambda *_, **how: root)
         made.append(root)

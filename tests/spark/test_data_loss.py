@@ -223,4 +223,4 @@ def test_damage_is_an_error_that_names_the_object(folder: Folder) -> None:
     chunk.write_bytes(chunk.read_bytes().replace(b"0009", b"9999"))
     with pytest.raises(PySparkException) as caught:
         folder.frame(fail_on_data_loss=False).collect()
-    assert chunk.name in str(caught.value) and "are not what was written there" in str(caught.value)
+    assert chunk.name in str(caught.value) and "do not match their checksums" in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from engine.admin.copies import back_up, restore
+from engine.admin.backups import back_up, restore
 from engine.root import Root
 from tests.spark.folder import Folder
 

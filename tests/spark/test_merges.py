@@ -12,7 +12,7 @@ from chunkstore import StorageRefused, open_store
 from engine.admin.verify import verify
 from engine.errors import DataCorruption
 from engine.root import Root
-from engine.writer.defragmentation import Merged, defragment
+from engine.writer.compaction import CompactedSegment, compact_segments
 from pravega_spark import StreamManager
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.jobs import maintain
@@ -57,9 +57,9 @@ def chunks(url: str) -> list[str]:
     return [info.path for info in open_store(url).list("sc/") if ".E-" in info.path]
 
 
-def merged_on(spark: SparkSession, url: str, target: Target) -> list[Merged]:
+def merged_on(spark: SparkSession, url: str, target: Target) -> list[CompactedSegment]:
     with Root.open(url) as root:
-        return list(defragment(root.container(0), "sc/", 1 << 20, copies_on(spark, target), 100))
+        return list(compact_segments(root.container(0).flush_context, "sc/", 1 << 20, copies_on(spark, target), 100))
 
 
 def test_maintenance_merges_on_the_cluster(spark: SparkSession, url: str) -> None:
@@ -78,7 +78,7 @@ def test_the_same_is_merged_here_and_there(spark: SparkSession, url: str, tmp_pa
     other = str(tmp_path / "other")
     shutil.copytree(url, other)
     with Root.open(other) as root:
-        here = list(defragment(root.container(0), "sc/", 1 << 20))
+        here = list(compact_segments(root.container(0).flush_context, "sc/", 1 << 20))
     there = merged_on(spark, url, Target(url))
     assert there == here and sum(merged.merges for merged in there) >= len(STREAMS)
     assert events(url) == events(other)

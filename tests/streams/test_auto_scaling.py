@@ -9,7 +9,7 @@ from chunkstore.testing import SimulatedStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.streams.maintenance.scaling import WINDOWS, Load, Scaling, decide, loads, scale
 from pravega_spark.streams.model.epochs import StreamSegmentRecord
 from pravega_spark.streams.model.framing import frame_column
@@ -100,7 +100,7 @@ def test_a_fixed_number_of_segments_stays() -> None:
 
 def stream_with(policy: ScalingPolicy) -> Stream:
     store = SimulatedStore(0)
-    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))
     stream = Stream(root, "sc", "st")
     stream.create(policy)
     return stream
@@ -143,7 +143,9 @@ def test_a_stream_is_scaled_by_what_was_written(kind: str) -> None:
 def test_loads_of_an_epoch_that_is_over_scale_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process has scaled, though another segment, since they were looked at."""
     stream = stream_with(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 8, 2))
-    other = Stream(Root(stream.root.stores, stream.root.config, Settings(upkeep=False, threaded=False)), "sc", "st")
+    other = Stream(
+        Root(stream.root.stores, stream.root.config, Settings(maintenance=False, threaded=False)), "sc", "st"
+    )
     start = stream.snapshot().record.current.created
     for minute in range(12):
         write(stream, 0, 1000, start + minute * MINUTE)

@@ -13,7 +13,7 @@ from engine.containers.container import Container
 from engine.errors import ClocksDisagree
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.streams.maintenance import retention, scaling, scheduler
 from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
@@ -23,7 +23,7 @@ from tests.streams.test_retention import write
 
 DAY = 86_400.0
 MONTH = 30 * DAY
-SETTINGS = Settings(upkeep=False, threaded=False)
+SETTINGS = Settings(maintenance=False, threaded=False)
 
 
 class Place:

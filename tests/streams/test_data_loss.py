@@ -10,7 +10,7 @@ import pytest
 from chunkstore.testing import SimulatedStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.errors import TruncatedData
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import ScalingPolicy
@@ -23,7 +23,7 @@ class Twins:
 
     def __init__(self, chance: random.Random) -> None:
         store = SimulatedStore()
-        root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+        root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))
         self._chance = chance
         self.stream, self.twin = Stream(root, "sc", "st"), Stream(root, "sc", "twin")
         for each in (self.stream, self.twin):

@@ -24,11 +24,11 @@ from chunkstore.port import Parts, pieces_of
 from chunkstore.pravega.archive import open_archive
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
-from engine.admin import garbage_collection
+from engine.admin import root_gc
 from engine.admin.verify import verify
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamCut, StreamManager, StreamRetentionPolicy
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.errors import PositionLost, ScopeNotFound, StreamNotFound, TruncatedData
@@ -311,14 +311,14 @@ def flushed(url: str) -> None:
         for _ in range(2):
             for number in range(root.config.containers):
                 root.container(number).flush()
-            garbage_collection.collect_garbage(root, garbage_collection.find_garbage(root, ChunkOwnership(root), 0))
+            root_gc.collect_garbage(root, root_gc.find_garbage(root, ChunkOwnership(root), 0))
 
 
 # --- interrupted -----------------------------------------------------------------------------------------------------
 
 
 def simulated_root(store: object) -> Root:
-    return Root(Stores(store, store), RootConfig("root", 2), Settings(threaded=False, upkeep=False))  # type: ignore[arg-type]
+    return Root(Stores(store, store), RootConfig("root", 2), Settings(threaded=False, maintenance=False))  # type: ignore[arg-type]
 
 
 def archive_store(path: Path) -> SimulatedStore:
@@ -451,8 +451,8 @@ def test_a_clean_up_leaves_an_unfinished_import_alone_however_long_it_takes() ->
     brought = {info.path for info in store.list("demo/")}
     store.now = time.time()
     root = simulated_root(store)
-    found = garbage_collection.find_garbage(root, ChunkOwnership(root), 3600)
-    garbage_collection.collect_garbage(root, found)
+    found = root_gc.find_garbage(root, ChunkOwnership(root), 3600)
+    root_gc.collect_garbage(root, found)
     assert found.sweep.unknown == len(brought)
     assert len(brought) > 10 and brought == {info.path for info in store.list("demo/")}
     assert [each.outcome for each in run(store).streams] == ["imported"]

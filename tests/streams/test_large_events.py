@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import ObjectRange, Stores
+from engine.storage.object_reads import ObjectRange, Stores
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
@@ -31,7 +31,7 @@ BLOCK = MiB
 
 @pytest.fixture
 def stream() -> Iterator[Stream]:
-    with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(upkeep=False, threaded=False)) as root:
+    with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(maintenance=False, threaded=False)) as root:
         stream = Stream(root, "s", "t")
         stream.create(ScalingPolicy(min_segments=2))
         yield stream
@@ -165,7 +165,7 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(scan, "UNINDEXED", chance.choice([0, 5000]))
     monkeypatch.setattr(scan, "WIDEST_GAP", 20_000)
     monkeypatch.setattr(indexed_segments, "WIDEST_GAP", 20_000)
-    with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(upkeep=False, threaded=False)) as root:
+    with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(maintenance=False, threaded=False)) as root:
         stream = Stream(root, "s", "t")
         stream.create()
         bounds, times, sizes = [0], [], []

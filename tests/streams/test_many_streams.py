@@ -10,7 +10,7 @@ import pytest
 from chunkstore.testing import CountingStore, SimulatedStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import names, over_named
@@ -23,7 +23,7 @@ CONTAINERS = 2
 
 def opened(store: CountingStore) -> Root:
     """The root as another process opens it."""
-    return Root(Stores(store, store), RootConfig("root", CONTAINERS), Settings(threaded=False, upkeep=False))
+    return Root(Stores(store, store), RootConfig("root", CONTAINERS), Settings(threaded=False, maintenance=False))
 
 
 @pytest.fixture(scope="module")

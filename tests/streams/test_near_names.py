@@ -10,10 +10,10 @@ import pytest
 from chunkstore import StorageError
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.testing import FoldingStore
-from engine.admin.garbage_collection import collect_garbage, find_garbage
+from engine.admin.root_gc import collect_garbage, find_garbage
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
@@ -30,7 +30,7 @@ def store() -> FoldingStore:
 @pytest.fixture
 def root(store: FoldingStore) -> Root:
     config = RootConfig(uuid.uuid4().hex, containers=2, grace_seconds=0.001, garbage_delay_seconds=0.001)
-    return Root(Stores(store, store), config, Settings(upkeep=False))
+    return Root(Stores(store, store), config, Settings(maintenance=False))
 
 
 def events(manager: StreamManager, scope: str, stream: str) -> list[str]:

@@ -12,7 +12,7 @@ from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.settings import Settings
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
@@ -21,7 +21,7 @@ from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from tests.streams.test_transactions import begun, check, parts, read
 from tests.unsure import Unsure
 
-SETTINGS = Settings(upkeep=False, threaded=False, timeout=60.0)
+SETTINGS = Settings(maintenance=False, threaded=False, timeout=60.0)
 NEVER: list[When] = ["before"] * 1000
 LANDED_OR_NOT = pytest.mark.parametrize("when", ["before", "after"])
 

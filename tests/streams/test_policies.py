@@ -28,7 +28,7 @@ RATE = ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)
 
 @pytest.fixture
 def root() -> Iterator[Root]:
-    settings = Settings(upkeep=False, threaded=False)
+    settings = Settings(maintenance=False, threaded=False)
     with Root.open(f"memory://{uuid.uuid4()}", settings=settings, containers=2) as opened:
         yield opened
 

@@ -171,7 +171,7 @@ def test_every_change_is_refused_and_says_how_to_import(found: tuple[Case, Strea
 def test_what_writes_is_answered_for_in_one_place() -> None:
     """Nothing of a container of ours is left that an archive would answer by accident."""
     public = {name for name, _ in inspect.getmembers(Container) if not name.startswith("_")}
-    own = {"fail", "follow", "changed_entries", "generation"}
+    own = {"fail", "follow", "generation"}
     assert public - set(vars(ArchivedContainer)) <= own
     store = set(Store.__abstractmethods__) | {"append", "truncate", "set_read_only", "clock", "read_into"}
     assert store <= set(vars(ReadOnlyStore))

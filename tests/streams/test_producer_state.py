@@ -16,7 +16,7 @@ from chunkstore.testing.faults import When
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.segments import is_core
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.writer import storage_writer
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.streams.model.framing import frame_column
@@ -177,7 +177,7 @@ def test_replays_are_known_from_tier_2(
 
 def test_being_remembered_costs_no_request() -> None:
     counting = CountingStore(SimulatedStore(0))
-    settings = Settings(upkeep=False, threaded=False)
+    settings = Settings(maintenance=False, threaded=False)
     stream = Stream(Root(Stores(counting, counting), RootConfig("root", containers=1), settings), "sc", "st")
     stream.create()
     routing, spent = stream.snapshot().record.routing, []

@@ -12,7 +12,7 @@ from chunkstore.testing import CountingStore, SimulatedStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.maintenance import retention, subscribers
 from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
@@ -29,7 +29,7 @@ MINUTE = 60_000
 
 
 def stream_on(store: object) -> Stream:
-    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))  # type: ignore[arg-type]
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))  # type: ignore[arg-type]
     return Stream(root, "sc", "st")
 
 

@@ -14,7 +14,7 @@ from chunkstore.testing import WRITES, CountingStore, SimulatedStore
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.streams.maintenance import retention, subscribers
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.framing import frame_column

@@ -21,7 +21,7 @@ from engine.errors import SegmentSealed
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.client.reader import Event, read_events
 from pravega_spark.errors import (
     InvalidScale,
@@ -43,7 +43,7 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.writes import SegmentAppend
 
-SETTINGS = Settings(upkeep=False, threaded=False)
+SETTINGS = Settings(maintenance=False, threaded=False)
 KEYS = [f"key-{number}" for number in range(12)]
 PLACES = {key: hash_key(key) for key in KEYS}
 
@@ -627,7 +627,7 @@ def test_a_replay_is_known_whatever_became_of_the_stream() -> None:
 
 
 def root_on(store: Store) -> Root:
-    return Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+    return Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))
 
 
 Step = Callable[[Stream], object]

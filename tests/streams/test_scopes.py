@@ -13,7 +13,7 @@ from chunkstore.testing.faults import When
 from chunkstore.testing.wrapping import Result
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.manager import StreamManager
@@ -24,7 +24,7 @@ SCOPE = "sc"
 
 
 def opened(store: Store) -> Root:
-    return Root(Stores(store, store), RootConfig("root", containers=3), Settings(upkeep=False, threaded=False))
+    return Root(Stores(store, store), RootConfig("root", containers=3), Settings(maintenance=False, threaded=False))
 
 
 def create_stream(root: Root) -> None:

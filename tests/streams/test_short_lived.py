@@ -22,7 +22,7 @@ from engine.containers.container import Container
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.tables import RESIDENT_BYTES
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.client.writer import WriteFailed
@@ -131,7 +131,7 @@ class Roots:
                 copy.put(info.path, self.store.read(info.path))
         stores, number = Stores(copy, copy), RootConfig.from_bytes(copy.read(ROOT), self.url).container(0)
         recover(stores, number)
-        with Container(stores, number, Settings(upkeep=False)) as container:
+        with Container(stores, number, Settings(maintenance=False)) as container:
             data = container.read(SEGMENT, 0, container.info(SEGMENT).length)
         return events_in(data)
 

@@ -28,7 +28,7 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.writes import SegmentAppend, write_together
 from tests.large_events import put_small
 
-SETTINGS = Settings(upkeep=False, threaded=False)
+SETTINGS = Settings(maintenance=False, threaded=False)
 SPACING = 100
 
 

@@ -18,7 +18,7 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.state.segments import EVENT_COUNT
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.errors import StreamSealed, TransactionClosed, TransactionNotFound, TransactionTooLong
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.framing import frame_column
@@ -322,7 +322,7 @@ def test_what_comes_to_an_empty_part_while_it_is_committed_is_in_it(
 
 
 def stream_on(store: Store) -> Stream:
-    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))
     return Stream(root, "sc", "st")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine.admin.checks import content
+from engine.admin.checks import segment_content
 from engine.admin.checks.findings import Finding
 from engine.admin.verify import verify
 from engine.root import Root
@@ -56,7 +56,7 @@ def stream(root: Root) -> Stream:
 @pytest.fixture(params=[3, 64, 1000, 8 << 20], ids=lambda size: f"{size} at a time")
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many bytes are looked at together."""
-    monkeypatch.setattr(content, "WINDOW", request.param)
+    monkeypatch.setattr(segment_content, "WINDOW", request.param)
 
 
 def findings(root: Root, deep: bool = True) -> list[Finding]:
@@ -188,5 +188,5 @@ def test_events_behind_what_cannot_be_read_are_looked_at(root: Root, stream: Str
     store.put(piece.path, b"\1" + store.read(piece.path)[1:])
     [damage, *others] = sorted(findings(root), key=lambda finding: finding.object == NAME)
     assert damage.object == piece.path
-    whole = content.WINDOW > LENGTH  # then nothing of the segment can be read
+    whole = segment_content.WINDOW > LENGTH  # then nothing of the segment can be read
     assert [finding.object for finding in others] == ([] if whole else [NAME])

@@ -10,7 +10,7 @@ import json
 import sys
 from contextlib import suppress
 
-from engine.admin.copies import back_up, restore
+from engine.admin.backups import back_up, restore
 from engine.errors import SegmentExists
 from engine.root import Root
 

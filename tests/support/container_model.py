@@ -13,7 +13,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
-    ChunksGivenUp,
+    ChunksExpired,
     Rejected,
     SegmentExists,
     SegmentNotFound,
@@ -75,7 +75,7 @@ class ModelEntry(NamedTuple):
 class Model:
     """The segments and tables of one container.
 
-    `chunks` are the contents of the chunks that tests attach, and those begun before `orphan_horizon` are given up.
+    `chunks` are the contents of the chunks that tests attach, and those begun before `min_attach_time` are given up.
     Versions of table entries are the container's choice: `adopt` takes them over.
     """
 
@@ -84,7 +84,7 @@ class Model:
         self.segments: dict[str, ModelSegment] = {}
         self.tables: dict[str, dict[str, ModelEntry]] = {}
         self.chunks: dict[str, bytes] = {}
-        self.orphan_horizon = 0
+        self.min_attach_time = 0
 
     def copy(self) -> Model:
         """An independent copy, but for the chunks, which never change."""
@@ -92,7 +92,7 @@ class Model:
         other.segments = dict(self.segments)
         other.tables = {name: dict(entries) for name, entries in self.tables.items()}
         other.chunks = self.chunks
-        other.orphan_horizon = self.orphan_horizon
+        other.min_attach_time = self.min_attach_time
         other._newest_version = self._newest_version
         return other
 
@@ -112,7 +112,7 @@ class Model:
         """
         after = self.copy()
         results = [_DO[type(operation)](after, operation) for operation in operations]
-        self.segments, self.tables, self.orphan_horizon = after.segments, after.tables, after.orphan_horizon
+        self.segments, self.tables, self.min_attach_time = after.segments, after.tables, after.min_attach_time
         return results
 
     def adopt(self, container: Container) -> None:
@@ -197,8 +197,8 @@ class Model:
         if op.offset not in (None, offset):
             raise BadOffset(op.segment, offset, op.offset or 0)
         attached = isinstance(op.content, tuple) and op.content  # no chunk is attached twice
-        if attached and op.created_at < self.orphan_horizon:
-            raise ChunksGivenUp(op.segment, op.created_at, self.orphan_horizon)
+        if attached and op.created_at < self.min_attach_time:
+            raise ChunksExpired(op.segment, op.created_at, self.min_attach_time)
         after = segment._replace(data=segment.data + data, attributes=attributes)
         if segment.parent and op.updates:
             _check_few(op.segment, after)
@@ -245,8 +245,8 @@ class Model:
             self._forget(name)
         return expired if op.before else ()
 
-    def _discard(self, op: ops.Discard) -> None:
-        self.orphan_horizon = max(self.orphan_horizon, op.before)
+    def _discard(self, op: ops.DiscardChunks) -> None:
+        self.min_attach_time = max(self.min_attach_time, op.min_attach_time)
 
     def _update(self, op: ops.UpdateAttributes) -> None:
         segment = self._lasting(op.segment, "have attributes updated")
@@ -275,7 +275,7 @@ _DO: dict[type[Any], Callable[[Model, Any], Any]] = {
     ops.TruncateSegment: Model._truncate,
     ops.DeleteSegment: Model._delete,
     ops.ExpireSegments: Model._expire,
-    ops.Discard: Model._discard,
+    ops.DiscardChunks: Model._discard,
     ops.UpdateAttributes: Model._update,
     ops.PutEntry: Model._put,
 }

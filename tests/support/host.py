@@ -16,7 +16,7 @@ from chunkstore import StorageUnavailable, open_store
 from engine.containers.container import Container
 from engine.errors import BadOffset, ClocksDisagree, OutcomeUnknown, SegmentExists, Throttled
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 LINE = 12
 """Bytes of a line."""

@@ -19,7 +19,7 @@ from chunkstore.testing import CountingStore, Crashed, Request, SimulatedStore, 
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 
 SEGMENT = "s/a"
@@ -123,7 +123,7 @@ class ShortLived:
         lookups = without_log(self.store)
         stores = Stores(lookups, lookups)
         recover(stores, 0)
-        with Container(stores, 0, replace(self.settings, upkeep=False)) as container:
+        with Container(stores, 0, replace(self.settings, maintenance=False)) as container:
             data = container.read(SEGMENT, 0, container.info(SEGMENT).length)
         assert data == b"".join(EVENT % number for number in range(len(data) // len(EVENT % 0)))
         return len(data) // len(EVENT % 0)
@@ -134,7 +134,7 @@ class ShortLived:
         kinds = Counter(_kind(info.path) for info in listed)
         largest = max((info.size for info in listed if _kind(info.path) == "checkpoints"), default=0)
         counting = CountingStore(self.store)
-        self.open(counting, upkeep=False).close()
+        self.open(counting, maintenance=False).close()
         requests = sum(len(request.paths) for request in counting.requests)
         return Traces(kinds["wal"], kinds["checkpoints"], largest, kinds["tables"], kinds["recovery_point"], requests)
 

@@ -12,15 +12,15 @@ from unittest import mock
 
 from chunkstore import Store, checksums
 from chunkstore.testing import SimulatedStore
-from engine.admin.checks.accounts import state_problems
+from engine.admin.checks.reference_counts import state_problems
 from engine.containers.container import Container
 from engine.logs import judging, log, payload as layout, processor
 from engine.logs.log import Executor
 from engine.settings import Settings
 from engine.state import tables
 from engine.state.state import State
-from engine.storage import reads
-from engine.storage.reads import Stores
+from engine.storage import object_reads
+from engine.storage.object_reads import Stores
 from engine.writer import flush_steps, storage_writer, table_writer
 
 BLOCK, MAX_PAYLOAD = 64, 256
@@ -32,7 +32,7 @@ class Simulation:
 
     def __init__(self, seed: int = 0, **settings: Any) -> None:
         self.store = SimulatedStore(seed)
-        self.settings = {"grace": 600.0, "garbage_delay": 600.0, "upkeep": False, **settings}
+        self.settings = {"grace": 600.0, "garbage_delay": 600.0, "maintenance": False, **settings}
         self._elapsed = 0.0
 
     def open(
@@ -89,8 +89,8 @@ def small_sizes() -> Iterator[None]:
         for owner, name, value in (
             (checksums, "BLOCK", BLOCK),
             (layout, "BLOCK", BLOCK),
-            (reads, "BLOCK", BLOCK),
-            (reads, "GAP", 16),
+            (object_reads, "BLOCK", BLOCK),
+            (object_reads, "GAP", 16),
             (layout.Layout.__init__, "__defaults__", (None, MAX_PAYLOAD)),
             (processor, "MAX_PAYLOAD", MAX_PAYLOAD),
             (judging, "MAX_PAYLOAD", MAX_PAYLOAD),

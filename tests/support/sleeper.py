@@ -21,7 +21,7 @@ from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 DATA = b"sleeper"
 
@@ -64,7 +64,7 @@ def main(root: str, grace: str, when: str, *mode: str) -> None:
     pausing = Pausing(store, when)
     with (
         mock.patch.object(Log, "_trust", return_value=None) if mode else nullcontext(),
-        Container(Stores(pausing, store), 0, Settings(grace=float(grace), upkeep=False)) as container,
+        Container(Stores(pausing, store), 0, Settings(grace=float(grace), maintenance=False)) as container,
     ):
         pausing.armed = True
         print(json.dumps([attempt(container), attempt(container)]), flush=True)

@@ -16,7 +16,7 @@ from engine.state.operations import (
     Content,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DiscardChunks,
     ExpireSegments,
     MergeSegment,
     Operation,
@@ -29,7 +29,7 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.state.segments import EVENT_COUNT, MAX_VALUE, NULL_VALUE, Extent, parent_in, transient_name
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from tests.support.container_model import Model
 
 TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
@@ -111,7 +111,7 @@ _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "start": lambda draw, model, name: StartSegment(name, draw(st.integers(0, 9))),
     "delete": lambda draw, model, name: DeleteSegment(name),
     "expire": _expire,
-    "sweep": lambda draw, model, name: Discard((), draw(st.sampled_from(HORIZONS))),
+    "sweep": lambda draw, model, name: DiscardChunks((), draw(st.sampled_from(HORIZONS))),
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
 }

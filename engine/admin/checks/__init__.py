@@ -1,1 +1,1 @@
-"""What `engine.admin.verify` looks at, one module for each kind of thing. Nothing here writes to a root."""
+"""The checks of `engine.admin.verify`, one module for each subject. Nothing here writes to a root."""

@@ -1,4 +1,4 @@
-"""Whether the records of a segment in LTS agree with each other: its chunks link up and fill it (S4)."""
+"""Whether the records of a segment in LTS are consistent: the list of its chunks is unbroken and covers it (S4)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import islice
 from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
 from chunkstore.metadata.records import StoredSegmentRecord
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
-from engine.admin.checks.accounts import checksums_of
-from engine.storage.records import RecordReader
+from engine.admin.checks.reference_counts import checksums_of
+from engine.storage.record_reader import RecordReader
 
 TOGETHER = 4096
-"""Chunk records that are kept in memory."""
+"""The most chunk records in memory."""
 
 
 class BrokenList(Exception):
@@ -20,7 +20,7 @@ class BrokenList(Exception):
 
 
 def list_problems(records: RecordReader, segment: StoredSegmentRecord) -> Iterator[PlacedChunk | str]:
-    """The chunks of a segment, in order, and what is wrong with them and with its index blocks, as texts."""
+    """The chunks of a segment, in order, and the problems of the list and of its index blocks, as texts."""
     try:
         segment.check_invariants()
     except InvalidRecord as error:
@@ -37,9 +37,9 @@ def list_problems(records: RecordReader, segment: StoredSegmentRecord) -> Iterat
         yield fact_of(error)
         return
     if (count, end) != (segment.chunk_count, segment.length):
-        yield f"its {count} chunks end at {end}; {segment.chunk_count} that end at {segment.length} are recorded"
+        yield f"its {count} chunks end at {end}, but {segment.chunk_count} that end at {segment.length} are recorded"
     if (last.name if last is not None else None) != segment.last_chunk:
-        yield f"its last chunk should be {segment.last_chunk!r}, and is {last.name if last is not None else None!r}"
+        yield f"its last chunk should be {segment.last_chunk!r}, but is {last.name if last is not None else None!r}"
     elif last is not None and last.next_chunk is not None:
         yield f"its last chunk {last.name!r} names {last.next_chunk!r} as the next one"
     yield from index.rest()
@@ -66,11 +66,11 @@ def _chunk_problems(placed: PlacedChunk) -> Iterator[str]:
     if chunk.length <= 0:
         yield f"chunk {chunk.name!r} has a length of {chunk.length}"
     elif chunk.checksums and len(chunk.checksums) != checksums_of(chunk.length):
-        yield f"chunk {chunk.name!r} of {chunk.length} bytes has checksums of another length"
+        yield f"chunk {chunk.name!r} of {chunk.length} bytes has checksums of the wrong length"
 
 
 class _Indexed:
-    """The entries of a segment's index blocks, each of which is to name a chunk where it begins."""
+    """The entries of a segment's index blocks. Each must name a chunk and the offset at which it begins."""
 
     def __init__(self, records: RecordReader, segment: StoredSegmentRecord) -> None:
         self._records = records
@@ -94,18 +94,18 @@ class _Indexed:
                     yield base + at, name
 
     def compare(self, placed: PlacedChunk) -> Iterator[str]:
-        """What is wrong with the entries up to a chunk."""
+        """The problems of the entries up to a chunk."""
         while self._next is not None:
             if isinstance(self._next, str):
                 yield self._next
             elif self._next[0] > placed.start:
                 return
             elif self._next != (placed.start, placed.chunk.name):
-                yield f"its index says that chunk {self._next[1]!r} begins at {self._next[0]}, where it does not"
+                yield f"by its index, chunk {self._next[1]!r} begins at {self._next[0]}, but no chunk of that name does"
             self._next = next(self._entries, None)
 
     def rest(self) -> Iterator[str]:
-        """What is wrong with the entries behind the last chunk."""
+        """The problems of the entries behind the last chunk."""
         while self._next is not None:
             yield (
                 self._next

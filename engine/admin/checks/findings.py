@@ -1,5 +1,4 @@
-"""Findings: what is wrong with a root, one by one. Any number of them; they are kept in a temporary file, not in
-memory."""
+"""Findings: the problems of a root. They are kept in a temporary file, so there may be any number of them."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from typing import NamedTuple
 
 
 class Severity(str, enum.Enum):
-    """ERROR: something that was acknowledged is lost, wrong, or cannot be read. WARNING: nothing is, but it is not as
-    it should be. FOREIGN: somebody else has put something there, which nothing reads, follows or deletes (P1)."""
+    """ERROR: acknowledged data is lost, wrong or unreadable. WARNING: no data is affected. FOREIGN: an object that this
+    project did not create; nothing reads, follows or deletes it (P1)."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,11 +18,8 @@ class Severity(str, enum.Enum):
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
-
-    container: its number, None for the root. object: the path of an object, or the name of a segment or table.
-    problem: what is wrong with it. remedy: what to do.
-    """
+    """One problem. container: its number, None for the root. object: the path of an object, or the name of a segment or
+    table. remedy: what to do."""
 
     severity: Severity
     container: int | None
@@ -33,7 +29,7 @@ class Finding(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A finding before it is known in which container it is."""
+    """A finding without its container."""
 
     object: str
     problem: str
@@ -42,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class Findings:
-    """Findings in the order in which they were added; the same one is kept once."""
+    """Findings in the order in which they were added, without duplicates."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -53,25 +49,25 @@ class Findings:
         self._db.execute("CREATE UNIQUE INDEX one ON findings (ifnull(container, -1), object, problem)")
 
     def __del__(self) -> None:
-        self._db.close()  # a report is kept, and dropped, by whoever asked for it
+        self._db.close()  # the report that holds the findings has no close method
 
     def add(self, finding: Finding) -> None:
-        """Keep a finding."""
+        """Add a finding."""
         self._db.execute(
             "INSERT OR IGNORE INTO findings (severity, container, object, problem, remedy) VALUES (?, ?, ?, ?, ?)",
             (finding.severity.value, *finding[1:]),
         )
 
     def mark(self) -> int:
-        """What `rewind` goes back to."""
+        """The present position, for `rewind`."""
         return int(self._db.execute("SELECT ifnull(max(id), 0) FROM findings").fetchone()[0])
 
     def rewind(self, mark: int) -> None:
-        """Forget what was added since `mark`."""
+        """Remove the findings that were added since `mark`."""
         self._db.execute("DELETE FROM findings WHERE id > ?", (mark,))
 
     def count(self, severity: Severity) -> int:
-        """How many there are of that severity."""
+        """The number of findings of a severity."""
         query = "SELECT count(*) FROM findings WHERE severity = ?"
         return int(self._db.execute(query, (severity.value,)).fetchone()[0])
 

@@ -1,1 +1,1 @@
-"""The operations of a log carried out on a state, a module for each subject; `change` puts them together."""
+"""Applying operations to a state: a module for each subject, and `apply`, which dispatches to them."""

@@ -1,7 +1,7 @@
-"""A state in the making: what the operations of a transaction have changed so far, on top of a `State`.
+"""A mutable draft of the next state, which the operations of a transaction change one after the other.
 
-It shares all that is not changed with the state it began with, which stays as it is. Each field is one of `State`, and
-says there what it is.
+It shares everything unchanged with the state that it was made from, which never changes. The fields are those of
+`State`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from engine.state.tables import Entry, LookupResult, new_table
 
 
 class StateDraft:
-    """The fields of a state, to be changed.
+    """The fields of the next state.
 
-    time: of the transaction at hand, ms. address: of its frame. judging: whether conditions are to be checked; else the
-    transaction was judged before. known: what was looked up in LTS to judge it. sequence: the operation at hand.
+    time: of the present transaction, ms. address: of its frame. validating: whether conditions are checked; otherwise
+    the transaction was validated before. known: the results of lookups in LTS. sequence: number of the present
+    operation.
     """
 
     __slots__ = (
@@ -30,16 +31,16 @@ class StateDraft:
         "extents",
         "flushed",
         "garbage",
-        "judging",
         "known",
         "logged_bytes",
-        "orphan_horizon",
+        "min_attach_time",
         "segments",
         "sequence",
         "tables",
         "time",
         "transients",
         "unsaved",
+        "validating",
     )
 
     def __init__(
@@ -47,7 +48,7 @@ class StateDraft:
     ) -> None:
         self.time = time
         self.address = address
-        self.judging = known is not None
+        self.validating = known is not None
         self.known = known or {}
         self.sequence = base.sequence
         self.checkpoint = base.checkpoint
@@ -61,7 +62,7 @@ class StateDraft:
         self.dropped = base.dropped.mutate()
         self.cycle = base.cycle
         self.transients = base.transients
-        self.orphan_horizon = base.orphan_horizon
+        self.min_attach_time = base.min_attach_time
         self.extents = base.extents
 
     def finish(self) -> State:
@@ -79,21 +80,21 @@ class StateDraft:
             self.dropped.finish(),
             self.cycle,
             self.transients,
-            self.orphan_horizon,
+            self.min_attach_time,
             self.extents,
         )
 
     def segment(self, name: str) -> Segment:
-        """The segment as it is now. Raises SegmentNotFound; Unresolved if it may exist and not be active."""
+        """The segment as it is now. Raises SegmentNotFound, or Unresolved if it may exist without being active."""
         return find_segment(self.segments.get(name), self.tables, name, self.known)
 
     def keep(self, segment: Segment) -> None:
-        """Store a new version of a segment, which LTS does not know yet."""
+        """Store a changed segment, and mark it as unsaved."""
         self.store(segment if segment.touched == self.sequence else segment._replace(touched=self.sequence))
         self.unsaved[segment.name] = True
 
     def store(self, segment: Segment) -> None:
-        """Store a version of a segment, and count its bytes in the log and its extents."""
+        """Store a segment, and update the totals of bytes in the log and of extents."""
         before = self.segments.get(segment.name)
         self.segments[segment.name] = segment
         if before is None:
@@ -106,9 +107,9 @@ class StateDraft:
             raise Rejected(f"the log cannot hold {self.logged_bytes} bytes of segments: {MAX_VALUE} is the most")
 
     def entry(self, table: str, key: str) -> Entry | None:
-        """A table's entry as it is now. Raises Unresolved if it may be in LTS only."""
+        """A table's entry as it is now. Raises Unresolved if it may be only in LTS."""
         return find_entry(self.tables.get(table), table, key, self.known)
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Put a table's entry, or remove it, with the number of the operation at hand as its version."""
+        """Put a table's entry, or remove it, with the number of the present operation as its version."""
         self.tables[table] = (self.tables.get(table) or new_table(table)).put(key, Entry(value, self.sequence))

@@ -18,7 +18,7 @@ from chunkstore import ObjectNotFound
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound, SegmentTruncated
 from engine.ownership import Owner
 from engine.root import Root
-from engine.storage.reads import ObjectRange, fetch
+from engine.storage.object_reads import ObjectRange, fetch
 from pravega_spark.errors import Closed, EventTooLarge, InvalidEventPointer, NoSuchEvent
 from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header

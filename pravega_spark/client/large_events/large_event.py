@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chunkstore import StorageError
 from engine.errors import EngineError
 from engine.ownership import Owner
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.operations import Payload
 from engine.state.segments import Extent
 from pravega_spark.errors import Closed, EventClosed, EventSegmentSealed, EventTooLong
@@ -48,7 +48,7 @@ INLINE_BYTES = 256 << 10
 
 class _Sent(NamedTuple):
     """A part on its way to a chunk: the memory it lies in, if that is used again, and when its chunk was begun (see
-    `engine.state.horizon`)."""
+    `engine.state.attach_fence`)."""
 
     part: bytearray | None
     created_at: int

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from chunkstore.errors import fact_of
-from engine.admin.checks.content import SegmentView, Unreadable
 from engine.admin.checks.findings import Problem
+from engine.admin.checks.segment_content import SegmentView, Unreadable
 from engine.errors import DataCorruption
 from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, parent_in

@@ -26,7 +26,6 @@ from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
 from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.read_only import ReadOnlyStore, RootReadOnly
-from engine.background import Background
 from engine.clocks import StorageClock
 from engine.containers.container import Container, Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -41,7 +40,8 @@ from engine.state.state import EMPTY, State
 from engine.state.tables import Entry
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.reads import ObjectRange, Stores, fetch, plan, plan_extents
+from engine.storage.object_reads import ObjectRange, Stores, fetch, plan, plan_extents
+from engine.task_runner import TaskRunner
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.maintenance.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
 from pravega_spark.streams.model.events import HEADER_SIZE
@@ -72,7 +72,7 @@ class ArchivedRoot(Root):
     def __init__(self, store: Store, *, salvage: bool = False) -> None:
         read_only = ReadOnlyStore(store)
         stores = Stores(read_only, read_only)
-        super().__init__(stores, RootConfig(id="", containers=1), Settings(upkeep=False, threaded=False))
+        super().__init__(stores, RootConfig(id="", containers=1), Settings(maintenance=False, threaded=False))
         self._salvage = salvage
         self._lock = threading.Lock()
         self._view: ArchivedContainer | None = None
@@ -102,7 +102,7 @@ class ArchivedRoot(Root):
     def check_writable(self) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)
 
-    def separate(self, number: int) -> Container:
+    def open_private(self, number: int) -> Container:
         return self.container(number)
 
     def restart(self, number: int) -> Container:
@@ -144,10 +144,10 @@ class ArchivedContainer(Container):
         """Does not make a container's parts: there is no log, and no upkeep."""
         self.stores = stores
         self.number = 0
-        self.settings = Settings(upkeep=False, threaded=False)
+        self.settings = Settings(maintenance=False, threaded=False)
         self.clock = boot_time
         self.storage_clock = StorageClock(stores.chunks, time.time, boot_time)
-        self.background = Background("archive", 0, boot_time)
+        self.background = TaskRunner("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
         self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)

@@ -23,7 +23,7 @@ from chunkstore.pravega.archived_segments import ArchivedChunk
 from chunkstore.pravega.source import ArchiveDamaged
 from engine.errors import DataCorruption
 from engine.state.segments import Extent
-from engine.storage.reads import ObjectRange, Stores, fetch
+from engine.storage.object_reads import ObjectRange, Stores, fetch
 from pravega_spark.streams.model.index import encode_records
 from pravega_spark.streams.model.names import index_segment_name
 from pravega_spark.streams.pravega_lts.event_scanner import BrokenEvent, EventScanner, ScannerState

@@ -15,12 +15,12 @@ from chunkstore.decoding import InvalidData
 from chunkstore.pravega.controller_records import TransactionStatus
 from engine.errors import (
     BadKeyVersion,
-    ChunksGivenUp,
+    ChunksExpired,
     OutcomeUnknown,
     SegmentExists,
 )
 from engine.root import Root
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.operations import (
     Append,
     AttributeUpdate,
@@ -246,7 +246,7 @@ class StreamImport:
                 retry.again(error)
             except (BadKeyVersion, SegmentExists):
                 continue  # somebody else was faster
-            except ChunksGivenUp as error:
+            except ChunksExpired as error:
                 self.finish()
                 raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it begins anew") from error
 

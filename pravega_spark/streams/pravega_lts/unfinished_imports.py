@@ -22,7 +22,7 @@ from chunkstore.chunk_names import chunk_name, object_name
 from chunkstore.decoding import InvalidData, Natural, check_format, decoding, reader, unpack
 from chunkstore.paths import IMPORTS
 from chunkstore.port import TOKEN
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.operations import decode_extents, encode_extents
 from engine.state.segments import Extent
 from pravega_spark.streams.model.events import HEADER_SIZE

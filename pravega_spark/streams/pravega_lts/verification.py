@@ -5,9 +5,9 @@ from __future__ import annotations
 from chunkstore import StorageError
 from chunkstore.errors import fact_of
 from chunkstore.pravega.source import ArchiveDamaged
+from engine.admin.checks.container_scan import ContainerScan
 from engine.admin.checks.findings import Finding, Findings, Severity
-from engine.admin.checks.log import LogCounts
-from engine.admin.checks.survey import Survey
+from engine.admin.checks.log_check import LogCounts
 from engine.admin.progress import Progress
 from engine.admin.verify import Report
 from engine.state.segments import EVENT_COUNT
@@ -54,7 +54,7 @@ def verify_archive(root: ArchivedRoot, progress: Progress, deep: bool) -> Report
     segments = archive.segments().values()
     chunks = sum(len(segment.chunks) for segment in segments)
     size = sum(segment.length - segment.start_offset for segment in segments)
-    survey = Survey(0, 0, len(segments), size, chunks, len(archive.tables), 0, 0)
+    survey = ContainerScan(0, 0, len(segments), size, chunks, len(archive.tables), 0, 0)
     return Report(findings, ((survey, LogCounts(0, 0, 0)),), (), None, deep, ours=False)
 
 

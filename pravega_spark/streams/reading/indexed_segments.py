@@ -11,7 +11,7 @@ import numpy as np
 from engine.errors import SegmentNotFound
 from engine.state.index_records import RECORD_SIZE
 from engine.state.segments import EVENT_COUNT, Segment
-from engine.storage.reads import ObjectRange
+from engine.storage.object_reads import ObjectRange
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.events import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from chunkstore.checksums import BLOCK
-from engine.storage.reads import ObjectRange, Stores, fetch
+from engine.storage.object_reads import ObjectRange, Stores, fetch
 
 WINDOW = 4 << 20
 """Bytes of a large event that are fetched at once."""

@@ -12,8 +12,8 @@ from itertools import islice
 
 from chunkstore import StorageError
 from engine.errors import EngineError
-from engine.places import is_slip
 from engine.root import Root
+from engine.root_placement import is_misspelling
 from pravega_spark.streams.model.names import container_of
 
 MOST_NAMES = 10_000
@@ -61,7 +61,7 @@ def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:
         return ()
     name = key.rpartition("/")[2]
     found = [each for each in similar_keys(root, table, key) if each.rpartition("/")[0] == key.rpartition("/")[0]]
-    return tuple(each for each in found if is_slip(each.rpartition("/")[2], name))
+    return tuple(each for each in found if is_misspelling(each.rpartition("/")[2], name))
 
 
 def _keys(root: Root, table: str) -> Iterator[str]:

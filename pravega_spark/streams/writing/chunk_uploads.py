@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from chunkstore import Store
 from chunkstore.chunk_names import new_chunk_name
 from engine.state.segments import Extent
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 
 Buffers = Sequence[bytes | memoryview]
 Label = TypeVar("Label")

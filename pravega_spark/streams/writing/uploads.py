@@ -27,7 +27,7 @@ from chunkstore import StorageError
 from engine.errors import (
     BadAttributeUpdate,
     BadOffset,
-    ChunksGivenUp,
+    ChunksExpired,
     DataCorruption,
     OutcomeUnknown,
     Rejected,
@@ -131,8 +131,8 @@ class Upload:
     def attach(self, content: tuple[Extent, ...] | Payload, created_at: int = 0) -> None:
         """Append extents of chunks, or bytes, behind what is there. `settle` tells whether it has come about.
 
-        created_at: when the first of the chunks was begun (see `engine.state.horizon`). Once attached they are named,
-        however old. Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
+        created_at: when the first of the chunks was begun (see `engine.state.attach_fence`). Once attached they are
+        named, however old. Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
         """
         self.settle()
         if not self.segment:
@@ -219,7 +219,7 @@ class Upload:
                     self.segment = ""
                     retry.again(error)
                     continue
-                except (BadAttributeUpdate, ChunksGivenUp) as error:
+                except (BadAttributeUpdate, ChunksExpired) as error:
                     self.segment = ""
                     raise self._lost(error) from error
             self._registered = self._number
@@ -389,7 +389,7 @@ class Upload:
 
     def _lost(self, error: Rejected) -> Exception:
         """Why the upload is not ours any more, or not there."""
-        if isinstance(error, ChunksGivenUp):
+        if isinstance(error, ChunksExpired):
             return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
         key, container = self.stream.key, self.stream.container

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from engine.errors import BadKeyVersion, OutcomeUnknown
 from engine.root import Root
-from engine.state.operations import Discard, Operation
+from engine.state.operations import DiscardChunks, Operation
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_view import StreamView
@@ -58,4 +58,4 @@ class WritableStream(StreamView):
 
     def discard(self, chunks: Sequence[str]) -> None:
         """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
-        self.container.commit([Discard(tuple(chunks))])
+        self.container.commit([DiscardChunks(tuple(chunks))])

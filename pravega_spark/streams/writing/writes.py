@@ -46,7 +46,7 @@ class SegmentAppend(NamedTuple):
 
     content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
     start (see index.sparse_records). events: how many there are. created_at: when the first of the chunks was begun
-    (see `engine.state.horizon`).
+    (see `engine.state.attach_fence`).
     """
 
     segment_id: int
@@ -158,7 +158,7 @@ class StreamWrite:
 def write_together(writes: Sequence[StreamWrite]) -> None:
     """Append to streams of one container, all or nothing, durable on return; what is there already is left out.
 
-    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; SegmentSealed or
+    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksExpired, StorageError; SegmentSealed or
     SegmentNotFound for what may go nowhere else; OutcomeUnknown, where all writers have names only after trying again
     for some minutes.
     """

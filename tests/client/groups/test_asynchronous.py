@@ -11,7 +11,7 @@ import pytest
 
 from chunkstore.testing import Request, WrappingStore
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.slices import SegmentSlice
 from tests.client.groups.reading import next_slice, numbered, payloads, run, share, write

@@ -6,7 +6,7 @@ import pytest
 
 from chunkstore.testing import CountingStore
 from engine.root import Root
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
 from pravega_spark.client.groups.state import ReaderOnline

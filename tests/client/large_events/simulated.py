@@ -9,7 +9,7 @@ from engine.containers.container import Container
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.segments import EVENT_COUNT
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import EventPointer, LargeEvent, StreamManager
 from pravega_spark.streams.reading.scan import SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream

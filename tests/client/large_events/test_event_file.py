@@ -19,7 +19,7 @@ import pytest
 from chunkstore import Store
 from chunkstore.testing import CountingStore
 from engine.errors import DataCorruption
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import (
     EventPointer,
     EventTooLarge,
@@ -207,7 +207,7 @@ def test_damage_is_never_delivered(manager: StreamManager, stream: Stream, point
 
     damaged(manager._root.stores.chunks, flip)
     with manager.open_event(pointer) as file:
-        with pytest.raises(DataCorruption, match="are not what was written there"):
+        with pytest.raises(DataCorruption, match="do not match their checksums"):
             while file.read(MiB):
                 pass
         assert 13 * MiB <= file.tell() + 4 * MiB and file.tell() <= 16 * MiB

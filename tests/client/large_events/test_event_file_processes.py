@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from engine.state.segments import Extent
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from pravega_spark import StreamManager
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.model.index import sparse_records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.admin.orphans import find_orphans, give_up
+from engine.admin.orphans import expire_orphans, find_orphans
 from engine.containers.maintenance import Maintenance
 from engine.root import Root
 from pravega_spark import EventClosed, EventExpired, LargeEvent, StreamManager
@@ -36,7 +36,7 @@ def sweep(simulation: Simulation) -> int:
     simulation.advance(1)
     root = SimulatedRoot(simulation)
     found = find_orphans(root, lambda segment: 0, 0)
-    give_up(root, found, 1)
+    expire_orphans(root, found, 1)
     simulation.advance(700)
     root.container(0).flush()
     root.container(0).collect_garbage()
@@ -151,7 +151,9 @@ def test_parts_that_were_given_up(simulation: Simulation, name: str | None, atta
             event.flush()
         held_back(event, data[attached * PART : 6 * PART + 1])
         assert sweep(simulation) > 1
-        with pytest.raises(EventExpired, match=r"its chunks were begun at .* given up all .*\. Begin it again"):
+        with pytest.raises(
+            EventExpired, match=r"its chunks were created at .* garbage collection has deleted .*\. Begin it again"
+        ):
             if use == "write":
                 event.write(data[6 * PART + 1 : 9 * PART])
             elif use == "flush":
@@ -200,4 +202,4 @@ def test_parts_that_a_clean_up_does_not_concern(simulation: Simulation) -> None:
         assert payload(manager, pointer) == data and events(manager) == [data]
         with pytest.raises(EventExpired):
             died.commit()
-    assert simulation.open().state.orphan_horizon > 0
+    assert simulation.open().state.min_attach_time > 0

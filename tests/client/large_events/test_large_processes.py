@@ -33,7 +33,7 @@ from engine.logs.log import address_of
 from engine.root import Root
 from engine.state.operations import ExpireSegments, MergeSegment, decode_transactions
 from engine.state.segments import FrameRef
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark import EventExists, EventPointer, StreamManager
 from pravega_spark.streams.maintenance.verification import check_events
 from pravega_spark.streams.model.names import owner_of
@@ -154,7 +154,7 @@ def collect_what_is_left(root: Root) -> set[str]:
     container.commit([ExpireSegments(tuple(container.refresh().transients), idle)])
     assert not container.state.transients
     sweep = orphans.find_orphans(root, partial(owner_of, count=1), age=0)
-    orphans.give_up(root, sweep, share=1)
+    orphans.expire_orphans(root, sweep, share=1)
     container.flush()  # there may be no garbage, and what is in the log is no object
     deadline = time.monotonic() + 30
     while container.refresh().garbage and time.monotonic() < deadline:

@@ -14,11 +14,11 @@ from engine.admin.progress import Progress, no_progress
 from engine.admin.verify import Report, verify
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.state.horizon import creation_time
+from engine.state.attach_fence import creation_time
 from engine.state.operations import Append, AttributeUpdate, UpdateKind
 from engine.state.segments import EVENT_COUNT
 from engine.state.tables import STORAGE
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.container_model import Model
 from tests.support.simulation import Simulation
 from tests.support.transactions import chunk_writer

@@ -11,21 +11,21 @@ from chunkstore import StorageRefused, open_store
 from chunkstore.paths import BACKUP, ROOT
 from chunkstore.testing import Crashed, FaultStore, crash_at
 from chunkstore.testing.faults import Plan, When
-from engine.admin.copies import back_up, restore
-from engine.admin.orphans import find_orphans, give_up
+from engine.admin.backups import back_up, restore
+from engine.admin.orphans import expire_orphans, find_orphans
 from engine.admin.verify import verify
 from engine.errors import BadKeyVersion, LogLost, OutcomeUnknown, RootReplaced
 from engine.logs.log import checkpoints_folder, frames_folder
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage import recovery_points
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 S, TABLE = "s/a", "_system/t"
 
 
 def opened(folder: Path) -> Root:
-    return Root.open(str(folder), containers=2, settings=Settings(threaded=False, upkeep=False))
+    return Root.open(str(folder), containers=2, settings=Settings(threaded=False, maintenance=False))
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_log_that_was_given_up_is_told_and_swept(production: Path) -> None:
         sweep = find_orphans(root, lambda name: None, age=0)
         assert len(sweep.earlier) >= left and not sweep.orphans
         assert not find_orphans(root, lambda name: None).earlier, "for a day"
-        give_up(root, sweep)
+        expire_orphans(root, sweep)
         assert not verify(root).findings
         assert root.container(0).read(S, 0, 10) == b"production"
 

@@ -17,14 +17,14 @@ from chunkstore.paths import container_folder, is_log
 from chunkstore.port import Parts
 from chunkstore.testing import FaultStore, Request, SimulatedStore, WrappingStore
 from chunkstore.testing.wrapping import Result
-from engine.admin.copies import back_up, copy_container, restore
-from engine.admin.orphans import find_orphans, give_up
+from engine.admin.backups import back_up, copy_container, restore
+from engine.admin.orphans import expire_orphans, find_orphans
 from engine.errors import DataCorruption
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import BeginCycle
 from engine.storage import recovery_points
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 from tests.support.simulation import Simulation
 
@@ -140,7 +140,7 @@ def root_of(simulation: Simulation, store: Store) -> Root:
     return Root(
         Stores(store, store),
         RootConfig("simulated", containers=1, grace_seconds=600.0, garbage_delay_seconds=600.0),
-        Settings(upkeep=False, threaded=False, timeout=0.2, poll=0.05),
+        Settings(maintenance=False, threaded=False, timeout=0.2, poll=0.05),
     )
 
 
@@ -214,7 +214,7 @@ def test_orphans_become_garbage_only_when_a_recovery_point_exists() -> None:
     with root_of(simulation, FaultStore(simulation.store, overtake, verbs={"put"})) as root:
         sweep = find_orphans(root, lambda segment: 0, 0.0)
         assert len(sweep.orphans) == 1
-        give_up(root, sweep, 1.0)
+        expire_orphans(root, sweep, 1.0)
     assert begun and container.refresh().cycle.recovery_point >= 0
     assert recovery_points.newest(simulation.store, 0) is not None
     [garbage] = container.state.garbage.values()

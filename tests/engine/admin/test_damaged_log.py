@@ -10,7 +10,7 @@ from engine.logs import checkpoints
 from engine.logs.log import checkpoint_path, frame_path
 from engine.state.tables import Entry
 from engine.storage import recovery_points
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.admin.lives import assert_told, flip, lived, told
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_is_not_what_the_frames_give() -> None:
     head, state = checkpoints.decode(life.store.read(path), path, 0, address)
     tables = state.tables.set("t", state.tables["t"].put("k", Entry(b"other", 1)))
     life.store.put(path, checkpoints.encode(0, head, state._replace(tables=tables)))
-    assert_told(life.verified(), path, "give in: tables")
+    assert_told(life.verified(), path, "produce, in: tables")
     life.store.put(checkpoint_path(0, address + 1), checkpoints.encode(0, head._replace(address=address + 1), state))
     assert_told(life.verified(), checkpoint_path(0, address + 1))
 

@@ -50,7 +50,7 @@ def test_flipped_bits_of_data_are_found_by_reading_it() -> None:
     path = life.middle_chunk()
     flip(life.store, path)
     assert told(life.verified()) == []
-    assert_told(life.verified(deep=True), path, "not what was written there")
+    assert_told(life.verified(deep=True), path, "do not match their checksums")
 
 
 def test_flipped_bits_in_two_chunks_of_a_segment_are_both_found() -> None:

@@ -15,8 +15,8 @@ from chunkstore.metadata.records import (
     encode,
 )
 from engine.admin.checks.findings import Severity
-from engine.admin.checks.inventory import Inventory
-from engine.admin.checks.tables import table_problems
+from engine.admin.checks.object_index import ObjectIndex
+from engine.admin.checks.table_check import table_problems
 from engine.logs.pending import Pending
 from engine.state.operations import PutEntry
 from engine.state.segment_record import decode_segment, encode_segment
@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "a link back": (lambda s, c: c._replace(next_chunk=s.first_chunk), "chunks"),
     "a link past one": (lambda s, c: c._replace(next_chunk=s.last_chunk), "chunks"),
     "a link to a segment": (lambda s, c: c._replace(next_chunk=s.key), "not a ChunkRecord"),
-    "checksums": (lambda s, c: c._replace(checksums=c.checksums + b"1234"), "checksums of another length"),
+    "checksums": (lambda s, c: c._replace(checksums=c.checksums + b"1234"), "checksums of the wrong length"),
     "number of chunks": (lambda s, c: s._replace(chunk_count=s.chunk_count + 1), "that end at"),
     "length of the segment": (lambda s, c: s._replace(length=s.length + 5), "counts bytes"),
     "start of the segment": (lambda s, c: s._replace(start_offset=7), "counts bytes"),
@@ -82,7 +82,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "deleted in LTS": (lambda s, c: s._replace(status=s.status & ~RecordStatus.ACTIVE), "is deleted there"),
     "a field that contradicts": (lambda s, c: s._replace(first_chunk_start=3), "first_chunk_start"),
     "a block that is not there": (lambda s, c: s._replace(blocks=((0, "none"),)), "block 'none' is missing"),
-    "a block elsewhere": (lambda s, c: s._replace(blocks=((1, s.blocks[0][1]),)), "where it does not"),
+    "a block elsewhere": (lambda s, c: s._replace(blocks=((1, s.blocks[0][1]),)), "but no chunk of that name does"),
     "a block that is a chunk": (lambda s, c: s._replace(blocks=((0, c.name),)), "not a IndexBlockRecord"),
 }
 
@@ -102,7 +102,7 @@ def test_segments_whose_objects_hold_something_else() -> None:
     chunk = life.records(ChunkRecord)[life.middle_chunk()]
     assert isinstance(chunk, ChunkRecord)
     put_record(life, chunk._replace(length=chunk.length - 1))
-    assert_told(life.verified(), "_system/containers/0/", "and the objects that they name")
+    assert_told(life.verified(), "_system/containers/0/", "but their objects have")
 
 
 def test_a_block_that_names_a_chunk_behind_the_last_one() -> None:
@@ -122,7 +122,7 @@ def test_a_chunk_of_two_segments_and_one_of_none() -> None:
     put_record(life, twin, ChunkRecord("of the twin", 3), ChunkRecord("stray", 4))
     life.store.put("of the twin", b"abc")
     report = life.verified()
-    assert_told(report, "stray", "no segment leads", Severity.WARNING)
+    assert_told(report, "stray", "not reachable from any segment", Severity.WARNING)
     assert_told(report, "twin", "does not know", Severity.WARNING)
     put_record(life, twin._replace(first_chunk=chunk.name, last_chunk=chunk.name, length=chunk.length))
     report = life.verified()
@@ -136,7 +136,7 @@ def test_records_that_are_none() -> None:
     life.container.put_entries(STORAGE, {"nonsense": b"nonsense", "elsewhere": encode(chunk)})  # type: ignore[arg-type]
     report = life.verified()
     assert_told(report, "nonsense", "cannot be read")
-    assert_told(report, "elsewhere", "leads to the record of")
+    assert_told(report, "elsewhere", "holds the record of")
 
 
 def test_the_record_of_a_segment_in_tier_2_is_missing() -> None:
@@ -222,7 +222,7 @@ class Bytes:
         table = new_table("t")._replace(layout=self.layout, flushed=300)
         for key, entry in recent:
             table = table.put(key, entry)
-        with closing(Inventory()) as inventory:
+        with closing(ObjectIndex()) as inventory:
             found = list(table_problems("t", table, self.content(), inventory))
         assert all(problem.object == "t" for problem in found)
         return "; ".join(problem.problem for problem in found)
@@ -236,13 +236,13 @@ def test_a_table_that_agrees_with_itself() -> None:
 def test_an_index_entry_that_leads_to_another_key() -> None:
     content = Bytes()
     content.entries = content.entries.replace(b"key 3", b"key X")
-    assert "which is not the one that the index means" in content.problems()
+    assert "the index points to it for another key" in content.problems()
 
 
 def test_an_index_that_leads_to_what_is_superseded() -> None:
     content = Bytes()
     content.layout = content.layout._replace(root=content.older)
-    assert "its index leads to version 102 of key b'key 2', whose newest version is 202" not in content.problems()
+    assert "its index points to version 102 of key b'key 2', whose newest version is 202" not in content.problems()
     assert "whose newest version is" in content.problems()
 
 
@@ -251,14 +251,14 @@ def test_an_index_that_leads_to_what_is_removed() -> None:
     flush = content.content().flush([TableEntry(b"key 1", None, 290)])
     content.entries += flush.entries
     content.layout = content.layout._replace(length=flush.layout.length, written=flush.layout.written)
-    assert "which is removed" in content.problems()
+    assert "which was removed" in content.problems()
 
 
 @pytest.mark.parametrize("field", ["entries", "written"])
 def test_numbers_of_entries_that_are_wrong(field: str) -> None:
     content = Bytes()
     content.layout = content.layout._replace(**{field: 7})  # type: ignore[arg-type]
-    assert "and 7 are counted" in content.problems()
+    assert "but 7 are counted" in content.problems()
 
 
 def test_a_damaged_entry_and_a_damaged_page_are_both_told() -> None:
@@ -271,8 +271,8 @@ def test_a_damaged_entry_and_a_damaged_page_are_both_told() -> None:
 
 def test_entries_in_memory_that_tier_2_has_not() -> None:
     problems = Bytes().problems(("key 2", Entry(b"other", 202)), ("none", Entry(b"", 203)))
-    assert "'key 2': version 202 was flushed, and LTS has version 202" in problems
-    assert "'none': version 203 was flushed, and LTS has no entry" in problems
+    assert "'key 2': version 202 was flushed, but LTS has version 202" in problems
+    assert "'none': version 203 was flushed, but LTS has no entry" in problems
 
 
 def test_an_entry_that_is_newer_than_what_was_flushed() -> None:
@@ -280,4 +280,4 @@ def test_an_entry_that_is_newer_than_what_was_flushed() -> None:
     flush = content.content().flush([TableEntry(b"key 1", b"", 301)])
     content.entries, content.pages = content.entries + flush.entries, content.pages + flush.pages
     content.layout = flush.layout
-    assert "an entry has version 301, and only those up to 300 were flushed" in content.problems()
+    assert "an entry has version 301, but only versions up to 300 were flushed" in content.problems()

@@ -23,9 +23,9 @@ from engine.containers.container import Container
 from engine.logs.truncation import truncate_log
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
-SETTINGS = Settings(grace=0.5, upkeep=False, threaded=False)
+SETTINGS = Settings(grace=0.5, maintenance=False, threaded=False)
 
 
 class Shaky(MemoryFileSystem):

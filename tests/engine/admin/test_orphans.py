@@ -15,19 +15,19 @@ import pytest
 from chunkstore import Store
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.testing import WRITES, Crashed, FaultStore, Request, WrappingStore, crash_at
-from engine.admin.orphans import AGE, NAMES, ImplausibleSweep, Sweep, check_plausible, find_orphans, give_up
+from engine.admin.orphans import AGE, NAMES, ImplausibleSweep, Sweep, check_plausible, expire_orphans, find_orphans
 from engine.admin.verify import Report, Severity, verify
 from engine.containers.container import Container
-from engine.errors import ChunksGivenUp, DataCorruption, Rejected
+from engine.errors import ChunksExpired, DataCorruption, Rejected
 from engine.logs.log import frame_path
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.state.horizon import CLOCKS, creation_time
+from engine.state.attach_fence import CLOCKS, creation_time
 from engine.state.operations import Append
 from engine.state.segments import Extent
 from engine.storage import recovery
-from engine.storage.chunks import write_chunk
-from engine.storage.reads import Stores
+from engine.storage.chunk_writer import write_chunk
+from engine.storage.object_reads import Stores
 from engine.writer import storage_writer
 from tests.support.simulation import Simulation, audit, small_sizes
 
@@ -119,7 +119,7 @@ def test_where_nothing_is_lost_nothing_is_found(simulation: Simulation) -> None:
     assert sweep.orphans == () and sweep.recent == sweep.unknown == sweep.bytes == 0 and sweep.examined > 10
     assert counts == [len(before)]
     assert [(info.path, info.modified) for info in simulation.store.list("")] == before
-    assert give_up(root, sweep) == 0
+    assert expire_orphans(root, sweep) == 0
     assert_healthy(simulation)
 
 
@@ -139,7 +139,7 @@ def test_every_kind_of_orphan_goes_and_nothing_else(simulation: Simulation) -> N
     assert sorted(orphan.path for orphan in sweep.orphans) == sorted(map(str, ours))
     assert sweep.recent == 1 and sweep.unknown_names == tuple(sorted(strange)) and sweep.bytes == 26
     before = {info.path for info in store.list("")}
-    assert give_up(root, sweep, 1) == 0
+    assert expire_orphans(root, sweep, 1) == 0
     assert {info.path for info in store.list("")} >= before  # the log alone has grown
     assert found(root).orphans == ()
     collect(simulation)
@@ -173,8 +173,8 @@ def test_what_was_given_up_cannot_be_attached(simulation: Simulation) -> None:
     extent, root = unattached(simulation.store), SimulatedRoot(simulation)
     simulation.advance(2 * AGE)
     made = creation_time(simulation.store.now)
-    give_up(root, found(root))
-    with pytest.raises(Rejected, match="given up already"):
+    expire_orphans(root, found(root))
+    with pytest.raises(Rejected, match="is garbage"):
         simulation.open().commit([Append("s", (extent,), created_at=made)])
 
 
@@ -188,11 +188,11 @@ def test_what_was_given_up_and_collected_cannot_be_attached(simulation: Simulati
     root = SimulatedRoot(simulation)
     sweep = found(root)
     assert [orphan.path for orphan in sweep.orphans] == [extent.source] and sweep.recent == 1
-    give_up(root, sweep)
+    expire_orphans(root, sweep)
     assert collect(simulation) and forgotten(simulation, extent.source)
     sleeper = simulation.open()
     length = sleeper.info("s").length
-    with pytest.raises(ChunksGivenUp, match=r"Nothing was written.*--orphan-age"):
+    with pytest.raises(ChunksExpired, match=r"Nothing was written.*--orphan-age"):
         sleeper.commit([Append("s", (extent,), created_at=made if told else 0)])
     assert sleeper.commit([Append("s", (young[1],), created_at=young[0])]).results == [length]
     again = creation_time(simulation.store.now), unattached(simulation.store, b" and once more")
@@ -207,14 +207,14 @@ def test_the_horizon_allows_for_clocks_that_differ(simulation: Simulation) -> No
     unattached(simulation.store)
     for age, swept in ((2 * CLOCKS, now + 1 - CLOCKS), (CLOCKS / 2, now + 1), (0, now + 1)):
         simulation.store.now = now + 1
-        assert found(SimulatedRoot(simulation), age).orphan_horizon == swept * 1000
+        assert found(SimulatedRoot(simulation), age).min_attach_time == swept * 1000
     ahead = creation_time(simulation.store.now + CLOCKS)
     extent = unattached(simulation.store)
     simulation.advance(AGE + 1)
     root = SimulatedRoot(simulation)
-    give_up(root, found(root))
+    expire_orphans(root, found(root))
     collect(simulation)
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         container.commit([Append("s", (extent,), created_at=ahead)])
     simulation.store.now = now = simulation.store.now + 0.0004
     root = SimulatedRoot(simulation)
@@ -222,9 +222,9 @@ def test_the_horizon_allows_for_clocks_that_differ(simulation: Simulation) -> No
     simulation.store.now += 0.0004  # within the same millisecond
     sweep = found(root, 0)
     assert len(sweep.orphans) == 2
-    give_up(root, sweep, 1)
+    expire_orphans(root, sweep, 1)
     collect(simulation)
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         container.commit([Append("s", extents, created_at=creation_time(now))])
 
 
@@ -232,8 +232,8 @@ def test_a_sweep_that_finds_nothing_writes_nothing(simulation: Simulation) -> No
     root = SimulatedRoot(simulation)
     before = simulation.open().state
     unattached(simulation.store)
-    assert give_up(root, found(root)) == 0
-    assert simulation.open().state == before and before.orphan_horizon == 0
+    assert expire_orphans(root, found(root)) == 0
+    assert simulation.open().state == before and before.min_attach_time == 0
 
 
 def sweep_one(simulation: Simulation) -> None:
@@ -242,7 +242,7 @@ def sweep_one(simulation: Simulation) -> None:
     root = SimulatedRoot(simulation)
     given = found(root)
     assert len(given.orphans) == 1
-    give_up(root, given, 1)
+    expire_orphans(root, given, 1)
     assert collect(simulation) and forgotten(simulation, given.orphans[0].path)
 
 
@@ -254,7 +254,7 @@ def test_what_lost_a_race_is_refused_if_it_slept_too_long(simulation: Simulation
     pausing = Pausing(simulation.store, lambda path: path.startswith("s.E-"), partial(sweep_one, simulation))
     slow = simulation.open(through=pausing)
     container.append("s", b"faster")
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         slow.append("s", payload)
     container.append("s", b"faster again")
     at = slow.append("s", payload)
@@ -296,14 +296,14 @@ def test_a_recovery_gives_up_what_nobody_knows_of(simulation: Simulation) -> Non
     made, extent = creation_time(simulation.store.now), unattached(simulation.store)
     simulation.advance(2 * AGE)
     root = SimulatedRoot(simulation)
-    give_up(root, found(root))
-    horizon = root.container(0).state.orphan_horizon
-    assert horizon == found(root).orphan_horizon > made
+    expire_orphans(root, found(root))
+    horizon = root.container(0).state.min_attach_time
+    assert horizon == found(root).min_attach_time > made
     recovery.recover(simulation.stores, 0, force=True)
     recovered = simulation.open()
     assert extent.source not in recovered.state.garbage
-    assert recovered.state.orphan_horizon >= horizon
-    with pytest.raises(ChunksGivenUp):
+    assert recovered.state.min_attach_time >= horizon
+    with pytest.raises(ChunksExpired):
         recovered.commit([Append("s", (extent,), created_at=made)])
     simulation.advance(1)
     recovered.commit([Append("s", (unattached(simulation.store),), created_at=creation_time(simulation.store.now))])
@@ -319,14 +319,14 @@ def test_a_repair_gives_up_what_nobody_knows_of(simulation: Simulation) -> None:
     address = container.refresh().checkpoint + 1
     container.append("s", b"damaged")
     address = container.head.address
-    give_up(root, found(root))
+    expire_orphans(root, found(root))
     simulation.store.put(frame_path(0, address), b"x" * 200)
     container.close()
     operator = simulation.open(repair=address)
     for repaired in (operator, simulation.open()):
         assert extent.source not in repaired.state.garbage
-        assert repaired.state.orphan_horizon >= creation_time(simulation.store.now)
-        with pytest.raises(ChunksGivenUp):
+        assert repaired.state.min_attach_time >= creation_time(simulation.store.now)
+        with pytest.raises(ChunksExpired):
             repaired.commit([Append("s", (extent,), created_at=made)])
 
 
@@ -348,7 +348,7 @@ def test_who_attaches_before_it_is_given_up_keeps_it(simulation: Simulation, flu
     at = other.commit([Append("s", (extent,))]).results[0]
     if flushed:
         other.flush()
-    assert give_up(root, sweep) == (0 if flushed else 1)
+    assert expire_orphans(root, sweep) == (0 if flushed else 1)
     collect(simulation)
     assert simulation.open().read("s", at, at + 12) == b"just in time"
     assert_healthy(simulation)
@@ -390,7 +390,7 @@ def test_a_flush_that_slept_with_an_object_in_its_hands(kind: str, cycles: int, 
         root = SimulatedRoot(simulation)
         given = found(root)
         assert len(given.orphans) == 1
-        give_up(root, given, 1)
+        expire_orphans(root, given, 1)
         simulation.advance(1.1 * DELAY)
         assert simulation.open().collect_garbage() == 0  # it may be committed yet
         if collected:
@@ -437,14 +437,14 @@ def test_sweeps_at_any_time_take_nothing_away(simulation: Simulation) -> None:
                 simulation.advance(1)
                 sweep = found(root, 0)
                 given += len(sweep.orphans)
-                give_up(root, sweep, 1)
+                expire_orphans(root, sweep, 1)
             case 6:
                 simulation.advance(dice.choice((1, DELAY / 3)))
                 container.collect_garbage()
     assert rejected > 5 and given > 5 and attached > 2
     waiting.clear()
     simulation.advance(1)
-    give_up(root, found(root, 0), 1)
+    expire_orphans(root, found(root, 0), 1)
     collect(simulation)
     assert simulation.open().read("s", 0, len(expected)) == expected
     assert_healthy(simulation)
@@ -468,7 +468,7 @@ def orphaned() -> Simulation:
 
 def give_all_up(simulation: Simulation, through: Store) -> None:
     root = SimulatedRoot(simulation, through)
-    give_up(root, found(root), 1)
+    expire_orphans(root, found(root), 1)
     simulation.advance(1.1 * DELAY)
     root.container(0).flush()
     root.container(0).collect_garbage()
@@ -498,14 +498,14 @@ def test_an_implausible_share_stops_it(simulation: Simulation) -> None:
     root = SimulatedRoot(simulation)
     sweep, before = found(root), simulation.open().state
     share = len(sweep.orphans) / sweep.examined
-    with pytest.raises(ImplausibleSweep, match=r"20 of \d+ objects belong to nothing, such as 's\.E-3"):
-        give_up(root, sweep)
+    with pytest.raises(ImplausibleSweep, match=r"20 of \d+ objects are orphans, such as 's\.E-3"):
+        expire_orphans(root, sweep)
     with pytest.raises(ImplausibleSweep):
         check_plausible(root, sweep, share - 0.001)
     assert simulation.open().state.sequence == before.sequence
     with pytest.raises(ValueError, match="between 0 and 1"):
         check_plausible(root, sweep, 1.1)
-    assert give_up(root, sweep, share) == 0 and len(simulation.open().state.garbage) >= 20
+    assert expire_orphans(root, sweep, share) == 0 and len(simulation.open().state.garbage) >= 20
 
 
 def test_a_container_that_cannot_be_opened_stops_it(simulation: Simulation) -> None:
@@ -538,7 +538,7 @@ def test_each_orphan_goes_to_the_container_that_owns_it(tmp_path: Path) -> None:
         while len((sweep := look()).orphans) < 4:  # until the clock of the storage has moved on
             pass
         assert sorted(orphan.container for orphan in sweep.orphans) == [0, 1, 1, 2] and sweep.unknown == 2
-        give_up(root, sweep, 1)
+        expire_orphans(root, sweep, 1)
         assert [len(root.container(number).state.garbage) for number in range(3)] == [1, 2, 1]
         for number in range(3):
             root.container(number).flush()

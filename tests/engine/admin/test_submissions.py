@@ -9,8 +9,8 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.paths import SystemPlace, is_log, place_of
-from engine.admin.copies import back_up, restore
-from engine.admin.garbage_collection import collect_garbage, find_garbage
+from engine.admin.backups import back_up, restore
+from engine.admin.root_gc import collect_garbage, find_garbage
 from engine.admin.verify import verify
 from engine.logs.submission import Address, encode, inbox_folder, submission_path
 from engine.root import Root

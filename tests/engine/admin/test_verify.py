@@ -17,10 +17,10 @@ from chunkstore.metadata.records import StoredSegmentRecord
 from chunkstore.paths import is_log
 from chunkstore.testing import Request, WrappingStore
 from chunkstore.testing.wrapping import WRITES
-from engine.admin.checks.accounts import extent_problems, state_problems
-from engine.admin.checks.content import ContentReader, SegmentView, Unreadable
 from engine.admin.checks.findings import Finding, Findings, Problem, Severity
-from engine.admin.checks.inventory import Expected, Inventory, ObjectKind
+from engine.admin.checks.object_index import Expected, ObjectIndex, ObjectKind
+from engine.admin.checks.reference_counts import extent_problems, state_problems
+from engine.admin.checks.segment_content import ContentReader, SegmentView, Unreadable
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.root import Root
@@ -183,7 +183,7 @@ EXTENTS: dict[str, tuple[list[tuple[int, Extent]], str]] = {
     "short": ([(0, Extent(W, 0, 5, b""))], "end at 5, not 10"),
     "none": ([], "end at 0, not 10"),
     "empty": ([(0, Extent(W, 0, 0, b"")), (0, Extent(W, 0, 10, b""))], "none of which can be read"),
-    "checksums": ([(0, Extent(W, 0, 10, b"12345678"))], "checksums of another length"),
+    "checksums": ([(0, Extent(W, 0, 10, b"12345678"))], "checksums of the wrong length"),
 }
 
 
@@ -195,7 +195,7 @@ def test_extents_that_are_not_the_content(what: str) -> None:
     assert not list(extent_problems(Extents([0], [Extent(W, 0, 10, b"1234")]), 0, 10))
 
 
-def test_states_whose_accounts_are_wrong() -> None:
+def test_wrong_counts_in_a_state_are_reported() -> None:
     life = lived(8)
     good = life.container.state
     assert not list(state_problems(good)) and not list(state_problems(EMPTY))
@@ -212,16 +212,16 @@ def test_states_whose_accounts_are_wrong() -> None:
         return good._replace(segments=segments.finish())
 
     wrong = {
-        "calls itself": with_segment(name="other"),
+        "but its name is": with_segment(name="other"),
         "contradict each other": with_segment(stored_start=segment.length + 1),
-        "where it has no name": with_segment(storage="", storage_length=segment.start_offset + 1),
-        f"and {segment.logged + 1} are counted": with_segment(logged=segment.logged + 1),
-        "that are to be flushed": good._replace(unsaved=good.unsaved.delete(name)),
+        "it has no name there": with_segment(storage="", storage_length=segment.start_offset + 1),
+        f"but {segment.logged + 1} are counted": with_segment(logged=segment.logged + 1),
+        "is not marked as unsaved": good._replace(unsaved=good.unsaved.delete(name)),
         "is marked as deleted": good._replace(dropped=good.dropped.set(stored.storage, True)),
-        "bytes lie in frames": good._replace(logged_bytes=1),
+        "bytes are in frames": good._replace(logged_bytes=1),
         "but is not active": good._replace(unsaved=good.unsaved.set("none", True)),
         "is named by": good._replace(chunks=good.chunks.set(chunk, 77)),
-        "is garbage and in use": good._replace(garbage=good.garbage.set(chunk, garbage)),
+        "is both garbage and in use": good._replace(garbage=good.garbage.set(chunk, garbage)),
         "entries in memory have": good._replace(tables=good.tables.set("t", table._replace(size=1))),
     }
     for problem, state in wrong.items():
@@ -246,7 +246,7 @@ def test_findings_keep_their_order_and_are_told_once() -> None:
 
 
 def test_an_inventory_knows_what_is_missing_in_any_number() -> None:
-    with closing(Inventory()) as inventory:
+    with closing(ObjectIndex()) as inventory:
         inventory.expect(Expected(False, f"{n:05d}", 0, ObjectKind.CHUNK, "s", 10, 5) for n in range(1234))
         inventory.expect([Expected(False, "00007", 0, ObjectKind.GARBAGE, "garbage", 0, 0, required=False)])
         inventory.expect([Expected(True, "00007", 0, ObjectKind.FRAME, "s", 10, 5)])

@@ -10,7 +10,7 @@ import pytest
 from chunkstore import Store, open_store
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.containers.segments import RARE, S3, USUAL, Opener
 from tests.support.s3_server import S3Server
 from tests.support.simulation import small_sizes
@@ -47,7 +47,7 @@ def opened(backend: str, store: Store) -> Iterator[Opener]:
     containers: list[Container] = []
 
     def opener(exclusive: bool = False, **settings: Any) -> Container:
-        chosen = {"upkeep": False, "threaded": backend.endswith("threads"), **settings}
+        chosen = {"maintenance": False, "threaded": backend.endswith("threads"), **settings}
         containers.append(Container(Stores(store, store), 0, Settings(**chosen), exclusive=exclusive))
         return containers[-1]
 

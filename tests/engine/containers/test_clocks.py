@@ -14,14 +14,14 @@ import pytest
 from chunkstore import Store
 from chunkstore.testing import CountingStore
 from engine import clocks
-from engine.clocks import BELIEVED, TOLERANCE, StorageClock, age, is_plausible
+from engine.clocks import STEP_ACCEPTED_AFTER, TOLERANCE, StorageClock, age, is_plausible
 from engine.containers.container import Container
 from engine.errors import ClocksDisagree
 from engine.logs import witness
 from engine.logs.log import witness_path
 from engine.logs.witness import EVERYTHING, NOTHING, Seen, Witness, decode, encode, seen_before
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.simulation import Simulation
 
 GRACE = 600.0
@@ -300,7 +300,7 @@ def test_a_step_of_a_hosts_clock_is_noticed_and_believed_in_time(step: float) ->
     for _ in range(2):
         with pytest.raises(ClocksDisagree, match=r"was stepped.*NTP"):
             times.clock.agreed("")
-        times.advance(BELIEVED / 2 - 1)
+        times.advance(STEP_ACCEPTED_AFTER / 2 - 1)
     times.advance(2)
     assert times.clock.agreed("") == times.store.now
 

@@ -40,8 +40,8 @@ from engine.state.operations import (
 )
 from engine.state.segments import CREATION_TIME, MAX_VALUE, NULL_VALUE
 from engine.state.state import State
-from engine.storage.chunks import write_chunk
-from engine.storage.reads import Stores, fetch
+from engine.storage.chunk_writer import write_chunk
+from engine.storage.object_reads import Stores, fetch
 from tests.engine.containers.segments import (
     MIB,
     RARE,
@@ -307,7 +307,7 @@ def test_attached_ranges_of_one_chunk(opened: Opener, store: Store) -> None:
     container.delete("s/a")
     assert "s/chunk" in other.refresh().garbage
     assert store.read("s/chunk", 0, 5) == b"for a", "garbage outlives the readers that know it"
-    with pytest.raises(Rejected, match="given up"):
+    with pytest.raises(Rejected, match="is garbage"):
         container.commit([CreateSegment("s/late"), Append("s/late", (extents[0],))])
     audit(other.state)
 
@@ -332,7 +332,7 @@ def test_an_attached_chunk_goes_to_long_term_storage_as_it_is_unless_it_is_share
         b"for b,",
         b"inline,",
     ]
-    with pytest.raises(Rejected, match="given up"):
+    with pytest.raises(Rejected, match="is garbage"):
         container.commit([Append("s/a", (shared[1],))])
     assert store.read("s/shared") == b"for a,for b,", "garbage outlives the readers that know it"
     audit(container.state)
@@ -416,7 +416,7 @@ def test_a_closed_container_takes_nothing(opened: Opener) -> None:
 
 def test_many_threads_of_two_processes(opened: Opener) -> None:
     """Every event is there once, each thread's in its order, at the offset that its writer was told."""
-    containers = [opened(upkeep=True, checkpoint_frames=3, flush_bytes=300), opened()]
+    containers = [opened(maintenance=True, checkpoint_frames=3, flush_bytes=300), opened()]
     containers[0].create_segment("s/a")
     offsets: dict[bytes, int] = {}
 
@@ -444,7 +444,7 @@ def test_many_threads_of_two_processes(opened: Opener) -> None:
 
 def test_upkeep_is_set_off_by_appends(opened: Opener, store: Store) -> None:
     """Nobody asks for it, and still the root stays such that opening is quick and the data is in chunks."""
-    container = opened(upkeep=True, checkpoint_frames=4, flush_bytes=1000)
+    container = opened(maintenance=True, checkpoint_frames=4, flush_bytes=1000)
     container.create_segment("s/a")
     for number in range(40):
         container.append("s/a", b"%03d," % number * 25)
@@ -467,7 +467,7 @@ def test_checkpoints_shorten_the_way_to_the_state(opened: Opener, store: Store) 
     container.checkpoint()
     container.append("s/a", b"y")
     counting = CountingStore(store)
-    again = Container(Stores(counting, counting), 0, Settings(threaded=False, upkeep=False))
+    again = Container(Stores(counting, counting), 0, Settings(threaded=False, maintenance=False))
     frames = {path for request in counting.requests for path in request.paths if "/wal/" in path}
     assert len(frames) <= 8
     assert_equal(again.state, container.refresh())

@@ -24,16 +24,16 @@ class TwoProcesses(RuleBasedStateMachine):
     """Containers 0 and 1 are two processes' views of one root. The model is told of every transaction."""
 
     @initialize(
-        upkeep=st.booleans(), active_segments=st.sampled_from((1, 100)), cache_bytes=st.sampled_from((0, 1 << 20))
+        maintenance=st.booleans(), active_segments=st.sampled_from((1, 100)), cache_bytes=st.sampled_from((0, 1 << 20))
     )
-    def start(self, upkeep: bool, active_segments: int, cache_bytes: int) -> None:
+    def start(self, maintenance: bool, active_segments: int, cache_bytes: int) -> None:
         self.sizes = small_sizes()
         self.sizes.__enter__()
         self.simulation = Simulation(
             grace=GRACE,
             garbage_delay=GRACE,
             transient_idle=1e9,  # the model knows of no expiry that nobody asked for
-            upkeep=upkeep,
+            maintenance=maintenance,
             checkpoint_frames=4,
             flush_bytes=2 * MAX_PAYLOAD,
             active_segments=active_segments,

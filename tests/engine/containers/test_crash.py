@@ -26,7 +26,7 @@ from engine.state.operations import (
     AttributeUpdate,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DiscardChunks,
     ExpireSegments,
     MergeSegment,
     Operation,
@@ -38,7 +38,7 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.state.segments import EVENT_COUNT, MAX_VALUE, Extent, transient_name
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from tests.support.container_model import Contents, Model, contents_of
 from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 
@@ -119,7 +119,7 @@ def workload() -> list[Step]:
         sink_commit(2, append("a", letters(150)), append("b", letters(170)), append("a#index", letters(80))),
         Step(upkeep="flush"),
         Step(upkeep="checkpoint"),
-        Step((append("a", b"third", None, batch(3)), Discard(("chunks/abandoned",), MADE))),
+        Step((append("a", b"third", None, batch(3)), DiscardChunks(("chunks/abandoned",), MADE))),
         sink_commit(
             4,
             *(attach(name, [extent]) for name, extent in zip("aba", attached(*SHARED), strict=True)),
@@ -180,9 +180,15 @@ NOTHING: Contents = ({}, {})
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], Callable[[], SimulatedExecutor | None]]] = {
     "plain": ({}, lambda: None),
     "frames in flight": ({"flights": 4}, lambda: SimulatedExecutor(7)),
-    "upkeep by appends": ({"upkeep": True, "checkpoint_frames": 3, "flush_bytes": 300}, lambda: None),
+    "upkeep by appends": ({"maintenance": True, "checkpoint_frames": 3, "flush_bytes": 300}, lambda: None),
     "upkeep by shared facts": (
-        {"upkeep": True, "checkpoint_frames": 2, "flush_frames": 12, "flush_seconds": GRACE / 2, "timeout": GRACE / 9},
+        {
+            "maintenance": True,
+            "checkpoint_frames": 2,
+            "flush_frames": 12,
+            "flush_seconds": GRACE / 2,
+            "timeout": GRACE / 9,
+        },
         lambda: None,
     ),
 }

@@ -14,7 +14,7 @@ from chunkstore.testing import Crashed, FaultStore, Request, WrappingStore, cras
 from chunkstore.testing.wrapping import WRITES, Result
 from engine.containers.container import Container
 from engine.errors import ContainerOffline, FlushIncomplete, FlushOvertaken
-from engine.state.operations import BeginCycle, GiveUpCycle
+from engine.state.operations import AbortCycle, BeginCycle
 from engine.storage import recovery, recovery_points
 from engine.storage.recovery import NothingToRecover
 from tests.support.simulation import Simulation
@@ -177,10 +177,10 @@ def test_flushes_that_are_always_overtaken_end_with_an_error_that_says_so() -> N
         if request.verb == "put":
             cycle = other.refresh().cycle.number + 1
             other.commit([BeginCycle(cycle)])
-            other.commit([GiveUpCycle(cycle, "")])
+            other.commit([AbortCycle(cycle, "")])
 
     wanted = container.refresh().sequence
-    with pytest.raises(FlushIncomplete, match="8 flush cycles were begun and none was completed") as raised:
+    with pytest.raises(FlushIncomplete, match="8 flush cycles were begun, but none was completed") as raised:
         simulation.open(through=FaultStore(simulation.store, overtake, verbs=WRITES)).flush()
     assert raised.value.wanted == wanted > raised.value.covered >= 0
     assert container.flush() > 0 and in_lts(simulation) == KEPT
@@ -243,9 +243,9 @@ def test_an_intact_log_without_a_checkpoint_is_not_given_up(flushed: bool) -> No
     if flushed:
         container.flush()
     assert recovery_points.newest(simulation.store, 0) is not None
-    with pytest.raises(NothingToRecover, match="its log has its first frame and knows more"):
+    with pytest.raises(NothingToRecover, match="its log still has its first frame, and more data"):
         recovery.recover(simulation.stores, 0)
-    with pytest.raises(NothingToRecover, match="its log has its first frame and knows more"):
+    with pytest.raises(NothingToRecover, match="its log still has its first frame, and more data"):
         recovery.recoverable(simulation.stores, 0)
     assert simulation.open().read("s/a", 0, len(KEPT)) == KEPT
     assert recovery.recoverable(simulation.stores, 0, force=True).number == container.refresh().cycle.number
@@ -283,4 +283,4 @@ def test_a_checkpoint_that_cannot_be_made_says_so() -> None:
 def test_the_step_of_a_flush_that_is_over_is_refused() -> None:
     _, container = prepared()
     with pytest.raises(FlushOvertaken):
-        container.commit([GiveUpCycle(container.refresh().cycle.number, "")])
+        container.commit([AbortCycle(container.refresh().cycle.number, "")])

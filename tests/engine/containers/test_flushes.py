@@ -13,8 +13,8 @@ from engine.containers.container import Container
 from engine.errors import SegmentNotFound
 from engine.state.operations import Append, AttributeUpdate, CreateSegment, PutEntry, QueueGarbage, UpdateKind
 from engine.state.segments import EVENT_COUNT
-from engine.storage.chunks import write_chunk
-from engine.storage.reads import Stores
+from engine.storage.chunk_writer import write_chunk
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 from tests.engine.containers.segments import append, chunks_in, chunks_of, content, counted, pattern
 from tests.support.container_model import contents_of
@@ -305,7 +305,7 @@ def test_what_a_cycle_passed_over_is_missing_in_its_recovery_point() -> None:
     container.commit([append("s/a", b" more"), append("s/b", b" more")])
     cycle = container.writer.begin(container.refresh(), strict=False)
     simulation.open().delete("s/a")
-    assert cycle.carried_out()
+    assert cycle.run()
     simulation.store.delete([info.path for info in simulation.store.list("") if is_log(info.path)])
     recover(Stores(simulation.store, simulation.store), 0)
     recovered = simulation.open()
@@ -406,7 +406,7 @@ def test_what_is_merged_while_it_is_flushed_stays_in_lts(strict: bool) -> None:
             other.merge("s/a", "s/b")
 
     container = simulation.open(through=FaultStore(simulation.store, meanwhile, verbs={"put_if_absent"}))
-    container.writer.begin(container.refresh(), strict=strict).carried_out()
+    container.writer.begin(container.refresh(), strict=strict).run()
     assert merged
     for _ in range(3):
         assert content(simulation.open(), "s/a") == data
@@ -423,7 +423,7 @@ def test_an_entry_that_is_put_while_its_table_is_flushed_stays() -> None:
     container.commit([PutEntry("t", "early", b"1" * 50)])
     cycle = container.writer.begin(container.refresh(), strict=True)
     container.commit([PutEntry("t", "late", b"2" * 50)])
-    assert cycle.carried_out()
+    assert cycle.run()
     for process in (container, simulation.open()):
         found = process.entries("t", ["early", "late"])
         values = {key: entry.value if entry is not None else None for key, entry in found.items()}

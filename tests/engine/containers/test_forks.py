@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Root]:
-    with Root.open(str(tmp_path), containers=1, settings=Settings(upkeep=False)) as root:
+    with Root.open(str(tmp_path), containers=1, settings=Settings(maintenance=False)) as root:
         root.container(0).create_segment("s")
         yield root
 

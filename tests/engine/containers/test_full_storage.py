@@ -13,9 +13,9 @@ from chunkstore.testing import Request, SimulatedStore, WrappingStore
 from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
-SETTINGS = Settings(upkeep=False, threaded=False, grace=0.0, garbage_delay=0.0, cache_bytes=0)
+SETTINGS = Settings(maintenance=False, threaded=False, grace=0.0, garbage_delay=0.0, cache_bytes=0)
 WRITES = ("put", "put_if_absent", "append")
 
 

@@ -6,7 +6,7 @@ from chunkstore import ObjectNotFound
 from engine.containers.container import Container
 from engine.errors import NotPrimary, SegmentNotFound, SegmentTruncated
 from engine.state.operations import PutEntry
-from engine.storage.reads import fetch
+from engine.storage.object_reads import fetch
 from tests.engine.containers.segments import content
 from tests.support.simulation import Simulation
 

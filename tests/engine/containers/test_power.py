@@ -35,8 +35,8 @@ from engine.state.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.storage.chunks import write_chunk
-from engine.storage.reads import Stores
+from engine.storage.chunk_writer import write_chunk
+from engine.storage.object_reads import Stores
 from engine.storage.recovery import recover
 from tests.support.power import Disk, Killed
 

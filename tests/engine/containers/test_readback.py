@@ -23,37 +23,37 @@ from engine.logs import checkpoints
 from engine.settings import Settings
 from engine.state.index_records import RECORD_SIZE, IndexRecords
 from engine.state.operations import (
+    AbortCycle,
+    ActivateSegment,
+    AnswerSubmissions,
     Append,
     AttributeUpdate,
     BeginCycle,
-    Carried,
     CheckEntry,
     Checkpoint,
-    Collected,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DequeueGarbage,
+    DiscardChunks,
     EndCycle,
     EvictSegments,
     ExpireSegments,
-    Flushed,
-    FlushedTable,
-    Forgotten,
-    GiveUpCycle,
     LoadAttributes,
     LoggedTransaction,
-    MapSegment,
     MergeSegment,
     Operation,
     Payload,
     PutEntry,
     QueueGarbage,
+    RecordDeletion,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SaveSegments,
     SealSegment,
     SpillAttributes,
     StartSegment,
-    Stored,
-    TablesFlushed,
+    TableFlush,
     TruncateSegment,
     UpdateAttributes,
     UpdateKind,
@@ -62,7 +62,7 @@ from engine.state.operations import (
     encode_transactions,
 )
 from engine.state.segments import MAX_VALUE, Extent, FrameRef
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.tables.content import empty
 from tests.engine.state.test_formats import OPERATIONS
 from tests.engine.state.writer import HEADER, W, assert_equal
@@ -204,21 +204,21 @@ EXAMPLES: list[Operation] = [
     CheckEntry("t", "k", -1),
     BeginCycle(2),
     EndCycle(1),
-    GiveUpCycle(1, "trouble"),
-    Flushed(1, "s/a", "s/a.1", 0, 10, ("chunk",)),
-    Stored(1, "s/a", "", 0, False),
-    Forgotten(1, ("s/a.1",)),
+    AbortCycle(1, "trouble"),
+    RecordFlush(1, "s/a", "s/a.1", 0, 10, ("chunk",)),
+    RecordStoredBounds(1, "s/a", "", 0, False),
+    RecordDeletion(1, ("s/a.1",)),
     SaveSegments(1, 5, (("s/a", 1, b"record"),)),
-    TablesFlushed(1, (FlushedTable("t", 5, tuple(empty()), (), (Extent("chunk", 0, 5, b""),)),)),
+    RecordTableFlush(1, (TableFlush("t", 5, tuple(empty()), (), (Extent("chunk", 0, 5, b""),)),)),
     EvictSegments(("s/a",)),
     SpillAttributes("s/a"),
     QueueGarbage((("chunk", 1, "s/a"),)),
-    Discard(("chunk",), 5),
-    Collected(("chunk",)),
+    DiscardChunks(("chunk",), 5),
+    DequeueGarbage(("chunk",)),
     Checkpoint(),
 ]
 
-NEVER_SUBMITTED = {MapSegment, LoadAttributes, Carried}
+NEVER_SUBMITTED = {ActivateSegment, LoadAttributes, AnswerSubmissions}
 """What the log makes by itself."""
 
 
@@ -287,7 +287,9 @@ def test_an_odd_argument_costs_its_operation_and_nothing_else(number: int) -> No
     assert outcomes["invalid"] or isinstance(operation, Checkpoint)
 
 
-@pytest.mark.parametrize("operation", [MapSegment("s/x", b"record", 5), LoadAttributes("s/a", ((W, 5),)), Carried(())])
+@pytest.mark.parametrize(
+    "operation", [ActivateSegment("s/x", b"record", 5), LoadAttributes("s/a", ((W, 5),)), AnswerSubmissions(())]
+)
 def test_what_the_log_makes_by_itself_is_not_submitted(operation: Operation) -> None:
     """It would be looked up again and again, and nothing behind it would ever leave."""
     container = lived(Simulation())
@@ -315,7 +317,7 @@ def test_a_record_that_is_none_is_no_other_operations_concern() -> None:
 def test_what_is_no_operation_is_refused(what: Any) -> None:
     simulation = Simulation()
     container = lived(simulation)
-    with pytest.raises(InvalidOperation, match="no operation of a container"):
+    with pytest.raises(InvalidOperation, match="not an operation of a container"):
         container.commit([CreateSegment("s/b"), what])
     container.append("s/other", b"goes on")
     other_process(simulation, container)
@@ -353,7 +355,7 @@ def test_the_error_names_the_parameter_and_the_value(operation: Operation, told:
 def test_an_invalid_operation_is_no_other_threads_concern() -> None:
     """It never comes into a group commit, so that those of others leave as if it had not been."""
     store = SimulatedStore()
-    container = Container(Stores(store, store), 0, Settings(upkeep=False, linger=0.05))
+    container = Container(Stores(store, store), 0, Settings(maintenance=False, linger=0.05))
     container.create_segment("s/a")
     futures, refused = [], []
 
@@ -374,7 +376,7 @@ def test_an_invalid_operation_is_no_other_threads_concern() -> None:
     assert len(refused) == 120 and all(future.exception() is None for future in futures)
     assert container.info("s/a").length == 480
     container.close()
-    other = Container(Stores(store, store), 0, Settings(upkeep=False, threaded=False))
+    other = Container(Stores(store, store), 0, Settings(maintenance=False, threaded=False))
     assert other.refresh().segments["s/a"].length == 480
 
 

@@ -11,7 +11,7 @@ from engine.containers.container import Container
 from engine.errors import BadOffset
 from engine.settings import Settings
 from engine.state.operations import CreateSegment, PutEntry
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.containers.segments import MIB, append, content, counted
 from tests.support.simulation import Simulation
 
@@ -59,7 +59,7 @@ def test_being_overtaken_costs_a_put_and_a_read() -> None:
 
 
 def test_a_checkpoint_every_few_frames() -> None:
-    _, counting, container = counted(upkeep=True, checkpoint_frames=8)
+    _, counting, container = counted(maintenance=True, checkpoint_frames=8)
     for _ in range(80):
         container.append("s/a", b"x")
     assert counting.count("put_if_absent", "_system/containers/0/wal/") == 80
@@ -79,7 +79,7 @@ def test_operations_that_are_submitted_together_leave_together() -> None:
     """While a frame is on its way, what is submitted waits for the next one (group commit)."""
     simulation = Simulation()
     counting = CountingStore(LatencyStore(simulation.store, 0.02))
-    with Container(Stores(counting, counting), 0, Settings(upkeep=False, linger=0.01)) as container:
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False, linger=0.01)) as container:
         container.create_segment("s/a")
         counting.reset()
         futures = [container.submit([append("s/a", b"%03d" % number)]) for number in range(300)]
@@ -99,7 +99,7 @@ def under_way(container: Container) -> Future[Any]:
 def test_plain_appends_that_leave_together_are_one_operation() -> None:
     """Each gets its own offset, in the order of submission; the state and the frame get one extent for all of them."""
     store = LatencyStore(Simulation().store, 0.02)
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
         container.commit([CreateSegment("s/a"), CreateSegment("s/b")])
         first = under_way(container)
         sizes = [0, 3, 70_000, 1, 0, MIB, 5]
@@ -118,14 +118,14 @@ def test_plain_appends_that_leave_together_are_one_operation() -> None:
         assert content(container, "s/a") == whole + b"behind them" + b"last"
         assert len(container.info("s/a").extents) == 3
         assert len(container.info("s/b").extents) == 1
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as reopened:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as reopened:
         assert content(reopened, "s/a") == whole + b"behind them" + b"last"
 
 
 def test_the_next_frame_leaves_before_anybody_is_told_of_the_last_one() -> None:
     """Who is told goes on working, and takes the time that the processor would need to send."""
     store = LatencyStore(Simulation().store, 0.05)
-    with Container(Stores(store, store), 0, Settings(upkeep=False, linger=10)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False, linger=10)) as container:
         container.create_segment("s/a")
         address = container.head.address
         flying: list[int] = []
@@ -140,7 +140,7 @@ def test_the_next_frame_leaves_before_anybody_is_told_of_the_last_one() -> None:
 def test_what_was_submitted_stays_as_it_was() -> None:
     """A large payload is written piece by piece, maybe twice at one address (W2): the caller's memory is his own."""
     store = LatencyStore(Simulation().store, 0.05)
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
         container.create_segment("s/a")
         data = bytearray(b"a" * (1 << 20))
         future = container.submit_append("s/a", data)
@@ -152,7 +152,7 @@ def test_what_was_submitted_stays_as_it_was() -> None:
 def test_what_is_refused_is_not_written() -> None:
     """Though it was queued, validated and laid out together with what is accepted."""
     counting = CountingStore(LatencyStore(Simulation().store, 0.02))
-    with Container(Stores(counting, counting), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False)) as container:
         container.create_segment("s/a")
         counting.reset()
         futures = [

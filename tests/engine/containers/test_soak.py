@@ -25,7 +25,7 @@ from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.errors import OutcomeUnknown, Rejected
 from engine.state.operations import AttributeUpdate, UpdateKind
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.host import LINE, SETTINGS, line, segment as segment_of
 from tests.support.simulation import audit
 

@@ -8,7 +8,6 @@ from engine.state.operations import AttributeUpdate, CreateSegment, UpdateKind
 from engine.state.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE
 from engine.state.state import ATTRIBUTES_GARBAGE
 from engine.state.tables import ATTRIBUTES, attribute_key
-from engine.tables.content import ChangesLost
 from engine.writer import storage_writer
 from tests.engine.containers.segments import Opener, append, content
 from tests.support.container_model import contents_of
@@ -115,64 +114,6 @@ def test_scans_with_a_prefix(opened: Opener, tables_of_size: str) -> None:
             wanted = {key: value for key, value in expected.items() if key.startswith(prefix)}
             assert entries_of(process, "t", prefix) == wanted
         assert entries_of(process, "none") == {}
-
-
-@pytest.mark.parametrize("polls", [1, 3], ids=["often", "now and then"])
-def test_who_follows_the_changes_of_a_table_has_the_table(polls: int, tables_of_size: str) -> None:
-    """Across flushes, merges of extents and compaction, each change is met in order, and none is missed."""
-    simulation = Simulation()
-    container, follower = simulation.open(), simulation.open()
-    table: dict[str, bytes | None] = {}
-    versions: dict[str, int] = {}
-    position, lost = 0, 0
-    for number in range(60):
-        keys = [f"k{(number * 7 + i) % 20}" for i in range(5)]
-        values = [None if (number + i) % 5 == 0 else b"%d" % number * 20 for i in range(5)]
-        container.put_entries("t", dict(zip(keys, values, strict=True)))
-        if number % 4 == 3:
-            container.flush()
-        if number % polls:
-            continue
-        follower.refresh()
-        try:
-            found = follower.changed_entries("t", position)
-        except ChangesLost:
-            table, versions, lost = {}, {}, lost + 1
-            found = follower.changed_entries("t")
-        assert [entry.version for _, entry in found.entries] == sorted(entry.version for _, entry in found.entries)
-        for key, entry in found.entries:
-            if entry.version > versions.get(key, -1):
-                table[key], versions[key] = entry.value, entry.version
-        position = found.position
-        assert {key: value for key, value in table.items() if value is not None} == entries_of(follower, "t")
-    layout = container.state.tables["t"].layout
-    assert layout.start > 0, "the table was compacted"
-    assert position > 0 and lost < 10
-    with pytest.raises(ChangesLost):
-        follower.changed_entries("t", 1)
-    everything = follower.changed_entries("t").entries
-    assert {key: entry.value for key, entry in everything if entry.value} == entries_of(follower, "t")
-    assert container.changed_entries("none") == ((), 0)
-
-
-def test_changes_that_are_flushed_come_no_more(opened: Opener) -> None:
-    container = opened()
-    container.put_entries("t", {"a": b"1", "b": b"2"})
-    first = container.changed_entries("t")
-    assert [key for key, _ in first.entries] == ["a", "b"] and first.position == 0
-    container.flush()
-    flushed = container.changed_entries("t", first.position)
-    assert [key for key, _ in flushed.entries] == ["a", "b"] and flushed.position > 0
-    assert container.changed_entries("t", flushed.position) == ((), flushed.position)
-    container.put_entries("t", {"a": None, "c": b"3"})
-    assert [(key, entry.value) for key, entry in container.changed_entries("t", flushed.position).entries] == [
-        ("a", None),
-        ("c", b"3"),
-    ]
-    container.flush()
-    again = container.changed_entries("t", flushed.position)
-    assert [(key, entry.value) for key, entry in again.entries] == [("a", None), ("c", b"3")]
-    assert opened().changed_entries("t", again.position) == ((), again.position)
 
 
 # --- attributes that do not fit into memory --------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from engine.containers.container import Container
 from engine.errors import FlushIncomplete, FlushOvertaken
 from engine.logs.log import checkpoint_path
 from engine.settings import Settings
-from engine.state.operations import BeginCycle, Checkpoint, EndCycle, GiveUpCycle, SaveSegments
+from engine.state.operations import AbortCycle, BeginCycle, Checkpoint, EndCycle, SaveSegments
 from engine.storage import recovery_points
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.writer import flush_steps
 from tests.support.short_lived import EVENT, SEGMENT, End, Mortal, ShortLived, Traces
 from tests.support.simulation import Simulation
@@ -78,9 +78,9 @@ def test_a_commit_that_finds_nothing_due_makes_no_request_more() -> None:
     root = ShortLived()
     root.process(End.CLOSE)
     costs = []
-    for upkeep in (False, True):
+    for maintenance in (False, True):
         counting = CountingStore(root.store)
-        container = root.open(counting, upkeep=upkeep)
+        container = root.open(counting, maintenance=maintenance)
         container.append(SEGMENT, b"x")
         container.close()
         costs.append((counting.counts["list"], counting.counts["put_if_absent"], len(counting.requests)))
@@ -93,7 +93,7 @@ def test_a_commit_that_finds_nothing_due_makes_no_request_more() -> None:
 
 def left_alone(root: ShortLived, commits: int = 12, **settings: Any) -> None:
     """Commits of processes that do no upkeep."""
-    with root.open(upkeep=False, **settings) as container:
+    with root.open(maintenance=False, **settings) as container:
         if not root.count:
             container.create_segment(SEGMENT)
         for _ in range(commits):
@@ -103,14 +103,14 @@ def left_alone(root: ShortLived, commits: int = 12, **settings: Any) -> None:
 
 def test_the_first_commit_waits_for_what_is_overdue() -> None:
     """So it is done when the commit returns, whatever becomes of the process then."""
-    root = ShortLived(flush_frames=5, checkpoint_frames=4, upkeep_wait=60.0)
+    root = ShortLived(flush_frames=5, checkpoint_frames=4, maintenance_wait=60.0)
     left_alone(root)
     mortal = Mortal(root.store)
     container = root.open(mortal)
     container.append(SEGMENT, b"x")
     mortal.kill()
     container.close()
-    with root.open(upkeep=False) as later:
+    with root.open(maintenance=False) as later:
         assert later.state.cycle.complete and later.state.cycle.number == 1
         assert later.state.logged_bytes <= 1
     assert root.store.list(CHECKPOINTS)
@@ -118,7 +118,7 @@ def test_the_first_commit_waits_for_what_is_overdue() -> None:
 
 def test_a_checkpoint_that_was_never_made_is_made_by_the_next_process() -> None:
     """The operation is in the log, and says that one is not due yet; the listing says that there is none."""
-    root = ShortLived(checkpoint_frames=8, upkeep_wait=60.0)
+    root = ShortLived(checkpoint_frames=8, maintenance_wait=60.0)
     left_alone(root, 15)
     mortal = Mortal(root.store)
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_was_never_made_is_made_by_the_next_process() -> None:
         if "/checkpoints/" in request.paths[0] and request.verb == "put_if_absent":
             mortal.kill()
 
-    container = root.open(FaultStore(mortal, dies), upkeep=False)
+    container = root.open(FaultStore(mortal, dies), maintenance=False)
     container.commit([Checkpoint()])
     container.close()
     assert not root.store.list(CHECKPOINTS)
@@ -157,7 +157,7 @@ class Gate(WrappingStore):
 
 def test_a_commit_waits_for_upkeep_no_longer_than_its_bound() -> None:
     """It returns while the flush is still held up, and the next ones do not wait at all."""
-    root = ShortLived(flush_frames=5, upkeep_wait=0.0)
+    root = ShortLived(flush_frames=5, maintenance_wait=0.0)
     left_alone(root)
     gate = Gate(root.store, "s/")
     container = root.open(gate)
@@ -174,7 +174,7 @@ def test_a_commit_waits_for_upkeep_no_longer_than_its_bound() -> None:
 @pytest.mark.timeout(30)
 def test_upkeep_never_waits_for_itself() -> None:
     """What is overdue is no reason for the operations of upkeep to wait, though they may be the first ones."""
-    root = ShortLived(checkpoint_frames=4, upkeep_wait=1e6)
+    root = ShortLived(checkpoint_frames=4, maintenance_wait=1e6)
     left_alone(root, 20)
     with root.open(LatencyStore(root.store, 0.01)) as container:
         container.background.start("flush", container.flush)
@@ -184,7 +184,7 @@ def test_upkeep_never_waits_for_itself() -> None:
 
 
 def test_two_processes_that_find_it_overdue_do_it_once() -> None:
-    root = ShortLived(flush_frames=20, upkeep_wait=60.0)
+    root = ShortLived(flush_frames=20, maintenance_wait=60.0)
     left_alone(root, 40)
     containers = [root.open() for _ in range(4)]
     threads = [threading.Thread(target=container.append, args=(SEGMENT, b"x")) for container in containers]
@@ -194,7 +194,7 @@ def test_two_processes_that_find_it_overdue_do_it_once() -> None:
         thread.join()
     for container in containers:
         container.close()
-    with root.open(upkeep=False) as later:
+    with root.open(maintenance=False) as later:
         assert later.state.cycle.complete and later.state.cycle.number == 1
 
 
@@ -202,7 +202,7 @@ def test_two_processes_that_find_it_overdue_do_it_once() -> None:
 
 
 def test_close_finishes_the_flush_under_way() -> None:
-    root = ShortLived(flush_frames=5, upkeep_wait=60.0)
+    root = ShortLived(flush_frames=5, maintenance_wait=60.0)
     for _ in range(4):
         container = root.open(LatencyStore(root.store, 0.002))
         if not root.count:
@@ -213,7 +213,7 @@ def test_close_finishes_the_flush_under_way() -> None:
             if root.count % 6:
                 submitted.result()
         container.close()
-        with root.open(upkeep=False) as later:
+        with root.open(maintenance=False) as later:
             assert later.state.cycle.complete
             assert later.state.cycle.number >= 1
         assert root.recovered() > root.count - 6
@@ -221,7 +221,7 @@ def test_close_finishes_the_flush_under_way() -> None:
 
 def test_close_hands_over_what_takes_too_long() -> None:
     """The step under way is done and stays; the next process goes on at once, though no time has passed."""
-    root = ShortLived(flush_frames=3, upkeep_wait=0.0)
+    root = ShortLived(flush_frames=3, maintenance_wait=0.0)
     gate = Gate(root.store, "s/")
     container = root.open(gate)
     container.create_segment(SEGMENT)
@@ -230,11 +230,11 @@ def test_close_hands_over_what_takes_too_long() -> None:
     assert gate.reached.wait(60)
     threading.Timer(0.2, gate.opened.set).start()
     container.close()
-    with root.open(upkeep=False) as between:
+    with root.open(maintenance=False) as between:
         cycle = between.state.cycle
         assert between.state.segments[SEGMENT].storage_length > 0, "the step under way is lost"
-        assert cycle.complete or (cycle.given_up and not cycle.trouble)
-    with root.open(upkeep_wait=60.0) as container:
+        assert cycle.complete or (cycle.aborted and not cycle.error)
+    with root.open(maintenance_wait=60.0) as container:
         container.append(SEGMENT, EVENT % 4)
         assert container.state.cycle.complete
 
@@ -251,14 +251,14 @@ class SlowReads(WrappingStore):
 def test_each_process_brings_a_slow_storage_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though none of them stays as long as a flush cycle takes."""
     monkeypatch.setattr(flush_steps, "MAX_EXTENTS", 20)
-    root = ShortLived(flush_frames=50, upkeep_wait=0.01)
+    root = ShortLived(flush_frames=50, maintenance_wait=0.01)
     left_alone(root, 120)
     flushed = []
     for _ in range(20):
         with root.open(SlowReads(root.store)) as container:
             container.append(SEGMENT, EVENT % root.count)
             root.count += 1
-        with root.open(upkeep=False) as later:
+        with root.open(maintenance=False) as later:
             flushed.append(later.state.segments[SEGMENT].storage_length)
             if later.state.cycle.complete and later.state.cycle.number:
                 break
@@ -274,8 +274,8 @@ def test_a_cycle_that_was_given_up_takes_nothing_more() -> None:
     container.create_segment(SEGMENT)
     container.append(SEGMENT, b"x" * 1000)
     cycle = container.writer.begin(container.refresh(), strict=True)
-    cycle.give_up()
-    assert cycle.carried_out() and not cycle.moved
+    cycle.abort()
+    assert cycle.run() and not cycle.moved
     assert container.state.segments[SEGMENT].storage_length == 0
 
 
@@ -284,11 +284,11 @@ def test_a_cycle_that_was_given_up_is_over_for_the_log() -> None:
     container = Simulation().open()
     container.create_segment(SEGMENT)
     container.append(SEGMENT, b"x" * 1000)
-    container.commit([BeginCycle(1), GiveUpCycle(1)])
-    for operation in (EndCycle(1), GiveUpCycle(1), SaveSegments(1, 0, ())):
+    container.commit([BeginCycle(1), AbortCycle(1)])
+    for operation in (EndCycle(1), AbortCycle(1), SaveSegments(1, 0, ())):
         with pytest.raises(FlushOvertaken, match="is over"):
             container.commit([operation])
-    assert container.state.cycle.given_up and container.state.cycle.recovery_point == -1
+    assert container.state.cycle.aborted and container.state.cycle.recovery_point == -1
     container.flush()
     assert container.state.cycle.complete and container.state.logged_bytes == 0
 
@@ -322,10 +322,10 @@ def test_whoever_truncates_all_the_time_stops_no_flush_for_long() -> None:
     with pytest.raises(FlushIncomplete, match="flush, truncate or delete"):  # it does not say that it is done
         container.flush()
     cycle = container.refresh().cycle
-    assert not cycle.complete and cycle.given_up and not cycle.trouble
+    assert not cycle.complete and cycle.aborted and not cycle.error
 
     restless.on = False
-    due = simulation.open(upkeep=True)  # by another process, and with no time gone by
+    due = simulation.open(maintenance=True)  # by another process, and with no time gone by
     due.append(SEGMENT, b"z")
     assert due.state.cycle.complete and due.state.cycle.number > cycle.number
     assert due.read(SEGMENT, due.info(SEGMENT).start_offset, due.info(SEGMENT).length) == b"y" * 100 + b"z"
@@ -337,8 +337,8 @@ def test_whoever_truncates_all_the_time_stops_no_flush_for_long() -> None:
 @pytest.mark.parametrize("ahead", [-30 * DAYS, -60.0, 30 * DAYS], ids=["month behind", "minute behind", "month ahead"])
 @pytest.mark.parametrize("complete", [False, True], ids=["killed in a cycle", "after a cycle"])
 def test_no_host_s_clock_keeps_the_others_from_flushing(ahead: float, complete: bool) -> None:
-    root = ShortLived(flush_seconds=300.0, upkeep_wait=60.0)
-    with root.open(ahead=ahead, upkeep=False) as wrong:
+    root = ShortLived(flush_seconds=300.0, maintenance_wait=60.0)
+    with root.open(ahead=ahead, maintenance=False) as wrong:
         wrong.create_segment(SEGMENT)
         wrong.append(SEGMENT, EVENT % 0)
         if complete:
@@ -348,7 +348,7 @@ def test_no_host_s_clock_keeps_the_others_from_flushing(ahead: float, complete: 
     root.count = 1
     root.advance(301.0)
     root.process(End.CLOSE)
-    with root.open(upkeep=False) as container:
+    with root.open(maintenance=False) as container:
         assert container.state.cycle.complete and container.state.cycle.number == 2
         assert container.state.logged_bytes == 0
 
@@ -356,11 +356,11 @@ def test_no_host_s_clock_keeps_the_others_from_flushing(ahead: float, complete: 
 @pytest.mark.parametrize("ahead", [-30 * DAYS, 30 * DAYS])
 def test_who_sees_a_cycle_begin_times_it_by_its_own_clock(ahead: float) -> None:
     """So it leaves it alone while it lives, and takes it over when it falls silent."""
-    root = ShortLived(flush_frames=6, upkeep_wait=60.0)
+    root = ShortLived(flush_frames=6, maintenance_wait=60.0)
     left_alone(root, 4)
     with root.open() as container:
         container.append(SEGMENT, EVENT % 4)
-        with root.open(ahead=ahead, upkeep=False) as wrong:
+        with root.open(ahead=ahead, maintenance=False) as wrong:
             wrong.commit([BeginCycle(1)])
             for _ in range(10):
                 container.append(SEGMENT, b"x")
@@ -380,7 +380,7 @@ def test_a_long_cycle_that_shows_life_is_left_alone() -> None:
     def slow(number: int, request: Request) -> None:
         if request.verb == "put" and request.paths[0].startswith("s/"):
             simulation.advance(50.0)
-            other = simulation.open(upkeep=True)
+            other = simulation.open(maintenance=True)
             others.append(other)
             for container in others[::4]:
                 container.append(SEGMENT, b"x")
@@ -419,7 +419,7 @@ def test_what_upkeep_does_not_expect_is_logged_counted_and_shown(
 ) -> None:
     root, container = failing
     counted = failures("flush", "Bug")
-    with caplog.at_level(logging.ERROR, "engine.background"):
+    with caplog.at_level(logging.ERROR, "engine.task_runner"):
         container.create_segment(SEGMENT)
         for number in range(6):
             container.append(SEGMENT, EVENT % number)
@@ -430,16 +430,16 @@ def test_what_upkeep_does_not_expect_is_logged_counted_and_shown(
     assert failures("flush", "Bug") == counted + 1
     assert container.failures == {"flush": "a bug in the flush"}
     assert describe_container(container).failures == {"flush": "a bug in the flush"}
-    with root.open(upkeep=False) as elsewhere:
+    with root.open(maintenance=False) as elsewhere:
         found = describe_container(elsewhere)
-        assert found.cycle.given_up and found.cycle.trouble == "Bug: a bug in the flush"
+        assert found.cycle.aborted and found.cycle.error == "Bug: a bug in the flush"
         assert found.failures == {}
 
 
 def failures(operation: str, error: str) -> float:
     """How often that went wrong in this process, as Prometheus is told."""
     labels = {"operation": operation, "error": error}
-    found = default_metrics().registry.get_sample_value("pravega_upkeep_failures_total", labels)
+    found = default_metrics().registry.get_sample_value("pravega_maintenance_failures_total", labels)
     return found or 0.0
 
 
@@ -512,5 +512,5 @@ def test_threads_that_cannot_be_started_do_not_fail_a_commit(tmp_path: Any, capl
         pool.shutdown()  # what Python does to it at the end of a process
         container.append(SEGMENT, b"x")
         container.append(SEGMENT, b"y")
-        assert "could not be set off" in caplog.text
+        assert "could not be started" in caplog.text
         assert "flush" in container.failures

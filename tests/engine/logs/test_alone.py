@@ -19,7 +19,7 @@ from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.pending import Pending, wake
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 S = "s"
 
@@ -42,7 +42,7 @@ class Putting(WrappingStore):
 
 
 def opened(store: Putting, **settings: float) -> Container:
-    return Container(Stores(store, store), 0, Settings(upkeep=False, **settings))  # type: ignore[arg-type]
+    return Container(Stores(store, store), 0, Settings(maintenance=False, **settings))  # type: ignore[arg-type]
 
 
 def test_frames_are_put_by_who_commits(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from engine.state import tables
 from engine.state.operations import Append, AttributeUpdate, CreateSegment, UpdateKind
 from engine.state.segments import Extent
 from engine.state.state import EXTENT
-from engine.writer import garbage
+from engine.writer import container_gc
 from tests.support.simulation import Simulation, audit
 
 
@@ -30,8 +30,8 @@ def small_batches() -> Iterator[None]:
     with ExitStack() as patches:
         for owner, name, value in (
             (truncation, "BATCH", 20),
-            (garbage, "BATCH", 20),
-            (garbage, "UNFLUSHED", 3000),
+            (container_gc, "BATCH", 20),
+            (container_gc, "UNFLUSHED", 3000),
             (tables, "RESIDENT_BYTES", 1000),
         ):
             patches.enter_context(patch.object(owner, name, value))
@@ -118,7 +118,7 @@ def test_what_each_thing_adds_to_a_checkpoint(what: str, each: int) -> None:
 
 
 def test_tiny_appends_set_off_a_flush_by_what_they_take_in_memory() -> None:
-    container = Simulation(upkeep=True, flush_bytes=50 * EXTENT, flush_frames=10**6, flush_seconds=1e9).open()
+    container = Simulation(maintenance=True, flush_bytes=50 * EXTENT, flush_frames=10**6, flush_seconds=1e9).open()
     container.create_segment("s/a")
     for _ in range(200):
         container.append("s/a", b"x")
@@ -156,7 +156,7 @@ def test_tiny_appends_are_held_back_when_nothing_flushes_them() -> None:
 
 
 def test_what_was_deleted_is_flushed_although_nothing_else_is_to_be() -> None:
-    simulation = Simulation(upkeep=True, flush_seconds=300.0)
+    simulation = Simulation(maintenance=True, flush_seconds=300.0)
     container = simulation.open()
     container.create_segment("s/a")
     container.append("s/a", b"x")

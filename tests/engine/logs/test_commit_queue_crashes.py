@@ -18,7 +18,7 @@ from tests.engine.logs.producers import Producer, check, finish, make_segments, 
 from tests.engine.logs.stepped import Neighbour, Stepped
 from tests.support.simulation import Simulation, small_sizes
 
-SETTINGS = {"upkeep": True, "checkpoint_frames": 3, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
+SETTINGS = {"maintenance": True, "checkpoint_frames": 3, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
 ROUNDS = 5
 MAKER, OWNER = 0, 1
 
@@ -58,7 +58,7 @@ class Crashing:
         self.check()
 
     def check(self) -> None:
-        with self.company.simulation.open(upkeep=False) as newcomer:
+        with self.company.simulation.open(maintenance=False) as newcomer:
             check(newcomer, self.producers)
         for producer in self.producers:
             if producer.container not in self.company.dead:

@@ -28,7 +28,7 @@ from engine.logs.pending import Receipt
 from engine.settings import Settings
 from engine.state import operations as ops
 from engine.state.operations import AttributeUpdate, Payload, UpdateAttributes, UpdateKind
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.logs.company import Company, S, carried, processor_of
 from tests.engine.logs.test_log_simulated import FAULTS
 from tests.support import linearizability as lin
@@ -343,7 +343,7 @@ def share(
 ) -> list[Event]:
     """One of several processes, as it were: append, look, truncate, and in the end seal the segment."""
     store, chance = open_store(url), random.Random(seed)
-    settings = Settings(upkeep=False)
+    settings = Settings(maintenance=False)
     with (
         Container(Stores(store, store), 0, settings) as container,
         Recorder(container, S, name, clock=clock) as recorder,
@@ -374,7 +374,7 @@ def test_histories_of_threads_on_a_folder_are_linearizable(seed: int, calls: int
     """Each with a container of its own, so that they know each other by the folder only."""
     url, writers = str(tmp_path), 4
     store = open_store(url)
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
         container.create_segment(S)
     numbers, begin = itertools.count(), threading.Barrier(writers, timeout=60)
     with ThreadPoolExecutor(writers) as threads:

@@ -20,7 +20,7 @@ from engine.logs.log import LEAST_TRIP, LONGEST_TRIP
 from engine.logs.mailbox import LARGEST, Mailbox
 from engine.logs.pending import Outcome
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.stepped import Neighbour
 from tests.engine.logs.test_commit_queue_metrics import counts, gained
@@ -356,11 +356,11 @@ def test_a_thread_that_waits_for_a_mailbox_goes_on_when_another_takes_its_place(
 @pytest.mark.parametrize("remote", [False, True])
 def test_processes_of_one_host_use_mailboxes_wherever_the_log_lies(remote: bool) -> None:
     store, before, each = SimulatedStore(0, remote=remote), counts(), 20
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as made:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as made:
         made.create_segment(S)
 
     def write(letter: bytes) -> None:
-        with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+        with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
             for _ in range(each):
                 container.log.processor.log.meet()
                 container.append(S, letter)
@@ -370,7 +370,7 @@ def test_processes_of_one_host_use_mailboxes_wherever_the_log_lies(remote: bool)
         writer.start()
     for writer in writers:
         writer.join()
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as reader:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as reader:
         content = reader.read(S, 0, reader.info(S).length)
     assert sorted(content) == sorted(b"abc" * each)
     assert gained(before).get("submit_message")

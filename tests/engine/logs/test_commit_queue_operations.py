@@ -23,7 +23,7 @@ from engine.state.operations import (
     CheckEntry,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DiscardChunks,
     ExpireSegments,
     MergeSegment,
     Operation,
@@ -35,7 +35,7 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.state.segments import Extent
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from pravega_spark.errors import StreamError
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
@@ -80,7 +80,7 @@ def prepared() -> list[Operation]:
         SealSegment("sealed"),
         PutEntry("t", "there", b"value"),
         ExpireSegments((), 1),
-        Discard(("chunks/gone",), HORIZON),
+        DiscardChunks(("chunks/gone",), HORIZON),
     ]
 
 
@@ -216,7 +216,9 @@ class Held(Root):
     """A root whose container is one that the test has made."""
 
     def __init__(self, container: Container) -> None:
-        super().__init__(container.stores, RootConfig("root", containers=1), Settings(upkeep=False, threaded=False))
+        super().__init__(
+            container.stores, RootConfig("root", containers=1), Settings(maintenance=False, threaded=False)
+        )
         self._held = container
 
     def container(self, number: int) -> Container:

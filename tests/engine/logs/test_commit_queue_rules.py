@@ -13,7 +13,7 @@ from engine.logs.outbox import PASSED_OVER, Outbox
 from engine.logs.pending import Outcome, Pending
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
-from engine.state.operations import Answer, Carried
+from engine.state.operations import Answer, AnswerSubmissions
 from tests.engine.logs.company import Company, appended, carried, processor_of
 from tests.support.processes import ByHand
 
@@ -280,7 +280,7 @@ def test_who_is_passed_over_makes_a_frame_itself() -> None:
 
 def test_frames_that_pass_over_an_owner_count_until_it_is_served() -> None:
     """Whatever became of its submissions meanwhile. That they become void does not count by itself."""
-    others = Carried((Answer(b"o" * 16, 0, b"n" * 8, 0, ()),))
+    others = AnswerSubmissions((Answer(b"o" * 16, 0, b"n" * 8, 0, ()),))
     outbox = Outbox(lambda: 5.0)
     for epoch in range(2 * PASSED_OVER):
         outbox.heard(epoch, others, 0.01)
@@ -289,13 +289,13 @@ def test_frames_that_pass_over_an_owner_count_until_it_is_served() -> None:
         if epoch < PASSED_OVER:
             outbox.heard(epoch, others, 0.01)
         assert outbox.active
-        outbox.heard(epoch + 1, Carried(()), 0.01)
+        outbox.heard(epoch + 1, AnswerSubmissions(()), 0.01)
         assert not outbox.active, "void"
     outbox.served()
     for epoch in range(2 * PASSED_OVER):
         outbox.heard(epoch, others, 0.01)
         outbox.submit([Pending([appended(b"x")])], outbox.new_address(epoch))
-        outbox.heard(epoch + 1, Carried(()), 0.01)
+        outbox.heard(epoch + 1, AnswerSubmissions(()), 0.01)
     assert outbox.may_submit(outbox.listening)
 
 
@@ -367,7 +367,7 @@ def test_a_maker_that_begins_an_epoch_in_company_keeps_listening() -> None:
 def test_the_pieces_of_a_large_operation_are_not_raced_with() -> None:
     """A maker that sends payload ahead of an operation is busy, and listens when that has left."""
     piece = Frame(Position(1, b"w" * 16, 1), Kind.DATA, START, b"", HEADER, 100)
-    assert carried_in(piece) == Carried(())
+    assert carried_in(piece) == AnswerSubmissions(())
     outbox = Outbox(lambda: 5.0)
     outbox.heard(1, carried_in(piece), 0.01)
     assert outbox.may_submit(1)

@@ -47,22 +47,22 @@ class Place(NamedTuple):
     options: dict[str, Any]
     apart: bool = False
 
-    def open(self, create: bool = False, upkeep: bool = False) -> Root:
+    def open(self, create: bool = False, maintenance: bool = False) -> Root:
         """As one of the processes has it."""
         if self.apart:
             durable_log.open_mailbox = no_mailbox  # type: ignore[assignment]
         agreed: dict[str, Any] = {"containers": 1, "grace_seconds": GRACE} if create else {}
-        settings = Settings(upkeep=upkeep, cache_bytes=0)
+        settings = Settings(maintenance=maintenance, cache_bytes=0)
         return Root.open(self.url, self.options, create=create, settings=settings, **agreed)
 
 
-def write(place: Place, writer: int, acknowledged: str, seconds: float, hurry: int, upkeep: bool = False) -> None:
+def write(place: Place, writer: int, acknowledged: str, seconds: float, hurry: int, maintenance: bool = False) -> None:
     """Append numbered events one by one, and note each that is acknowledged. hurry: what patience is divided by."""
     for name in ("PATIENCE_TRIPS", "PATIENCE_TIMES", "LEAST_PATIENCE"):  # epochs change all the time
         setattr(outbox, name, getattr(outbox, name) / hurry)
     if hurry > 1 and writer % RACERS == 0:
         vars(processor)["OWNER_TRIPS"] = 0  # it never knows of others
-    with place.open(upkeep=upkeep) as root, open(acknowledged, "a") as noted:
+    with place.open(maintenance=maintenance) as root, open(acknowledged, "a") as noted:
         container, number, end = root.container(0), 0, time.monotonic() + seconds
         while time.monotonic() < end:
             container.commit([Append(SEGMENT, Payload(b"%010d %012d;" % (writer, number)))])
@@ -187,7 +187,7 @@ def test_acknowledged_once_and_in_order_whoever_is_killed_or_stopped(place: Plac
 @pytest.mark.timeout(600 + 2 * LONG_SECONDS)
 def test_many_processes_for_a_long_time_leave_every_event_once_and_an_empty_inbox(place: Place, tmp_path: Path) -> None:
     made(place)
-    writers = Writers(place, tmp_path, LONG_SECONDS + 3, hurry=1, upkeep=True)
+    writers = Writers(place, tmp_path, LONG_SECONDS + 3, hurry=1, maintenance=True)
     for _ in range(MANY):
         writers.start()
     writers.shake(LONG_SECONDS, 1, pause=6.0, stop=3.0, killing=0.5)

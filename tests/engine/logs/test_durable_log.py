@@ -19,7 +19,7 @@ from engine.state.state import State
 from engine.storage.cache import Cache
 from engine.storage.container_storage import ContainerStorage
 from engine.storage.lookups import Lookups
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.logs.company import Company, appended
 from tests.support.simulation import Simulation
 

@@ -30,7 +30,7 @@ from engine.containers.container import Container
 from engine.errors import ContainerOffline, OutcomeUnknown, Rejected, SegmentSealed
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.linearizability import Append, Event, Invocation, Ok, Recorder, Refused, Response, check, load
 
 SPAWN = multiprocessing.get_context("spawn")

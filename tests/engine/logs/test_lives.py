@@ -129,7 +129,7 @@ def test_a_repair_is_no_sign_of_another_life(caplog: pytest.LogCaptureFixture) -
 
 def test_a_fork_that_python_does_not_see_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Real processes: each appends its own content through the same handle, and notes what was acknowledged."""
-    with Root.open(str(tmp_path / "root"), containers=1, settings=Settings(threaded=False, upkeep=False)) as root:
+    with Root.open(str(tmp_path / "root"), containers=1, settings=Settings(threaded=False, maintenance=False)) as root:
         container = root.container(0)
         container.create_segment("s")
         container.append("s", b"-" * 8)

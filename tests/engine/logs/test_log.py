@@ -408,7 +408,7 @@ def test_a_container_stops_at_damage_and_goes_on_after_the_repair() -> None:
 def test_opening_costs_no_more_after_10_000_commits_than_after_10() -> None:
     """Requests, with a checkpoint every few frames and truncation. The worst of ten openings in a row is taken, as the
     cost goes up and down with the frames since the last checkpoint."""
-    simulation = Simulation(upkeep=True, grace=60.0)
+    simulation = Simulation(maintenance=True, grace=60.0)
     container = simulation.open()
     container.create_segment("s")
 
@@ -420,7 +420,7 @@ def test_opening_costs_no_more_after_10_000_commits_than_after_10() -> None:
                 return max(costs)
             if length >= commits:
                 counting = CountingStore(simulation.store)
-                assert simulation.open(through=counting, upkeep=False).info("s").length == 4 * length
+                assert simulation.open(through=counting, maintenance=False).info("s").length == 4 * length
                 costs.append((sum(counting.counts.values()), len([p for r in counting.requests for p in r.paths])))
             container.append("s", b"data")
             simulation.advance(1.0)

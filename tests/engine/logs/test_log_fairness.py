@@ -19,7 +19,7 @@ from engine.logs.pending import Receipt
 from engine.logs.processor import Processor
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 LATENCY = 0.05
 
@@ -73,7 +73,7 @@ def opened(count: int) -> list[Container]:
     flight.
     """
     store = LatencyStore(SimulatedStore(), LATENCY)
-    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, frame_transactions=1, upkeep=False)
+    stores, settings = Stores(store, store), Settings(linger=0.0, flights=4, frame_transactions=1, maintenance=False)
     containers = [Container(stores, 0, settings) for _ in range(count)]
     for name in ("fast", "slow"):
         containers[0].create_segment(name)

@@ -26,7 +26,7 @@ from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.processes import GRACE, World
 from tests.support.simulation import Simulation
 
@@ -233,7 +233,7 @@ def sleep_through_a_truncation(root: Path, *mode: str) -> tuple[list[int | str],
     a checkpoint and truncates until the frame's address is free; and what the segment holds in the end."""
     grace = 1.0
     store = open_store(str(root))
-    stores, settings = Stores(store, store), Settings(grace=grace, upkeep=False)
+    stores, settings = Stores(store, store), Settings(grace=grace, maintenance=False)
     with Container(stores, 0, settings) as other, ExitStack() as stack:
         other.create_segment("s")
         other.append("s", b"first ")

@@ -11,7 +11,7 @@ from chunkstore.testing import CountingStore, LatencyStore
 from engine.containers.container import Container
 from engine.reading.read_index import ReadKind
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.engine.containers.segments import counted
 from tests.support.simulation import Simulation
 
@@ -86,7 +86,7 @@ def test_threads_whose_looks_are_due_together_share_one() -> None:
     counting = CountingStore(LatencyStore(Simulation().store, 0.05))
     moved = [0.0]  # what the clock of the container is ahead
     with Container(
-        Stores(counting, counting), 0, Settings(upkeep=False), clock=lambda: time.monotonic() + moved[0]
+        Stores(counting, counting), 0, Settings(maintenance=False), clock=lambda: time.monotonic() + moved[0]
     ) as container:
         moved[0] += 200
         counting.reset()
@@ -107,7 +107,7 @@ def test_threads_whose_looks_are_due_together_share_one() -> None:
 def test_reads_that_wait_share_looks() -> None:
     poll = 0.05
     counting = CountingStore(Simulation().store)
-    with Container(Stores(counting, counting), 0, Settings(upkeep=False, poll=poll)) as container:
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False, poll=poll)) as container:
         container.create_segment("s/a")
         counting.reset()
         begun = time.monotonic()
@@ -128,7 +128,7 @@ def test_reads_that_wait_share_looks() -> None:
 
 def test_reads_that_an_own_append_wakes_do_not_look() -> None:
     counting = CountingStore(Simulation().store)
-    with Container(Stores(counting, counting), 0, Settings(upkeep=False, poll=1000.0)) as container:
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False, poll=1000.0)) as container:
         container.create_segment("s/a")
         counting.reset()
         found = []

@@ -53,7 +53,7 @@ from engine.state.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.writer import storage_writer
 from tests.engine.logs.stepped import Stepped
 from tests.support.linearizability import Recorder, Refused, Response, check
@@ -347,7 +347,7 @@ class Outcomes:
 
 def lost_by(simulation: Simulation, through: Meanwhile) -> Callable[[], None]:
     """What lets the process behind `through` lose its next race."""
-    another = simulation.open(upkeep=False)
+    another = simulation.open(maintenance=False)
 
     def lose() -> None:
         through.other = lambda: another.append("s", b"other")
@@ -355,7 +355,7 @@ def lost_by(simulation: Simulation, through: Meanwhile) -> Callable[[], None]:
     return lose
 
 
-SETTINGS = {"upkeep": True, "checkpoint_frames": 2, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
+SETTINGS = {"maintenance": True, "checkpoint_frames": 2, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
 
 
 def work_alone(faults: CallFaults) -> None:
@@ -415,7 +415,7 @@ def work_of_a_caller_that_meets_others(faults: CallFaults) -> None:
     simulation = Simulation(**SETTINGS)
     numbered(simulation)
     through = Meanwhile(simulation, faults.paused)
-    another = simulation.open(upkeep=False)
+    another = simulation.open(maintenance=False)
     with faults.installed():
         container = Container(Stores(through, through), 0, Settings(**simulation.settings, linger=0.001))
 
@@ -815,7 +815,7 @@ def test_a_refusal_among_many_frames_in_flight_is_not_older_than_the_call() -> N
     """The same with threads: one appends all the time, another does what a third has just made possible."""
     simulation = Simulation()
     stores = [Stores(store, store) for store in (SlowAnswers(simulation.store), simulation.store)]
-    settings = Settings(upkeep=False, linger=0.0)
+    settings = Settings(maintenance=False, linger=0.0)
     with Container(stores[0], 0, settings) as busy, Container(stores[1], 0, settings) as other:
         busy.create_segment("a")
         done = threading.Event()
@@ -861,7 +861,7 @@ def test_a_read_is_refused_by_no_older_state_either(there: bool) -> None:
 
 def test_refusals_share_the_read_that_makes_them_final() -> None:
     counting = CountingStore(LatencyStore(Simulation().store, 0.01))
-    with Container(Stores(counting, counting), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False)) as container:
         container.create_segment("s")
         counting.reset()
         futures = [container.submit([Append("s", Payload(b"x"), 7)]) for _ in range(100)]
@@ -874,7 +874,7 @@ def test_refusals_share_the_read_that_makes_them_final() -> None:
 def test_histories_with_refusals_are_linearizable(rounds: int) -> None:
     """Through a process that always has frames in flight, and one that has none, two callers make a segment, append to
     it at places that they guess, and seal it; most of it is refused."""
-    simulation, settings = Simulation(), Settings(upkeep=False, linger=0.0)
+    simulation, settings = Simulation(), Settings(maintenance=False, linger=0.0)
     refused: Counter[str] = Counter()
     done = threading.Event()
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from engine.admin.checks.log import LogCheck
+from engine.admin.checks.log_check import LogCheck
 from engine.containers.container import Container
 from engine.errors import ContainerOffline, DataCorruption, EngineError, FrameDamaged
 from engine.logs import frames

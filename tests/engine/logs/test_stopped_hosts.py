@@ -12,7 +12,7 @@ from chunkstore.testing.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from tests.support.simulation import Simulation
 
 GRACE = 600.0
@@ -51,7 +51,7 @@ class Host:
         self.container = Container(
             Stores(store, store),
             0,
-            Settings(threaded=False, upkeep=False, grace=GRACE, garbage_delay=GRACE),
+            Settings(threaded=False, maintenance=False, grace=GRACE, garbage_delay=GRACE),
             clock=lambda: self.steady,
             now=lambda: self.wall,
             sleep=self.sleep,

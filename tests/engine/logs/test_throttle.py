@@ -16,7 +16,7 @@ from engine.errors import Throttled
 from engine.logs import throttle as throttles
 from engine.logs.throttle import Throttle
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 KIB = 1 << 10
 
@@ -78,7 +78,7 @@ def test_slower_then_refused_then_on_again(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("short_delays")
 def test_what_is_on_its_way_is_bounded(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    settings = Settings(outstanding_bytes=256 * KIB, timeout=30.0, upkeep=False)
+    settings = Settings(outstanding_bytes=256 * KIB, timeout=30.0, maintenance=False)
     with Container(Stores(store, store), 0, settings) as container:
         container.create_segment("scope/a")
         most = 0

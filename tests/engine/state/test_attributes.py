@@ -3,12 +3,12 @@
 import pytest
 
 from engine.errors import BadAttributeUpdate, SegmentSealed, Unresolved
-from engine.state.changes.change import StateChange
+from engine.state.changes.apply import StateChange
 from engine.state.operations import (
     AttributeUpdate,
-    Collected,
     CreateSegment,
     DeleteSegment,
+    DequeueGarbage,
     EvictSegments,
     LoadAttributes,
     MergeSegment,
@@ -205,7 +205,7 @@ def test_what_a_deleted_segment_left_in_the_table_of_attributes_is_garbage() -> 
     assert dict(writer.state.garbage) == {
         prefix: GarbageEntry(1000 + len(writer.frames) - 1, writer.state.sequence - 1, ATTRIBUTES_GARBAGE, "a")
     }
-    writer.commit(Collected((prefix,)))
+    writer.commit(DequeueGarbage((prefix,)))
     assert not writer.state.garbage
 
 

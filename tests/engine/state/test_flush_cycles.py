@@ -6,29 +6,29 @@ from contextlib import nullcontext
 import pytest
 
 from engine.errors import FlushOvertaken, SegmentExists, SegmentNotFound
-from engine.state.changes.change import StateChange
+from engine.state.changes.apply import StateChange
 from engine.state.operations import (
     Append,
     BeginCycle,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DiscardChunks,
     EndCycle,
     EvictSegments,
-    Flushed,
-    Forgotten,
     MergeSegment,
     Operation,
     Payload,
     PutEntry,
+    RecordDeletion,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SaveSegments,
     SealSegment,
-    Stored,
-    TablesFlushed,
     TruncateSegment,
 )
 from engine.state.tables import METADATA
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from engine.writer.flush_steps import FlushStep
 from tests.engine.state.writer import (
     Writer,
@@ -62,11 +62,11 @@ def test_what_was_flushed_is_not_the_logs_any_more() -> None:
     assert writer.stored == {"a.1": (0, b"12345")}
     assert writer.read("a") == b"123456"
     with pytest.raises(FlushOvertaken):  # somebody else flushed the same range a moment later
-        writer.commit(Flushed(1, "a", "a.1", 0, 5))
+        writer.commit(RecordFlush(1, "a", "a.1", 0, 5))
     writer.commit(TruncateSegment("a", 2))
     with pytest.raises(FlushOvertaken):
-        writer.commit(Flushed(1, "a", "a.1", 2, 6))
-    writer.commit(Flushed(1, "a", "a.1", 5, 6))
+        writer.commit(RecordFlush(1, "a", "a.1", 2, 6))
+    writer.commit(RecordFlush(1, "a", "a.1", 5, 6))
     assert (writer.state.logged_bytes, list(writer.state.logged())) == (0, [])
     audit(writer.state)
 
@@ -99,18 +99,18 @@ def test_an_attached_chunk_that_long_term_storage_took_over_is_no_garbage() -> N
     [
         EndCycle(1),
         BeginCycle(1),
-        Flushed(1, "a", "a.1", 0, 2),
-        Stored(1, "b", "b.2", 0, True),
-        Forgotten(1, ("c.3",)),
+        RecordFlush(1, "a", "a.1", 0, 2),
+        RecordStoredBounds(1, "b", "b.2", 0, True),
+        RecordDeletion(1, ("c.3",)),
         SaveSegments(1, 3, ()),
-        TablesFlushed(1, ()),
+        RecordTableFlush(1, ()),
     ],
     ids=str,
 )
 def test_a_cycle_that_is_over_does_nothing_more(over: tuple[Operation, ...], operation: Operation) -> None:
     writer = with_segments("a", "b", "c")
     writer.commit(append("a", b"12"), append("b", b"12"), append("c", b"12"), BeginCycle(1))
-    writer.commit(Flushed(1, "b", "b.2", 0, 2), Flushed(1, "c", "c.3", 0, 2), DeleteSegment("c"))
+    writer.commit(RecordFlush(1, "b", "b.2", 0, 2), RecordFlush(1, "c", "c.3", 0, 2), DeleteSegment("c"))
     if operation != BeginCycle(1):
         StateChange(writer.state, 0, 0, {}).apply(operation)  # as long as it is not over
     writer.commit(*over)
@@ -139,7 +139,7 @@ def test_what_long_term_storage_knows_of_a_segment_is_noted() -> None:
     writer.commit(append("a", b"1234"), TruncateSegment("a", 2), SealSegment("a"), BeginCycle(1))
     writer.flush_step(1, writer.state.segment("a"), FlushStep(2, 4))
     before = writer.state.segment("a")
-    writer.commit(Stored(1, "a", "a.1.2", 2, True))
+    writer.commit(RecordStoredBounds(1, "a", "a.1.2", 2, True))
     segment = writer.state.segment("a")
     assert segment == before._replace(stored_start=2, stored_sealed=True)
     writer.commit(SaveSegments(1, writer.state.sequence, writer.records(writer.state, {})))
@@ -165,7 +165,7 @@ def test_what_is_deleted_in_long_term_storage_is_dropped_until_it_is_forgotten()
     assert (writer.read("b"), writer.read("kept")) == (b"6", b"56")
     audit(writer.state)
     assert_equal(through_checkpoint(writer.state, 0), writer.state)
-    writer.commit(BeginCycle(2), Forgotten(2, ("a.1", "unknown")))
+    writer.commit(BeginCycle(2), RecordDeletion(2, ("a.1", "unknown")))
     assert dict(writer.state.dropped) == {"b.2": True}
     del writer.stored["a.1"]
     writer.flush()
@@ -327,6 +327,6 @@ def test_a_recovery_point_does_not_know_of_what_was_copied_but_that_it_is_to_go(
 
 def test_flush_cycles_need_not_say_when_their_objects_were_begun() -> None:
     writer = with_segments("a")
-    writer.commit(PutEntry("t", "k", b"v"), Discard((), 1 << 60))
+    writer.commit(PutEntry("t", "k", b"v"), DiscardChunks((), 1 << 60))
     writer.flush()
     assert writer.state.tables["t"].layout.entries == 1 and writer.entry("t", "k") is not None

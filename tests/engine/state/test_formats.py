@@ -14,38 +14,38 @@ from engine.errors import DataCorruption
 from engine.logs import checkpoints
 from engine.logs.frames import NOBODY, Position
 from engine.state import operations
-from engine.state.changes.tables import layout_of
+from engine.state.changes.table_changes import layout_of
 from engine.state.operations import (
+    AbortCycle,
+    ActivateSegment,
     Answer,
+    AnswerSubmissions,
     Append,
     BeginCycle,
-    Carried,
     CheckEntry,
     Checkpoint,
-    Collected,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DequeueGarbage,
+    DiscardChunks,
     EndCycle,
     EvictSegments,
     ExpireSegments,
-    Flushed,
-    FlushedTable,
-    Forgotten,
-    GiveUpCycle,
     LoadAttributes,
     LoggedTransaction,
-    MapSegment,
     MergeSegment,
     OperationResult,
     PutEntry,
     QueueGarbage,
+    RecordDeletion,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SaveSegments,
     SealSegment,
     SpillAttributes,
     StartSegment,
-    Stored,
-    TablesFlushed,
+    TableFlush,
     TruncateSegment,
     UpdateAttributes,
     decode_transactions,
@@ -112,7 +112,7 @@ anywhere = stored | in_chunks | st.builds(Extent, st.just(OWN) | others, numbers
 roots = st.none() | st.builds(TreeRoot, numbers, numbers)
 layouts = st.tuples(numbers, numbers, numbers, numbers, roots, numbers, numbers, numbers)
 placements = (tuples(in_chunks), tuples(in_chunks), merges, merges, st.booleans())
-flushed_tables = st.builds(FlushedTable, names, numbers, layouts, *placements)
+flushed_tables = st.builds(TableFlush, names, numbers, layouts, *placements)
 results = st.builds(OperationResult, st.none() | numbers, st.none() | tuples(names))
 nonces = st.binary(min_size=8, max_size=8)
 answers = st.builds(Answer, ids, numbers, nonces, numbers, st.none() | tuples(results))
@@ -127,22 +127,22 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     TruncateSegment: st.builds(TruncateSegment, names, numbers),
     StartSegment: st.builds(StartSegment, names, numbers),
     Checkpoint: st.builds(Checkpoint),
-    Flushed: st.builds(Flushed, numbers, names, names, numbers, numbers, tuples(names)),
+    RecordFlush: st.builds(RecordFlush, numbers, names, names, numbers, numbers, tuples(names)),
     DeleteSegment: st.builds(DeleteSegment, names),
-    Collected: st.builds(Collected, tuples(names)),
-    Carried: st.builds(Carried, tuples(answers)),
-    Discard: st.builds(Discard, tuples(names), numbers),
-    MapSegment: st.builds(MapSegment, names, st.binary(max_size=5), numbers),
+    DequeueGarbage: st.builds(DequeueGarbage, tuples(names)),
+    AnswerSubmissions: st.builds(AnswerSubmissions, tuples(answers)),
+    DiscardChunks: st.builds(DiscardChunks, tuples(names), numbers),
+    ActivateSegment: st.builds(ActivateSegment, names, st.binary(max_size=5), numbers),
     EvictSegments: st.builds(EvictSegments, tuples(names)),
     SaveSegments: st.builds(SaveSegments, numbers, numbers, tuples(st.tuples(names, numbers, st.binary(max_size=5)))),
     SpillAttributes: st.builds(SpillAttributes, names),
     LoadAttributes: st.builds(LoadAttributes, names, tuples(st.tuples(ids, values))),
     BeginCycle: st.builds(BeginCycle, numbers),
     EndCycle: st.builds(EndCycle, numbers),
-    GiveUpCycle: st.builds(GiveUpCycle, numbers, st.text(max_size=20)),
-    Stored: st.builds(Stored, numbers, names, names, numbers, st.booleans()),
-    Forgotten: st.builds(Forgotten, numbers, tuples(names)),
-    TablesFlushed: st.builds(TablesFlushed, numbers, tuples(flushed_tables)),
+    AbortCycle: st.builds(AbortCycle, numbers, st.text(max_size=20)),
+    RecordStoredBounds: st.builds(RecordStoredBounds, numbers, names, names, numbers, st.booleans()),
+    RecordDeletion: st.builds(RecordDeletion, numbers, tuples(names)),
+    RecordTableFlush: st.builds(RecordTableFlush, numbers, tuples(flushed_tables)),
     ExpireSegments: st.builds(ExpireSegments, tuples(names), numbers),
     QueueGarbage: st.builds(QueueGarbage, tuples(st.tuples(names, st.sampled_from([1, 2, 3, 4, 16]), names))),
 }
@@ -228,7 +228,7 @@ def kept(value: Any, read: Any) -> bool:
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_a_state_with_an_odd_value_is_refused_or_comes_out_of_a_checkpoint(odd: Any) -> None:
     writer = with_segments("a", "b")
-    writer.commit(append("a", b"data"), PutEntry("t", "k", b"v"), Discard(("chunk",)))
+    writer.commit(append("a", b"data"), PutEntry("t", "k", b"v"), DiscardChunks(("chunk",)))
     state, head = writer.state, Position(5, NOBODY, 1)
     cycles_ = [state._replace(cycle=state.cycle._replace(**{field: odd})) for field in state.cycle._fields]
     broken = [state._replace(**{field: odd}) for field in state._fields]
@@ -251,7 +251,7 @@ def test_a_state_with_an_odd_value_is_refused_or_comes_out_of_a_checkpoint(odd: 
             continue
         again = checkpoints.decode(data, "path", 7, 5).state
         list(again.segments.values())
-        for field in ("sequence", "checkpoint", "flushed", "logged_bytes", "cycle", "orphan_horizon", "extents"):
+        for field in ("sequence", "checkpoint", "flushed", "logged_bytes", "cycle", "min_attach_time", "extents"):
             assert kept(getattr(each, field), getattr(again, field)), field
     for position in (head._replace(epoch=odd), head._replace(writer=odd)):
         with contextlib.suppress(DataCorruption):

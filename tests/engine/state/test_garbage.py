@@ -5,13 +5,13 @@ import pickle
 import pytest
 
 from chunkstore.metadata.garbage import GarbageKind
-from engine.errors import ChunksGivenUp, Rejected
+from engine.errors import ChunksExpired, Rejected
 from engine.state.operations import (
     Append,
     BeginCycle,
-    Collected,
     DeleteSegment,
-    Discard,
+    DequeueGarbage,
+    DiscardChunks,
     EndCycle,
     MergeSegment,
     QueueGarbage,
@@ -40,7 +40,7 @@ def test_a_shared_chunk_is_garbage_when_the_last_segment_lets_go() -> None:
     assert dict(writer.state.garbage) == {
         "shared": GarbageEntry(1000 + len(writer.frames) - 1, writer.state.sequence, GarbageKind.CHUNK, "")
     }
-    writer.commit(Collected(("shared", "unknown")))
+    writer.commit(DequeueGarbage(("shared", "unknown")))
     assert not writer.state.garbage
 
 
@@ -50,10 +50,10 @@ def test_a_shared_chunk_is_garbage_when_the_last_segment_lets_go() -> None:
 def test_chunks_that_were_given_up_cannot_be_attached_and_those_that_were_attached_stay() -> None:
     writer = with_segments("a")
     writer.commit(Append("a", (Extent("attached", 0, 2, b""),)))
-    writer.commit(Discard(("attached", "given up")))
+    writer.commit(DiscardChunks(("attached", "given up")))
     assert dict(writer.state.garbage) == {"given up": GarbageEntry(1002, writer.state.sequence, GarbageKind.CHUNK, "")}
     for operation in (Append("a", (Extent("given up", 0, 2, b""),)), Append("a", (Extent("given up", 4, 1, b""),))):
-        with pytest.raises(Rejected, match="'given up' was given up already"):
+        with pytest.raises(Rejected, match="'given up' is garbage"):
             writer.commit(operation)
     writer.commit(Append("a", (Extent("given up", 0, 0, b""),)))  # nothing of it
     assert dict(writer.state.chunks) == {"attached": 1}
@@ -63,14 +63,14 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
     writer = with_segments("a", "b")
     named, given, late = (Extent(name, 0, 2, b"") for name in ("named", "given up", "late"))
     writer.commit(Append("a", (named,)))
-    writer.commit(Discard(("given up",), 5000))
-    writer.commit(Collected(("given up",)))
-    assert not writer.state.garbage and writer.state.orphan_horizon == 5000
+    writer.commit(DiscardChunks(("given up",), 5000))
+    writer.commit(DequeueGarbage(("given up",)))
+    assert not writer.state.garbage and writer.state.min_attach_time == 5000
     before = writer.state
-    for made, told in ((4999, "were begun at 1970-01-01 00:00:04 UTC"), (0, "do not say when they were begun")):
-        with pytest.raises(ChunksGivenUp, match=rf"its chunks {told}, and .* before 1970-01-01 00:00:05 UTC") as error:
+    for made, told in ((4999, "were begun at 1970-01-01 00:00:04 UTC"), (0, "have no known creation time")):
+        with pytest.raises(ChunksExpired, match=rf"its chunks {told}, and .* before 1970-01-01 00:00:05 UTC") as error:
             writer.commit(Append("b", (named, given), created_at=made))
-        assert (error.value.segment, error.value.created_at, error.value.orphan_horizon) == ("b", made, 5000)
+        assert (error.value.segment, error.value.created_at, error.value.min_attach_time) == ("b", made, 5000)
         assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     assert writer.state is before
     writer.commit(
@@ -78,17 +78,17 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
     )
     writer.commit(Append("b", (late, late)), append("b", b"bytes"))  # whatever is named may be attached again
     assert dict(writer.state.chunks) == {"named": 2, "late": 3}
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit(SealSegment("b"), MergeSegment("a", "b", (given,)))
 
 
 def test_the_horizon_never_moves_back() -> None:
     writer = with_segments("a")
-    writer.commit(Discard((), 5000))
-    writer.commit(Discard(("another",), 4000), Discard(("aborted",)))
-    assert writer.state.orphan_horizon == 5000 and set(writer.state.garbage) == {"another", "aborted"}
-    assert through_checkpoint(writer.state, 7).orphan_horizon == 5000
-    assert recovery_points.pruned(writer.state, writer.states[1]).orphan_horizon == 5000
+    writer.commit(DiscardChunks((), 5000))
+    writer.commit(DiscardChunks(("another",), 4000), DiscardChunks(("aborted",)))
+    assert writer.state.min_attach_time == 5000 and set(writer.state.garbage) == {"another", "aborted"}
+    assert through_checkpoint(writer.state, 7).min_attach_time == 5000
+    assert recovery_points.pruned(writer.state, writer.states[1]).min_attach_time == 5000
 
 
 @pytest.mark.parametrize("kind", list(GarbageKind))
@@ -102,7 +102,7 @@ def test_garbage_of_the_chunk_layer_is_queued_and_collected(kind: GarbageKind) -
     }
     writer.commit(QueueGarbage((("chunk", GarbageKind.CHUNK, "b.0"),)))
     assert writer.state.garbage["chunk"] == GarbageEntry(1002, sequence + 1, GarbageKind.CHUNK, "b.0")
-    writer.commit(Collected(("chunk", "unknown")))
+    writer.commit(DequeueGarbage(("chunk", "unknown")))
     assert set(writer.state.garbage) == {"other"}
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.errors import FlushOvertaken, Rejected, SegmentNotFound
-from engine.state.changes.change import apply
+from engine.state.changes.apply import apply
 from engine.state.operations import (
     Checkpoint,
-    Collected,
+    DequeueGarbage,
     EvictSegments,
     Operation,
     SpillAttributes,
@@ -109,7 +109,7 @@ def upkeep(data: st.DataObject, writer: Writer) -> list[Operation]:
     names = sorted(writer.state.segments)
     chosen: list[Operation] = [Checkpoint()] if data.draw(st.booleans()) else []
     if data.draw(st.booleans()):
-        chosen.append(Collected(tuple(sorted(writer.state.garbage))))
+        chosen.append(DequeueGarbage(tuple(sorted(writer.state.garbage))))
     if data.draw(st.booleans()):
         chosen.append(EvictSegments(tuple(names)))
     elif names and data.draw(st.booleans()):

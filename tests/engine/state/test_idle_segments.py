@@ -5,15 +5,15 @@ from contextlib import nullcontext
 import pytest
 
 from engine.errors import SegmentExists, SegmentNotFound, Unresolved
-from engine.state.changes.change import StateChange
+from engine.state.changes.apply import StateChange
 from engine.state.index_records import RECORD_SIZE, IndexRecords
 from engine.state.operations import (
+    ActivateSegment,
     Append,
     BeginCycle,
     CreateSegment,
     DeleteSegment,
     EvictSegments,
-    MapSegment,
     MergeSegment,
     Operation,
     SaveSegments,
@@ -127,13 +127,13 @@ def test_a_segment_comes_back_as_it_was(tables_of_size: str) -> None:
     assert entry is not None and entry.value is not None
     writer.commit(EvictSegments(("a",)))
     known = writer.lookups.look_up(writer.state, METADATA, ["a"]) if tables_of_size == "large" else {}
-    writer.judge(MapSegment("a", entry.value, entry.version), known=known)
+    writer.judge(ActivateSegment("a", entry.value, entry.version), known=known)
     now = writer.state.sequence
     spilled = {"spilled": True, "attributes": before.attributes}
     assert writer.state.segment("a") == before._replace(touched=now, saved=now, **spilled)
     assert "a" not in writer.state.unsaved
     again = writer.state.segment("a")
-    writer.judge(MapSegment("a", b"whatever", 0), known=known)
+    writer.judge(ActivateSegment("a", b"whatever", 0), known=known)
     assert writer.state.segment("a") is again, "nothing happens to a segment that is active"
     writer.commit(EvictSegments(("a",)))
     assert "a" not in writer.state.segments, "it has not changed since it was saved"
@@ -149,7 +149,7 @@ def test_a_stale_record_is_not_mapped(tables_of_size: str) -> None:
     known = writer.lookups.look_up(writer.state, METADATA, ["a", "b"]) if tables_of_size == "large" else {}
     for name in ("a", "b"):
         with pytest.raises(Unresolved) as error:
-            writer.judge(MapSegment(name, stale.value, stale.version), known=known)
+            writer.judge(ActivateSegment(name, stale.value, stale.version), known=known)
         assert (error.value.table, error.value.keys) == (METADATA, (name,))
     assert not writer.state.segments
     writer.commit(append("a", b"2", 1))

@@ -9,7 +9,7 @@ from engine.errors import (
     BadAttributeUpdate,
     BadKeyVersion,
     BadOffset,
-    ChunksGivenUp,
+    ChunksExpired,
     FlushOvertaken,
     Rejected,
     SegmentExists,
@@ -25,19 +25,19 @@ from engine.state.operations import (
     CheckEntry,
     CreateSegment,
     DeleteSegment,
-    Discard,
+    DiscardChunks,
     EndCycle,
-    Flushed,
-    FlushedTable,
     LoadAttributes,
     MergeSegment,
     Operation,
     PutEntry,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SealSegment,
     SpillAttributes,
     StartSegment,
-    Stored,
-    TablesFlushed,
+    TableFlush,
     TruncateSegment,
     UpdateAttributes,
     UpdateKind,
@@ -127,16 +127,16 @@ def test_times_and_ids_are_of_the_operation_that_set_them() -> None:
         (BeginCycle(2), FlushOvertaken),
         (BeginCycle(4), FlushOvertaken),
         (EndCycle(1), FlushOvertaken),
-        (Flushed(2, "none", "none.0", 0, 1), SegmentNotFound),
-        (Flushed(2, "a", "a.0", 1, 3), FlushOvertaken),
-        (Flushed(2, "a", "a.0", 0, 8), FlushOvertaken),
-        (Flushed(2, "stored", "other", 2, 3), FlushOvertaken),
-        (Flushed(2, "stored", "stored.6", 0, 2), FlushOvertaken),
-        (Stored(2, "none", "none.0", 0, False), SegmentNotFound),
-        (Stored(2, "a", "a.0", 0, True), FlushOvertaken),
-        (Stored(2, "stored", "other", 0, True), FlushOvertaken),
-        (TablesFlushed(2, (FlushedTable("t", 0, tuple(empty()), (), (), (0, CHUNK)),)), FlushOvertaken),
-        (TablesFlushed(2, (FlushedTable("t", 0, tuple(empty()), (), (), (0, ()), (0, CHUNK)),)), FlushOvertaken),
+        (RecordFlush(2, "none", "none.0", 0, 1), SegmentNotFound),
+        (RecordFlush(2, "a", "a.0", 1, 3), FlushOvertaken),
+        (RecordFlush(2, "a", "a.0", 0, 8), FlushOvertaken),
+        (RecordFlush(2, "stored", "other", 2, 3), FlushOvertaken),
+        (RecordFlush(2, "stored", "stored.6", 0, 2), FlushOvertaken),
+        (RecordStoredBounds(2, "none", "none.0", 0, False), SegmentNotFound),
+        (RecordStoredBounds(2, "a", "a.0", 0, True), FlushOvertaken),
+        (RecordStoredBounds(2, "stored", "other", 0, True), FlushOvertaken),
+        (RecordTableFlush(2, (TableFlush("t", 0, tuple(empty()), (), (), (0, CHUNK)),)), FlushOvertaken),
+        (RecordTableFlush(2, (TableFlush("t", 0, tuple(empty()), (), (), (0, ()), (0, CHUNK)),)), FlushOvertaken),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
@@ -147,7 +147,7 @@ def test_refusals_change_nothing_and_undo_the_whole_transaction(operation: Opera
     writer.commit(Append("gone", (Extent("garbage", 0, 1, b""),)), DeleteSegment("gone"))
     writer.commit(append("stored", b"123"), UpdateAttributes("counted", (events(1),)), SealSegment("counted"))
     writer.commit(UpdateAttributes("full", (events(MAX_VALUE),)), BeginCycle(1))
-    writer.commit(Flushed(1, "stored", "stored.6", 0, 2), EndCycle(1), BeginCycle(2))
+    writer.commit(RecordFlush(1, "stored", "stored.6", 0, 2), EndCycle(1), BeginCycle(2))
     before = writer.state
     again = through_checkpoint(before, 0)
     with pytest.raises(error):
@@ -251,7 +251,7 @@ def test_what_is_refused_first_is_told_first() -> None:
     """A replay is known as one, and an upload that was taken over as such, however old the chunks are."""
     writer = with_segments("a", "done")
     once = AttributeUpdate(W, UpdateKind.REPLACE_IF_GREATER, 1)
-    writer.commit(UpdateAttributes("done", (once,)), Discard((), 5000))
+    writer.commit(UpdateAttributes("done", (once,)), DiscardChunks((), 5000))
     old = (Extent("old", 0, 2, b""),)
     with pytest.raises(BadAttributeUpdate):
         writer.commit(UpdateAttributes("done", (once,)), Append("a", old, created_at=1))
@@ -259,7 +259,7 @@ def test_what_is_refused_first_is_told_first() -> None:
         writer.commit(Append("done", old, None, (once,), 1))
     with pytest.raises(BadOffset):
         writer.commit(Append("a", old, 7, (), 1))
-    with pytest.raises(ChunksGivenUp):
+    with pytest.raises(ChunksExpired):
         writer.commit(UpdateAttributes("done", (once._replace(value=2),)), Append("a", old, created_at=1))
     assert writer.state.segment("done").attributes[W] == 1
 

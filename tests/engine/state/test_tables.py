@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
-from engine.state.changes.change import StateChange
-from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, TablesFlushed
+from engine.state.changes.apply import StateChange
+from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, RecordTableFlush
 from engine.state.segments import Extent, Extents
 from engine.writer.table_writer import Dirty
 from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
@@ -84,7 +84,7 @@ def test_a_tables_extents_are_merged(merges: int, tables_of_size: str) -> None:
     before = writer.state.tables["t"]
     assert len(before.entries) == 3
     writer.commit(PutEntry("t", "k3", b"3"), BeginCycle(4))
-    writer.commit(TablesFlushed(4, writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, merges)))
+    writer.commit(RecordTableFlush(4, writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, merges)))
     after = writer.state.tables["t"]
     assert len(after.entries) == 3 - max(merges - 1, 0) + 1
     replaced = {extent.source for _, extent in list(before.entries)[3 - merges :]}
@@ -111,10 +111,10 @@ def test_extents_that_are_not_those_that_were_merged_stay() -> None:
         {"merged_entries": (at, (extent._replace(length=extent.length - 1),))},
         {"merged_pages": (at, (extent._replace(length=extent.length + 1),))},
     ):
-        with pytest.raises(FlushOvertaken, match="not those that were merged"):
-            writer.commit(TablesFlushed(3, (flushed._replace(**merges),)))
+        with pytest.raises(FlushOvertaken, match="changed while they were merged"):
+            writer.commit(RecordTableFlush(3, (flushed._replace(**merges),)))
         assert writer.state is before
-    writer.commit(TablesFlushed(3, (flushed,)))
+    writer.commit(RecordTableFlush(3, (flushed,)))
 
 
 def test_only_what_fills_the_same_range_is_replaced() -> None:

@@ -35,7 +35,7 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.state.segments import EVENT_COUNT, TRANSIENT_ATTRIBUTES, Extent, parent_in, transient_name
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from engine.storage.recovery import recover
 from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 
@@ -144,7 +144,7 @@ def test_its_parent_must_be_one(container: Container) -> None:
     with pytest.raises(SegmentSealed):
         container.create_segment(transient_name("s/b", uuid.UUID(int=1), uuid.UUID(int=2)), parent="s/b")
     for name, parent in ((OTHER, "s/b"), (OTHER, ""), ("s/c", "s/a")):
-        with pytest.raises(ValueError, match="transient segments, and only those, are called"):
+        with pytest.raises(ValueError, match="transient segments, and only those, have names like"):
             container.create_segment(name, parent=parent)
     audit(container.state)
 
@@ -339,7 +339,7 @@ def test_an_append_between_judging_and_expiry(container: Container, simulation: 
 
 
 def test_upkeep_expires_it(simulation: Simulation) -> None:
-    simulation.settings["upkeep"] = True
+    simulation.settings["maintenance"] = True
     container = simulation.open()
     container.commit([CreateSegment("s/a"), CreateSegment(T, (), "s/a")])
     simulation.advance(0.6 * IDLE)

@@ -14,28 +14,28 @@ from engine.logs.frames import Position
 from engine.logs.payload import Layout
 from engine.logs.pending import load_of
 from engine.state import tables as limits
-from engine.state.changes.change import StateChange
+from engine.state.changes.apply import StateChange
 from engine.state.operations import (
     Append,
     AttributeUpdate,
     BeginCycle,
-    Collected,
     CreateSegment,
+    DequeueGarbage,
     EndCycle,
     EvictSegments,
-    Flushed,
-    FlushedTable,
-    Forgotten,
     LoggedTransaction,
     MergeSegment,
     Operation,
     Payload,
     PutEntry,
+    RecordDeletion,
+    RecordFlush,
+    RecordStoredBounds,
+    RecordTableFlush,
     SaveSegments,
     SealSegment,
     SpillAttributes,
-    Stored,
-    TablesFlushed,
+    TableFlush,
     UpdateAttributes,
     UpdateKind,
     encode_transactions,
@@ -58,9 +58,9 @@ from engine.state.state import ATTRIBUTES_GARBAGE, EMPTY, Cycle, State
 from engine.state.tables import ATTRIBUTES, METADATA, METADATA_TABLES, STORAGE, Entry, LookupResult, attribute_key
 from engine.storage import recovery_points
 from engine.storage.cache import Cache
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from engine.storage.lookups import Lookups
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from engine.tables.content import TableEntry
 from engine.writer.flush_steps import FlushStep, steps_of
 from engine.writer.table_writer import Dirty
@@ -222,18 +222,18 @@ class Writer:
             if storage and self.mark(number, begun.segments[name], storage):
                 marked.add(name)
                 yield "marked"
-        self.commit(Forgotten(number, tuple(begun.dropped)))
+        self.commit(RecordDeletion(number, tuple(begun.dropped)))
         for storage in begun.dropped:
             del self.stored[storage]
         yield "forgotten"
         early = {table: Dirty.of(begun, table) for table in begun.tables if table not in (STORAGE, METADATA)}
-        self.commit(TablesFlushed(number, self.flushed_tables(early, merged)))
+        self.commit(RecordTableFlush(number, self.flushed_tables(early, merged)))
         yield "tables"
         records = self.records(begun, storages, marked)
         self.commit(SaveSegments(number, begun.sequence, records))
         yield "saved"
         late = {METADATA: Dirty.of(begun, METADATA).plus({name: record for name, _, record in records})}
-        self.commit(TablesFlushed(number, self.flushed_tables(late, merged)))
+        self.commit(RecordTableFlush(number, self.flushed_tables(late, merged)))
         recovery_point = RecoveryPoint(recovery_points.pruned(self.state, begun), contents, dict(self.stored))
         yield "metadata"
         self.commit(EndCycle(number))
@@ -249,7 +249,7 @@ class Writer:
         storage = segment.storage or storage_name(segment.name, segment.id, segment.storage_length)
         moved = tuple(chunk.name for chunk in step.attached) or ((step.joined,) if step.joined else ())
         # First, because a cycle that is over finds no more what another one has taken since.
-        self.commit(Flushed(cycle, segment.name, storage, step.offset, step.end, moved))
+        self.commit(RecordFlush(cycle, segment.name, storage, step.offset, step.end, moved))
         data = self.read_segment(segment)[step.offset - segment.start_offset : step.end - segment.start_offset]
         first, before = self.stored.get(storage, (step.offset, b""))
         assert first + len(before) == step.offset
@@ -262,7 +262,7 @@ class Writer:
         if start <= segment.stored_start and sealed <= segment.stored_sealed:
             return False
         try:
-            self.commit(Stored(cycle, segment.name, storage, start, sealed))
+            self.commit(RecordStoredBounds(cycle, segment.name, storage, start, sealed))
         except (FlushOvertaken, SegmentNotFound):
             if self.state.cycle.number != cycle:
                 raise
@@ -271,7 +271,7 @@ class Writer:
         self.stored[storage] = (max(first, start), data[max(start - first, 0) :])
         return True
 
-    def flushed_tables(self, tables: Mapping[str, Dirty], merged: int = 0) -> tuple[FlushedTable, ...]:
+    def flushed_tables(self, tables: Mapping[str, Dirty], merged: int = 0) -> tuple[TableFlush, ...]:
         """Bring entries of tables to LTS, and merge so many of the extents that these lie in already."""
         flushed = []
         for name, (entries, upto) in tables.items():
@@ -288,7 +288,7 @@ class Writer:
             placed = [(next(extents),) if part else () for part in parts]
             merges = [(at, extent) for (at, _), extent in zip(spaces, placed[2:], strict=True)]
             keep = table.size <= limits.RESIDENT_BYTES
-            flushed.append(FlushedTable(name, upto, tuple(flush.layout), placed[0], placed[1], *merges, keep))
+            flushed.append(TableFlush(name, upto, tuple(flush.layout), placed[0], placed[1], *merges, keep))
         return tuple(flushed)
 
     def _merged(self, extents: Extents, count: int) -> tuple[int, bytes]:
@@ -323,7 +323,7 @@ class Writer:
         for prefix, garbage in self.state.garbage.items():
             if garbage.kind == ATTRIBUTES_GARBAGE:
                 keys = [key for key, _ in self.lookups.scan(self.state, ATTRIBUTES, prefix)]
-                self.commit(*(PutEntry(ATTRIBUTES, key, None) for key in keys), Collected((prefix,)))
+                self.commit(*(PutEntry(ATTRIBUTES, key, None) for key in keys), DequeueGarbage((prefix,)))
 
 
 def assert_equal(left: State, right: State) -> None:

@@ -18,7 +18,7 @@ from engine.state.operations import AttributeUpdate, UpdateKind
 from engine.state.segments import EVENT_COUNT
 from engine.storage import recovery
 from engine.storage.recovery import NothingToRecover
-from engine.writer.defragmentation import defragment
+from engine.writer.compaction import compact_segments
 from tests.support.container_model import Contents, contents_of
 from tests.support.simulation import Simulation, audit, small_sizes
 
@@ -165,7 +165,7 @@ def test_what_was_recovered_goes_on() -> None:
 def test_recovery_tells_what_it_knows() -> None:
     simulation = Simulation(grace=GRACE, garbage_delay=GRACE)
     container = prepared(simulation)
-    with pytest.raises(NothingToRecover, match="knows more"):
+    with pytest.raises(NothingToRecover, match="more data than any"):
         recovery.recover(simulation.stores, 0)
     container.flush()
     cycle = container.state.cycle
@@ -174,7 +174,7 @@ def test_recovery_tells_what_it_knows() -> None:
     assert (found.cycle, found.sequence, found.time) == (cycle.number, cycle.sequence, cycle.time)
     assert found.segments == len(list(contents_of(container)[0]))
     assert "lost" in " ".join(found.lines())
-    with pytest.raises(NothingToRecover, match="knows more"):
+    with pytest.raises(NothingToRecover, match="more data than any"):
         recovery.recover(copy.stores, 0)
 
 
@@ -249,7 +249,7 @@ def test_a_cycle_is_not_over_before_its_recovery_point_is_there(when: When) -> N
                 writer.append("s/a", b"%d" % part)
                 writer.flush()
         container = simulation.open()
-        assert [merged.chunks for merged in defragment(container, "", 1000)] == [2]
+        assert [merged.chunks for merged in compact_segments(container.flush_context, "", 1000)] == [2]
         store = FaultStore(simulation.store)
         crashing = simulation.open(through=store)
         crashing.append("s/a", b"more")

@@ -19,7 +19,7 @@ from engine.logs import checkpoints
 from engine.reading.read_index import ReadKind
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 
 S, T = "scope/stream/0.#epoch.0", "scope/stream/0.#epoch.0#transaction.1"
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> CountingStore:
 
 
 def opened(store: CountingStore, **settings: object) -> Container:
-    return Container(Stores(store, store), 0, Settings(upkeep=False, **settings))  # type: ignore[arg-type]
+    return Container(Stores(store, store), 0, Settings(maintenance=False, **settings))  # type: ignore[arg-type]
 
 
 def test_append(store: CountingStore) -> None:

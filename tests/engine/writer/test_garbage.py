@@ -15,7 +15,7 @@ from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.state.operations import Append
 from engine.state.tables import STORAGE
-from engine.storage.chunks import write_chunk
+from engine.storage.chunk_writer import write_chunk
 from tests.support.simulation import Simulation, small_sizes
 
 _CHUNK = re.compile(r"s/.*|.*/E-\d+-S-.*")

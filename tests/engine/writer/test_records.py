@@ -19,8 +19,9 @@ from engine.containers.container import Container, Settings
 from engine.errors import FlushOvertaken
 from engine.state import tables
 from engine.state.operations import EndCycle, PutEntry
-from engine.storage.reads import Stores
-from engine.writer.records import ContainerRecords, LogGarbage
+from engine.storage.object_reads import Stores
+from engine.writer.container_records import ContainerRecords
+from engine.writer.garbage_queue import LogGarbageQueue
 from tests.support.metadata_contracts import MetadataStoreContract
 from tests.support.simulation import Simulation
 
@@ -40,7 +41,7 @@ class Flushed(ContainerRecords):
 @pytest.fixture
 def container() -> Iterator[Container]:
     store = open_store(f"memory://{uuid.uuid4()}")
-    with Container(Stores(store, store), 0, Settings(upkeep=False)) as container:
+    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
         yield container
 
 
@@ -89,7 +90,7 @@ class TestOfAnotherProcess(MetadataStoreContract):
 
     @pytest.fixture
     def metadata(self, container: Container) -> Iterator[MetadataStore]:
-        with Container(container.stores, 0, Settings(upkeep=False)) as other:
+        with Container(container.stores, 0, Settings(maintenance=False)) as other:
             yield InTurn(container, other)
 
 
@@ -104,7 +105,7 @@ def simulation() -> Simulation:
 def segments_of(container: Container) -> ChunkedSegmentStorage:
     """The segments in LTS as a flush cycle changes them."""
     chunks = ChunkStorage(container.stores.chunks)
-    return ChunkedSegmentStorage(chunks, container.records, LogGarbage(container, announce=False), 1)
+    return ChunkedSegmentStorage(chunks, container.records, LogGarbageQueue(container.log, announce=False), 1)
 
 
 def test_a_change_and_its_companions_are_one_append(simulation: Simulation) -> None:

@@ -13,8 +13,8 @@ from chunkstore.testing import Crashed, FaultStore, Request
 from chunkstore.testing.faults import Fault
 from engine.containers.container import Container
 from engine.settings import Settings
-from engine.storage.reads import Stores
-from engine.writer.defragmentation import defragment
+from engine.storage.object_reads import Stores
+from engine.writer.compaction import compact_segments
 from tests.support.simulation import Simulation, audit
 
 DELAY = 600.0
@@ -41,7 +41,7 @@ class Stopped:
         return Container(
             Stores(store, store),
             0,
-            Settings(threaded=False, upkeep=False, grace=DELAY, garbage_delay=DELAY),
+            Settings(threaded=False, maintenance=False, grace=DELAY, garbage_delay=DELAY),
             clock=lambda: 1000.0,
             now=lambda: now,
             sleep=lambda seconds: None,
@@ -90,7 +90,7 @@ def test_a_merge_of_a_stopped_host_swaps_in_nothing_that_was_collected(truncated
 
         host = world.host(stop)
         try:
-            list(defragment(host, "", 1 << 20, copied_together(host), together=2))
+            list(compact_segments(host.flush_context, "", 1 << 20, copied_together(host), together=2))
         except Exception as error:
             assert type(error).__name__ in ("OutcomeUnknown", "LogMoved"), repr(error)
         stopped = bool(world.stops)
@@ -117,7 +117,9 @@ def test_a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in() -> None:
             other.collect_garbage()
         return made
 
-    reports = list(defragment(world.host(lambda number, request: None), "", 1 << 20, copies, together=2))
+    reports = list(
+        compact_segments(world.host(lambda number, request: None).flush_context, "", 1 << 20, copies, together=2)
+    )
     assert len(targets) == 2 and [(report.merges, report.refused) for report in reports] == [(0, 1), (0, 1)]
     world.simulation.store.delete(targets)
     world.check(DATA, "after the collector's delete")

@@ -1,20 +1,21 @@
-"""Flush cycles and checkpoints: the one that is under way, and what it has brought to LTS (F1, F2).
+"""Flush cycles and checkpoints (F1, F2).
 
-Whoever begins a cycle ends the one before: each step names its cycle, and is refused once that is over.
+Beginning a cycle ends the previous one. Each step of a cycle carries its number, and is rejected once the cycle is
+over.
 """
 
 from __future__ import annotations
 
 from engine.errors import FlushOvertaken
 from engine.state import operations as ops
-from engine.state.changes.chunks import release
+from engine.state.changes.chunk_references import drop_references
 from engine.state.changes.draft import StateDraft
 from engine.state.segments import logged_bytes
 from engine.state.state import Cycle
 
 
 def check_cycle(draft: StateDraft, number: int) -> None:
-    """Refuse what belongs to a cycle that is over; else it is a sign of life of the cycle."""
+    """Reject a step of a cycle that is over. Otherwise note the time of the step."""
     if not draft.cycle.runs(number):
         raise FlushOvertaken(f"flush cycle {number} is over")
     draft.cycle = draft.cycle._replace(alive=draft.time)
@@ -24,8 +25,8 @@ def mark_checkpoint(draft: StateDraft, op: ops.Checkpoint) -> None:
     draft.checkpoint = draft.address
 
 
-def note_carried(draft: StateDraft, op: ops.Carried) -> None:
-    """It tells those whose transactions these are; they are in the frame themselves."""
+def answer_submissions(draft: StateDraft, op: ops.AnswerSubmissions) -> None:
+    """The operation does not change the state: the transactions that it answers are in the frame themselves."""
 
 
 def begin_cycle(draft: StateDraft, op: ops.BeginCycle) -> None:
@@ -40,18 +41,18 @@ def end_cycle(draft: StateDraft, op: ops.EndCycle) -> None:
     draft.cycle = draft.cycle._replace(complete=True, recovery_point=draft.cycle.sequence)
 
 
-def give_up_cycle(draft: StateDraft, op: ops.GiveUpCycle) -> None:
+def abort_cycle(draft: StateDraft, op: ops.AbortCycle) -> None:
     check_cycle(draft, op.number)
-    draft.cycle = draft.cycle._replace(given_up=True, trouble=op.trouble)
+    draft.cycle = draft.cycle._replace(aborted=True, error=op.error)
 
 
-def flushed(draft: StateDraft, op: ops.Flushed) -> None:
+def record_flush(draft: StateDraft, op: ops.RecordFlush) -> None:
     check_cycle(draft, op.cycle)
     segment = draft.segment(op.segment)
     if segment.storage_length != op.offset or op.end > segment.length or segment.storage not in ("", op.storage):
         raise FlushOvertaken(f"segment {op.segment!r} is in LTS up to {segment.storage_length}, not {op.offset}")
     extents, dropped = segment.extents.truncated(op.end)
-    release(draft, dropped, op.moved)
+    drop_references(draft, dropped, op.moved)
     draft.store(
         segment._replace(
             extents=extents,
@@ -62,15 +63,15 @@ def flushed(draft: StateDraft, op: ops.Flushed) -> None:
     )
 
 
-def stored(draft: StateDraft, op: ops.Stored) -> None:
+def record_stored_bounds(draft: StateDraft, op: ops.RecordStoredBounds) -> None:
     check_cycle(draft, op.cycle)
     segment = draft.segment(op.segment)
     if segment.storage != op.storage:
-        raise FlushOvertaken(f"segment {op.segment!r} is called {segment.storage!r} in LTS, not {op.storage!r}")
+        raise FlushOvertaken(f"the name of segment {op.segment!r} in LTS is {segment.storage!r}, not {op.storage!r}")
     draft.store(segment._replace(stored_start=op.start_offset, stored_sealed=op.sealed))
 
 
-def forgotten(draft: StateDraft, op: ops.Forgotten) -> None:
+def record_deletion(draft: StateDraft, op: ops.RecordDeletion) -> None:
     check_cycle(draft, op.cycle)
     for storage in op.storages:
         draft.dropped.pop(storage, None)

@@ -1,6 +1,6 @@
-"""The inventory: which objects the containers name, and which there are.
+"""The object index: the objects that containers name, and the objects that exist.
 
-It is kept in a temporary file, so that a root may have any number of objects.
+It is a temporary database file, so a root may have any number of objects.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from chunkstore import ObjectInfo
 
 
 class ObjectKind(enum.IntEnum):
-    """What an object is to the container that names it."""
+    """Why a container names an object."""
 
     CHUNK = 1  # of a segment, by the records of LTS
     ATTACHED = 2  # of a segment, by the container's state
     TABLE = 3
     FRAME = 4
-    DELETED = 5  # of a segment that is deleted, and not collected yet
+    DELETED = 5  # of a deleted segment, not collected yet
     GARBAGE = 6
     RECOVERY = 7  # named by the last recovery point only
 
@@ -28,8 +28,8 @@ class ObjectKind(enum.IntEnum):
 class Expected(NamedTuple):
     """An object that a container names.
 
-    logged: it lies below the log's root. owner: the segment or table that needs it. length: bytes it has at least;
-    live: how many of them can be read. required: it must be there.
+    logged: it is below the log's root. owner: the segment or table that needs it. length: the bytes that it must have.
+    live: how many of them can be read. required: it must exist.
     """
 
     logged: bool
@@ -43,7 +43,7 @@ class Expected(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """An object that is not there (size None), or is shorter than it must be."""
+    """An object that does not exist (size None), or is too short."""
 
     expected: Expected
     size: int | None
@@ -52,9 +52,9 @@ class Missing(NamedTuple):
 class Balance(NamedTuple):
     """The objects of a container below the root of the chunks, in bytes; they add up to `total`.
 
-    live: can be read as segments. truncated: lies in the same objects, and cannot any more. tables: of tables, with
-    what is superseded in them. garbage: waits to be deleted, or is kept for the last recovery point.
-    surplus: behind what counts of an object (S2). log: frames and checkpoints, wherever they lie; not in `total`.
+    live: readable bytes of segments. truncated: the other bytes in the same objects. tables: table objects, superseded
+    entries included. garbage: objects that wait to be deleted, or are kept for the last recovery point. surplus: bytes
+    behind the recorded length of an object (S2). log: frames and checkpoints, which are not in `total`.
     """
 
     container: int
@@ -83,8 +83,8 @@ class Orphans(NamedTuple):
 _COLUMNS = "logged, path, container, kind, owner, length, live, required"
 
 
-class Inventory:
-    """Objects that should be there, and objects that are."""
+class ObjectIndex:
+    """The objects that should exist, and those that do."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -102,11 +102,11 @@ class Inventory:
             """
         )
 
-    # --- what should be there --------------------------------------------------------------------------------------
+    # --- objects that should exist ---------------------------------------------------------------------------------
 
     def expect(self, objects: Iterable[Expected]) -> None:
-        """Note objects. What is named again has the greater length, and all live bytes; a chunk that belongs to two
-        segments is remembered (see `clashes`)."""
+        """Add objects. For one that is named again, the greater length counts, and live bytes add up. A chunk of two
+        segments is a clash (see `clashes`)."""
         rows = [(*expected, ObjectKind.CHUNK) for expected in objects]
         self._db.execute("BEGIN")
         self._db.executemany(
@@ -121,31 +121,31 @@ class Inventory:
         self._db.execute("COMMIT")
 
     def forget(self, container: int) -> None:
-        """Forget what a container names, to begin it again."""
+        """Remove all objects that a container names, to scan it again."""
         for table in ("objects", "names"):
             self._db.execute(f"DELETE FROM {table} WHERE container = ?", (container,))
 
     def forget_recovery_point(self, container: int) -> None:
-        """Forget what a container's recovery point names, to begin with another one."""
+        """Remove the objects that a container's recovery point names, to scan another one."""
         self._db.execute("DELETE FROM objects WHERE container = ? AND kind = 7", (container,))
         self._db.execute("UPDATE objects SET required = 0 WHERE container = ? AND kind IN (5, 6)", (container,))
 
     def clashes(self, container: int) -> Iterator[tuple[str, str, str]]:
-        """Chunks that belong to two segments, and those."""
+        """Chunks that belong to two segments: path, and the names of both."""
         query = "SELECT path, owner, other FROM objects WHERE container = ? AND other IS NOT NULL ORDER BY path"
         return iter(self._db.execute(query, (container,)).fetchall())
 
     def live(self, container: int) -> int:
-        """How many bytes of segments lie in the objects that a container names."""
+        """The readable bytes of segments in the objects that a container names."""
         query = "SELECT ifnull(sum(live), 0) FROM objects WHERE container = ? AND kind IN (1, 2, 4)"
         return int(self._db.execute(query, (container,)).fetchone()[0])
 
     def name(self, container: int, segment: str) -> None:
-        """Note the name of a segment."""
+        """Add the name of a segment."""
         self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (container, segment))
 
     def names(self, container: int, together: int) -> Iterator[list[str]]:
-        """The names of a container's segments, some at a time."""
+        """The names of a container's segments, `together` at a time."""
         last = ""
         query = "SELECT name FROM names WHERE container = ? AND name > ? ORDER BY name LIMIT ?"
         while rows := [row[0] for row in self._db.execute(query, (container, last, together))]:
@@ -155,40 +155,40 @@ class Inventory:
     # --- segments in LTS, of one container at a time ------------------------------------------------------------
 
     def begin_stored(self) -> None:
-        """Forget the segments in LTS of another container."""
+        """Begin with the segments in LTS of the next container."""
         self._db.execute("DELETE FROM stored")
         self._db.execute("DELETE FROM seen")
 
     def expect_stored(self, name: str, owner: str, length: int, start: int) -> None:
-        """The segment `name` in LTS holds `owner` up to `length`, and is needed from `start`."""
+        """Add a segment in LTS: `name` holds the content of `owner` up to `length`, and is needed from `start`."""
         self._db.execute("INSERT OR REPLACE INTO stored VALUES (?, ?, ?, ?)", (name, owner, length, start))
 
     def take_stored(self, name: str) -> tuple[str, int, int] | None:
-        """Owner, length and start of a segment in LTS that was expected, which it is then no more."""
+        """Remove a segment in LTS. Returns its owner, length and start, or None if it was not expected."""
         found = self._db.execute("SELECT owner, length, start FROM stored WHERE name = ?", (name,)).fetchone()
         self._db.execute("DELETE FROM stored WHERE name = ?", (name,))
         return found  # type: ignore[no-any-return]
 
     def left_stored(self) -> Iterator[tuple[str, str]]:
-        """Segments in LTS that were expected and not taken, with their owners."""
+        """The segments in LTS that were expected and not removed, with their owners."""
         return iter(self._db.execute("SELECT name, owner FROM stored ORDER BY name").fetchall())
 
     def see(self, keys: Sequence[str]) -> None:
-        """Note the keys of records that some segment leads to."""
+        """Add keys of records that are reachable from a segment."""
         self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?)", [(key,) for key in keys])
 
     def was_seen(self, key: str) -> bool:
-        """Whether some segment leads to a record."""
+        """Whether a record is reachable from a segment."""
         return self._db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
 
     # --- a table's entries, of one table at a time -----------------------------------------------------------------
 
     def begin_table(self) -> None:
-        """Forget the entries of another table."""
+        """Begin with the entries of the next table."""
         self._db.execute("DELETE FROM folded")
 
     def fold(self, entries: Sequence[tuple[bytes, int, bool]]) -> None:
-        """Note entries in the order in which they were written: key, version, and whether it is there."""
+        """Add entries in the order of writing: key, version, and whether it is a put (not a removal)."""
         self._db.execute("BEGIN")
         self._db.executemany(
             "INSERT INTO folded VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET version = excluded.version,"
@@ -198,18 +198,18 @@ class Inventory:
         self._db.execute("COMMIT")
 
     def folded(self) -> int:
-        """How many entries are there."""
+        """The number of live entries."""
         return int(self._db.execute("SELECT count(*) FROM folded WHERE live").fetchone()[0])
 
     def newest(self, key: bytes) -> int | None:
-        """The version of an entry that is there."""
+        """The version of a live entry; None if there is none."""
         found = self._db.execute("SELECT version FROM folded WHERE key = ? AND live", (key,)).fetchone()
         return int(found[0]) if found is not None else None
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- objects that exist ----------------------------------------------------------------------------------------
 
     def met(self, logged: bool, objects: Sequence[ObjectInfo]) -> None:
-        """Note objects that are there, with their sizes."""
+        """Add objects that exist, with their sizes."""
         self._db.execute("BEGIN")
         for info in objects:
             update = "UPDATE objects SET size = ? WHERE logged = ? AND path = ?"
@@ -224,7 +224,7 @@ class Inventory:
         self._db.execute("INSERT INTO sums VALUES (?, ?, ?)", (container, what, size))
 
     def missing(self, container: int) -> Iterator[list[Missing]]:
-        """Objects that must be there and are not, or are too short; some at a time."""
+        """The required objects that do not exist or are too short, 500 at a time."""
         query = (
             f"SELECT {_COLUMNS}, size FROM objects WHERE container = ? AND required"
             " AND (size IS NULL OR size < length) AND (logged, path) > (?, ?) ORDER BY logged, path LIMIT 500"
@@ -235,7 +235,7 @@ class Inventory:
             last = rows[-1][:2]
 
     def others(self) -> Iterator[list[str]]:
-        """Objects that nothing named, some at a time."""
+        """The objects that no container names, 500 at a time."""
         last = ""
         query = "SELECT path FROM others WHERE path > ? ORDER BY path LIMIT 500"
         while rows := [row[0] for row in self._db.execute(query, (last,))]:
@@ -243,7 +243,7 @@ class Inventory:
             last = rows[-1]
 
     def known(self, path: str, container: int, kind: ObjectKind) -> None:
-        """An object that nothing named belongs to a container after all."""
+        """Assign an object that nothing named to a container."""
         [size] = self._db.execute("SELECT size FROM others WHERE path = ?", (path,)).fetchone()
         self._db.execute("DELETE FROM others WHERE path = ?", (path,))
         self._db.execute(
@@ -252,17 +252,18 @@ class Inventory:
         )
 
     def leave_out(self, folder: str) -> None:
-        """What nothing named and lies in `folder` ("a/b/") is another's."""
+        """Remove the objects in `folder` ("a/b/") from those that nothing names."""
         self._db.execute("DELETE FROM others WHERE substr(path, 1, ?) = ?", (len(folder), folder))
 
     def not_there(self, path: str) -> None:
-        """An object that nothing named is gone."""
+        """Remove an object that nothing named, as it was deleted meanwhile."""
         self._db.execute("DELETE FROM others WHERE path = ?", (path,))
 
-    # --- what comes of it ------------------------------------------------------------------------------------------
+    # --- totals ---------------------------------------------------------------------------------------------------
 
     def orphans(self, before: float, names: int) -> Orphans:
-        """What nothing names; `before` (epoch s): when what is not recent was made. names: how many are told."""
+        """The objects that nothing names. before: those created since then (epoch s) are recent. names: the most names
+        in the result."""
         number, size, recent = self._db.execute(
             "SELECT count(*), ifnull(sum(size), 0), ifnull(sum(modified >= ?), 0) FROM others", (before,)
         ).fetchone()
@@ -270,7 +271,7 @@ class Inventory:
         return Orphans(number, size, recent, tuple(path for (path,) in first))
 
     def balance(self, container: int) -> Balance:
-        """The bytes of a container's objects."""
+        """The sizes of a container's objects."""
         sums = dict.fromkeys(("live", "truncated", "tables", "garbage", "surplus"), 0)
         rows = self._db.execute(
             "SELECT kind, sum(min(live, length, size)), sum(min(length, size)), sum(size) FROM objects"
@@ -293,7 +294,7 @@ class Inventory:
         return int(self._db.execute(query, (container, what)).fetchone()[0])
 
     def close(self) -> None:
-        """Give up the temporary file."""
+        """Delete the temporary file."""
         self._db.close()
 
 

@@ -1,4 +1,4 @@
-"""Segments: made, appended to, sealed, merged, truncated, deleted; transient ones expire (PDP-43)."""
+"""Segments: create, append, seal, merge, truncate, delete, and the expiry of transient segments (PDP-43)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from engine.errors import (
     SegmentTransient,
 )
 from engine.state import operations as ops
-from engine.state.changes.attributes import check_few, remove_spilled, updated, updated_attributes
-from engine.state.changes.chunks import check_created, new_garbage, refer, release
+from engine.state.changes.attribute_changes import check_few, remove_spilled, updated, updated_attributes
+from engine.state.changes.chunk_references import add_references, check_created, drop_references, new_garbage
 from engine.state.changes.draft import StateDraft
 from engine.state.operations import AttributeUpdate, UpdateKind
 from engine.state.segments import (
@@ -37,7 +37,7 @@ from engine.state.tables import METADATA, Entry, attribute_key, new_table
 
 
 def create(draft: StateDraft, op: ops.CreateSegment) -> None:
-    if op.segment in draft.segments or (draft.judging and draft.entry(METADATA, op.segment) is not None):
+    if op.segment in draft.segments or (draft.validating and draft.entry(METADATA, op.segment) is not None):
         raise SegmentExists(op.segment)
     created = AttributeUpdate(CREATION_TIME, UpdateKind.NONE, draft.time)
     attributes = updated_attributes(op.segment, immutables.Map(), (created, *op.updates))
@@ -49,7 +49,7 @@ def create(draft: StateDraft, op: ops.CreateSegment) -> None:
 
 
 def _check_parent(draft: StateDraft, segment: Segment) -> None:
-    """Refuse a transient segment that could never be merged into its parent, or has too many attributes."""
+    """Reject a transient segment that could not be merged into its parent, or has too many attributes."""
     parent = draft.segment(segment.parent)
     if parent.sealed:
         raise SegmentSealed(parent.name)
@@ -82,7 +82,7 @@ def append(draft: StateDraft, op: ops.Append) -> int:
     remove_spilled(draft, segment, op.updates)
     extents: Sequence[Extent] = op.content  # type: ignore[assignment]
     check_created(draft, op.segment, extents, op.created_at)
-    refer(draft, extents)
+    add_references(draft, extents)
     draft.keep(_extended(draft, segment, extents, attributes))
     return segment.length
 
@@ -132,7 +132,7 @@ def merge(draft: StateDraft, op: ops.MergeSegment) -> int:
     attributes = updated_attributes(op.target, target.attributes, update)
     header: Sequence[Extent] = op.header  # type: ignore[assignment]
     check_created(draft, op.target, header, 0)
-    refer(draft, header)
+    add_references(draft, header)
     draft.keep(_extended(draft, target, [*header, *_content_of(source)], attributes))
     _drop(draft, source)
     return target.length
@@ -149,18 +149,18 @@ def truncate(draft: StateDraft, op: ops.TruncateSegment) -> None:
     if op.offset > segment.storage_length:
         segment = _without_storage(draft, segment, op.offset)
     extents, dropped = segment.extents.truncated(op.offset)
-    release(draft, dropped)
+    drop_references(draft, dropped)
     logged = segment.logged - logged_bytes(dropped)
     draft.keep(segment._replace(start_offset=op.offset, extents=extents, logged=logged, modified=draft.time))
 
 
 def _without_storage(draft: StateDraft, segment: Segment, offset: int) -> Segment:
-    """All that LTS holds is truncated: what comes there next is another segment to it."""
-    _forget_storage(draft, segment)
+    """A segment without content in LTS, as all of that is truncated. What is flushed next becomes another one there."""
+    _drop_storage(draft, segment)
     return segment._replace(storage="", storage_length=offset, stored_start=0, stored_sealed=False)
 
 
-def _forget_storage(draft: StateDraft, segment: Segment) -> None:
+def _drop_storage(draft: StateDraft, segment: Segment) -> None:
     if segment.storage:
         draft.dropped[segment.storage] = True
 
@@ -175,13 +175,13 @@ def expire(draft: StateDraft, op: ops.ExpireSegments) -> tuple[str, ...]:
 
 def _remove(draft: StateDraft, segment: Segment) -> None:
     """Delete a segment with its content."""
-    release(draft, [extent for _, extent in segment.extents])
-    _forget_storage(draft, segment)
+    drop_references(draft, [extent for _, extent in segment.extents])
+    _drop_storage(draft, segment)
     _drop(draft, segment)
 
 
 def _drop(draft: StateDraft, segment: Segment) -> None:
-    """Let a segment be gone, in memory and in the metadata table."""
+    """Remove a segment from memory and from the metadata table."""
     del draft.segments[segment.name]
     draft.unsaved.pop(segment.name, None)
     draft.logged_bytes -= segment.logged
@@ -199,12 +199,12 @@ def _drop(draft: StateDraft, segment: Segment) -> None:
 
 
 def _delete_transient(draft: StateDraft, name: str, before: int = MAX_VALUE) -> bool:
-    """Delete a transient segment if it was appended to before that time (ms), and whether that was done."""
+    """Delete a transient segment if its last append was before that time (ms). Returns whether it was deleted."""
     segment = draft.segments.get(name)
-    if segment is None and draft.judging:
+    if segment is None and draft.validating:
         with suppress(SegmentNotFound):
-            draft.segment(name)  # one that is not active has to be so first
-    if segment is None:  # a recovery knows names of some that were gone when the recovery point was made
+            draft.segment(name)  # raises Unresolved for a segment that has to become active first
+    if segment is None:  # after a recovery, names of segments that the recovery point does not have are left
         draft.transients = draft.transients.delete(name)
     elif segment.modified < before:
         _remove(draft, segment)
@@ -213,7 +213,7 @@ def _delete_transient(draft: StateDraft, name: str, before: int = MAX_VALUE) -> 
 
 
 def _content_of(segment: Segment) -> list[Extent]:
-    """All of a segment's content as extents: what LTS holds of it as a whole, then its own."""
+    """All of a segment's content as extents: one for its content in LTS, then its own."""
     extents = [extent for _, extent in segment.extents]
     if segment.storage:
         return [Extent(StoredRef(segment.storage), 0, segment.storage_length, b""), *extents]

@@ -1,6 +1,6 @@
-"""Whether the log of a container gives what its checkpoints hold, and ends where it should (W1, W6, W8).
+"""Whether the log of a container produces the states in its checkpoints, and ends where it should (W1, W6, W8).
 
-The frames are followed here by the rules alone, not by the class that processes follow them with.
+The frames are followed by a separate implementation of the rules, not by `engine.logs.log`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from engine.logs.replay import apply_frame, repaired_in
 from engine.state.state import EMPTY, State
 
 WINDOW = 64
-"""Frames that are read together; also more than any writer has in flight."""
+"""Frames that are read together; more than any writer has in flight."""
 
 
 class LogCounts(NamedTuple):
-    """What was looked at: live frames from the oldest checkpoint on, void ones, and checkpoints."""
+    """What was checked: live and void frames from the oldest checkpoint on, and checkpoints."""
 
     live: int
     void: int
@@ -40,22 +40,23 @@ class LogCounts(NamedTuple):
 
 
 class LogCheck:
-    """Follows the log of one container from its oldest checkpoint. `problems` first, then `counts`."""
+    """Follows the log of one container from its oldest checkpoint. Iterate over `problems` first, then read
+    `counts`."""
 
     def __init__(self, store: Store, container: int) -> None:
         self._store = store
         self._container = container
         self._head, self._state = START, EMPTY
-        self._known = False  # whether state and head are what the log gives so far
+        self._known = False  # whether state and head match the log so far
         self._live = self._void = self._compared = 0
 
     @property
     def counts(self) -> LogCounts:
-        """What was looked at."""
+        """What was checked so far."""
         return LogCounts(self._live, self._void, self._compared)
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with the log. What is deleted meanwhile is no problem."""
+        """The problems of the log. Objects that are deleted meanwhile are none."""
         listed = self._checkpoints()
         waiting = [address_of(info.path) for info in listed]
         if not waiting:
@@ -73,12 +74,12 @@ class LogCheck:
         return list_numbered(self._store, checkpoints_folder(self._container))
 
     def _begin(self, address: int, is_newest: bool) -> Iterator[Problem]:
-        """Take head and state from a checkpoint."""
+        """Start from a checkpoint."""
         path = checkpoint_path(self._container, address)
         try:
             opening = checkpoints.read(self._store, path, self._container, address)
         except ObjectNotFound:
-            return  # a newer one has taken its place
+            return  # it was deleted after a newer one was written
         except DataCorruption as error:
             severity = Severity.ERROR if is_newest else Severity.WARNING
             yield Problem(path, fact_of(error), "restore the object from a copy", severity)
@@ -87,13 +88,14 @@ class LogCheck:
         self._head, self._state, self._known = opening.head, opening.state, True
 
     def _follow(self, waiting: list[int]) -> Iterator[Problem]:
-        """Apply the live frames up to the first address that is absent, and compare with the checkpoints on the way."""
+        """Apply the live frames up to the first absent address, and compare the state with the checkpoints on the
+        way."""
         address = self._head.address + 1
         while True:
             found = self._read(address, WINDOW)
             for prefix in found:
                 while waiting and waiting[0] < address:
-                    yield self._passed(waiting.pop(0))
+                    yield self._without_frame(waiting.pop(0))
                 if prefix is None:
                     yield from self._end(address)
                     return
@@ -119,7 +121,7 @@ class LogCheck:
                     return
                 if frame.position.address != address:
                     address = frame.position.address + 1
-                    break  # what was read lies before the repair
+                    break  # the other frames that were read lie before the repair
                 if waiting and waiting[0] == address and self._head.address == address:
                     yield from self._compare(waiting.pop(0))
                 address += 1
@@ -131,10 +133,10 @@ class LogCheck:
             except UnknownFormat:
                 raise
             except DataCorruption:
-                given_up = self._passed_over(frame)
-                if given_up is None:
+                skipped = self._skipped_by_repair(frame)
+                if skipped is None:
                     raise
-                self._state = apply_frame(self._state, frame, self._container, given_up)
+                self._state = apply_frame(self._state, frame, self._container, skipped)
             self._head = frame.position
             self._live += 1
         else:
@@ -143,8 +145,8 @@ class LogCheck:
     def _command(self, frame: Frame) -> str:
         return f"pravega-spark container repair {self._container} {frame.position.address}"
 
-    def _passed_over(self, frame: Frame) -> tuple[int, ...] | None:
-        """What an operator gave up of a live frame, if so: the repair is a live frame behind it."""
+    def _skipped_by_repair(self, frame: Frame) -> tuple[int, ...] | None:
+        """The transactions of a live frame that a repair skips, or None. The repair is a live frame behind it."""
         head, address = frame.position, frame.position.address
         while True:
             address += 1
@@ -157,16 +159,16 @@ class LogCheck:
                 return None
             if following is not None and following.follows(head):
                 head = following.position
-                given_up = repaired_in([following], self._container).get(frame.position.address)
-                if given_up is not None:
-                    return given_up
+                skipped = repaired_in([following], self._container).get(frame.position.address)
+                if skipped is not None:
+                    return skipped
 
     def _read(self, address: int, count: int) -> Sequence[bytes | None]:
         paths = [frame_path(self._container, address + step) for step in range(count)]
         return self._store.read_ranges([Range(path, 0, FOLLOW_BYTES) for path in paths])
 
     def _parse(self, address: int, prefix: bytes) -> Frame | None:
-        """The frame; None if it vanished meanwhile. Raises FrameDamaged."""
+        """The frame; None if it was deleted meanwhile. Raises FrameDamaged."""
         path = frame_path(self._container, address)
         whole = len(prefix) < FOLLOW_BYTES
         end = frames.meta_end(prefix, path, address)
@@ -178,7 +180,7 @@ class LogCheck:
         return frames.decode(prefix, path, self._container, address, whole)
 
     def _repair_of(self, damaged: int) -> Frame | None:
-        """The frame by which an operator gave up the damaged one (W8)."""
+        """The repair frame by which an operator skipped the damaged one (W8); None if there is none."""
         address = damaged
         while True:
             address += 1
@@ -195,13 +197,13 @@ class LogCheck:
                 return frame
 
     def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:
-        """A damaged frame, unless a checkpoint behind it makes it needless."""
+        """A damaged frame. It is only a warning if a later checkpoint makes the frame unnecessary."""
         newest = max((address_of(info.path) for info in self._checkpoints()), default=-1)
         severity = Severity.WARNING if address <= newest else Severity.ERROR
         yield Problem(damage.path, fact_of(damage), "restore the object from a copy", severity)
 
     def _compare(self, address: int) -> Iterator[Problem]:
-        """Whether a checkpoint holds what the frames before it give."""
+        """Compare a checkpoint with the state that the frames before it produce."""
         path = checkpoint_path(self._container, address)
         try:
             opening = checkpoints.read(self._store, path, self._container, address)
@@ -216,29 +218,29 @@ class LogCheck:
         except DataCorruption as error:  # of a segment in one of the two
             yield Problem(path, fact_of(error), "restore the object from a copy")
 
-    def _passed(self, address: int) -> Problem:
+    def _without_frame(self, address: int) -> Problem:
         return Problem(
             checkpoint_path(self._container, address),
             f"it is a checkpoint of frame {address}, which is not a live frame of the log",
-            "remove it if an older checkpoint and all frames after that exist; else keep it and ask for help",
+            "remove it if an older checkpoint and all frames after that exist; otherwise keep it and ask for help",
         )
 
     def _unreached(self, waiting: Sequence[int], listed: Sequence[ObjectInfo]) -> Iterator[Problem]:
-        """The log broke off before the next checkpoint: truncated meanwhile, or recovered, or frames are gone."""
+        """The log ended before the next checkpoint: it was truncated or recovered meanwhile, or frames are missing."""
         [own] = self._read(waiting[0], 1)
         if own is None:
-            return  # a recovered log begins with a checkpoint and no frame
+            return  # a recovered log begins with a checkpoint without a frame
         oldest = [info.path for info in self._checkpoints()][:1]
         if oldest == [listed[0].path]:
             yield Problem(
                 frame_path(self._container, self._head.address + 1),
                 f"frames from here to {waiting[0]} are missing or damaged, though an older checkpoint needs them",
-                f"none is lost by that alone, as there is a checkpoint at {waiting[0]}; find out who deleted them",
+                f"no data is lost by this alone, as there is a checkpoint at {waiting[0]}; find out what deleted them",
                 Severity.WARNING,
             )
 
     def _end(self, address: int) -> Iterator[Problem]:
-        """The log ends at its first gap. Whether something that others saw once is missing there."""
+        """The log ends at its first absent address. Check whether that frame existed before."""
         after = frame_path(self._container, address)
         listed = list_numbered(self._store, frames_folder(self._container), after, 2 * WINDOW)
         proof = self._proof([address_of(info.path) for info in listed]) if listed else ""
@@ -246,13 +248,16 @@ class LogCheck:
             return
         yield Problem(
             after,
-            f"the frame is missing, and was in the log: {proof}. What is behind it cannot be read",
-            "stop all writers at once, as their next frame makes the ones behind void; restore the object from a copy",
+            f"the frame is missing, but was in the log: {proof}. The frames behind it cannot be read",
+            "stop all writers at once, as their next frame makes those frames void; restore the object from a copy",
         )
 
     def _proof(self, addresses: Sequence[int]) -> str:
-        """What proves, among frames behind a gap, that there was none: nobody but the writer itself goes on behind a
-        frame that it has not read, and no writer has so many in flight."""
+        """The proof, from frames behind an absent address, that a frame existed there; "" if there is none.
+
+        Only the writer of a frame itself sends another one before the frame is acknowledged, and it has fewer than
+        WINDOW frames in flight.
+        """
         last: Position | None = None
         row = 0
         for address in addresses:
@@ -264,7 +269,7 @@ class LogCheck:
             if frame is None or frame.kind is Kind.BELL or frame.predecessor.address < addresses[0] - 1:
                 continue
             if frame.predecessor.writer != frame.position.writer:
-                return f"frame {address} follows it, and is another process's"
+                return f"frame {address} of another process follows it"
             row = row + 1 if last is not None and frame.names(last) else 1
             last = frame.position
             if row >= WINDOW:
@@ -283,7 +288,7 @@ def _differences(path: str, head: Position, state: State, opening: checkpoints.O
     if different:
         yield Problem(
             path,
-            f"it differs from what the frames before it give in: {', '.join(different)}",
+            f"it differs from the state that the frames before it produce, in: {', '.join(different)}",
             "stop writers, keep a copy of the log, and remove this checkpoint if an older one and all frames exist",
         )
 

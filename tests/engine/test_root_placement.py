@@ -14,8 +14,8 @@ from chunkstore.paths import BACKUP, RESTORING, ROOT, SELF_TESTS, is_log
 from engine.errors import OutcomeUnknown, RootNotFound
 from engine.logs.frames import START
 from engine.logs.log import checkpoint_path, frame_path
-from engine.places import is_slip
 from engine.root import Root
+from engine.root_placement import is_misspelling
 from engine.settings import Settings
 
 
@@ -94,7 +94,7 @@ def test_no_container_begins_from_nothing_where_the_storage_is_gone(tmp_path: Pa
         ((wal or tmp_path / "root") / ROOT).unlink()
         before = objects(tmp_path)
         with pytest.raises(
-            StorageRefused, match=r"no _system/pravega\.json|description _system/pravega\.json was there"
+            StorageRefused, match=r"no _system/pravega\.json|description _system/pravega\.json has disappeared"
         ):
             root.container(0)
         assert objects(tmp_path) == before
@@ -184,7 +184,7 @@ def test_no_root_is_made_around_another(tmp_path: Path) -> None:
 
 
 def test_a_log_may_lie_in_its_root_and_no_root_in_its_log(tmp_path: Path) -> None:
-    with pytest.raises(StorageRefused, match="give a place beside the root"):
+    with pytest.raises(StorageRefused, match="use a location beside the root"):
         Root.open(str(tmp_path / "a/root"), wal=str(tmp_path / "a"))
     assert not objects(tmp_path)
     used(tmp_path / "b", tmp_path / "b/log")
@@ -242,4 +242,4 @@ def test_a_chunk_that_nothing_describes_is_in_the_way(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_a_slip_in_a_new_name(name: str, other: str, slip: bool) -> None:
-    assert is_slip(name, other) is slip
+    assert is_misspelling(name, other) is slip

@@ -1,4 +1,4 @@
-"""Whether the objects that containers name are there, and which there are that none names (G1)."""
+"""Whether the objects that containers name exist, and which objects no container names (G1)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from chunkstore import ObjectInfo, ObjectNotFound, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.records import ChunkRecord, decode
 from chunkstore.paths import SYSTEM, SystemPlace, container_folder, is_earlier, nested_folder, place_of
-from engine.admin.checks.content import missing
+from engine.admin.checks.container_scan import newest_recovery_point
 from engine.admin.checks.findings import Problem, Severity
-from engine.admin.checks.inventory import Inventory, Missing, ObjectKind
-from engine.admin.checks.survey import newest_recovery_point
+from engine.admin.checks.object_index import Missing, ObjectIndex, ObjectKind
+from engine.admin.checks.segment_content import missing
 from engine.containers.container import Container
 from engine.errors import DataCorruption
 from engine.logs.log import frame_path
@@ -21,15 +21,18 @@ from engine.state.state import State
 from engine.state.tables import STORAGE, Entry
 
 PAGE = 10_000
-"""Objects that are listed together."""
+"""Objects in one page of a listing."""
 
 
 def list_objects(
-    stores: Sequence[Store], containers: Sequence[int], inventory: Inventory, told: Callable[[int], None]
+    stores: Sequence[Store], containers: Sequence[int], index: ObjectIndex, progress: Callable[[int], None]
 ) -> Iterator[Problem]:
-    """Take all objects of a root into the inventory; `stores`: the root of the chunks, and that of the log if it is
-    another. `told` is called with the number of objects so far. Folders that are roots or backups by themselves are
-    reported, and what is in them is left out (P1); so are logs and recovery points of earlier generations (P4)."""
+    """Add all objects of a root to the index.
+
+    stores: the root of the chunks, and that of the log if it is another one. progress: is called with the number of
+    objects so far. Folders that are roots or backups themselves (P1), and logs and recovery points of earlier
+    generations (P4), are reported as problems and left out.
+    """
     count, nested = 0, []
     earlier: Counter[int] = Counter()
     for number, store in enumerate(stores):
@@ -38,67 +41,75 @@ def list_objects(
             last = page[-1].path
             count += len(page)
             ours = [info for info in page if _is_ours(store, info.path)]
-            earlier += _take(ours, containers, inventory, is_log=number > 0)
+            earlier += _take(ours, containers, index, is_log=number > 0)
             if number == 0:
                 nested += [folder for info in page if (folder := nested_folder(info.path)) is not None]
-            told(count)
+            progress(count)
     own = stores[-1].root.removeprefix(f"{stores[0].root}/") + "/"
     for folder in nested:
-        inventory.leave_out(folder)
+        index.leave_out(folder)
         if folder != own:
-            problem = "another root or a backup lies here; it was not looked at, and is not swept"
+            problem = "this folder is another root or a backup; it was not verified, and no sweep enters it"
             yield Problem(folder, problem, "move it out of this root", Severity.WARNING)
     for container, objects in sorted(earlier.items()):
         problem = f"{objects} objects belong to an earlier log of this container, from before a recovery or restore"
-        remedy = "run `gc`, which deletes them once they are a day old; in a log's root of its own, delete them by hand"
+        remedy = (
+            "run `gc`, which deletes them once they are a day old; in a separate root of the log, delete them by hand"
+        )
         yield Problem(f"{container_folder(container)}/", problem, remedy, Severity.WARNING)
 
 
 def _is_ours(store: Store, path: str) -> bool:
-    """Whether an object may be one of ours. Below `_system/` all others are foreign; elsewhere are users' chunks."""
+    """Whether this project may have created an object. Below `_system/` unknown names are foreign; elsewhere are
+    chunks."""
     if path.startswith(SYSTEM) and place_of(path) is None:
-        store.pass_over(path, "nothing of ours has such a name")
+        store.pass_over(path, "this project creates no object of such a name")
         return False
     return True
 
 
-def _take(page: Sequence[ObjectInfo], containers: Sequence[int], inventory: Inventory, is_log: bool) -> Counter[int]:
-    """Take objects into the inventory; how many belong to an earlier generation of each container."""
+def _take(page: Sequence[ObjectInfo], containers: Sequence[int], index: ObjectIndex, is_log: bool) -> Counter[int]:
+    """Add objects to the index. Returns how many belong to an earlier generation of each container."""
     frames, chunks = [], []
     earlier: Counter[int] = Counter()
     for info in page:
         place, number = place_of(info.path) or (None, 0)
         if number < len(containers) and is_earlier(info.path, containers[number]):
-            inventory.count(number, "log", info.size)
+            index.count(number, "log", info.size)
             earlier[number] += 1
         elif place is SystemPlace.LOG and number < len(containers):
-            inventory.count(number, "log", info.size)
+            index.count(number, "log", info.size)
             frames.append(info)
         elif place is SystemPlace.RECOVERY_POINT and number < len(containers) and not is_log:
-            inventory.count(number, "recovery_points", info.size)
+            index.count(number, "recovery_points", info.size)
         elif place is not SystemPlace.ROOT and not is_log:
             chunks.append(info)
-    inventory.met(True, frames)
-    inventory.met(False, chunks)
+    index.met(True, frames)
+    index.met(False, chunks)
     return earlier
 
 
 def foreign_problems(stores: Sequence[Store]) -> Iterator[Problem]:
-    """What is not ours, of all that was listed so far."""
+    """The foreign objects among all that were listed so far."""
     for store in stores:
         for name, what in sorted(store.passed_over().items()):
-            yield Problem(name, f"it is not ours: {what}", "nothing; remove it if nobody needs it", Severity.FOREIGN)
+            yield Problem(
+                name,
+                f"it is a foreign object: {what}",
+                "none needed; remove it if you do not need it",
+                Severity.FOREIGN,
+            )
 
 
-def missing_problems(container: Container, inventory: Inventory, cycle: int) -> Iterator[Problem]:
-    """The objects that a container still names, after they were not found. cycle: whose recovery point was surveyed."""
-    for batch in inventory.missing(container.number):
+def missing_problems(container: Container, index: ObjectIndex, cycle: int) -> Iterator[Problem]:
+    """The missing objects that a container still names. cycle: the one whose recovery point was scanned."""
+    for batch in index.missing(container.number):
         state = container.refresh()
         lengths = _needed(container, state, batch, cycle)
         for found in batch:
             path = found.expected.path
             if path not in lengths:
-                continue  # it was let go meanwhile
+                continue  # no longer named
             length = min(lengths[path], found.expected.length)
             store = container.stores.log if found.expected.logged else container.stores.chunks
             try:
@@ -112,7 +123,7 @@ def missing_problems(container: Container, inventory: Inventory, cycle: int) -> 
 
 
 def _needed(container: Container, state: State, batch: Sequence[Missing], cycle: int) -> Mapping[str, int]:
-    """Those of the objects that the state names, and the bytes that it needs of them."""
+    """The objects that the state names, and how many bytes it needs of each."""
     lengths = {}
     frames = _frames_of(container, state) if any(found.expected.logged for found in batch) else {}
     paths = [found.expected.path for found in batch if not found.expected.logged]
@@ -134,7 +145,7 @@ def _needed(container: Container, state: State, batch: Sequence[Missing], cycle:
 
 
 def _recorded_length(data: bytes, length: int) -> int:
-    """The bytes of a chunk that count, by its record; `length` if that is none, or cannot be read, which is told."""
+    """The length of a chunk by its record; `length` if the record cannot be read, which is reported elsewhere."""
     try:
         record = decode(data)
     except InvalidData:
@@ -143,7 +154,7 @@ def _recorded_length(data: bytes, length: int) -> int:
 
 
 def _recovery_point_of(container: Container) -> int:
-    """The number of the newest recovery point, 0 if there is none that can be read."""
+    """The number of the newest recovery point, 0 if there is no readable one."""
     try:
         recovery_point = newest_recovery_point(container)
     except DataCorruption:
@@ -152,7 +163,7 @@ def _recovery_point_of(container: Container) -> int:
 
 
 def _records_of(container: Container, state: State, paths: Sequence[str]) -> Mapping[str, Entry | None] | None:
-    """The entries of chunks in the table of records; None if that is damaged, so that what was read before counts."""
+    """The entries of chunks in the table of records; None if that table is damaged."""
     try:
         return container.entries(STORAGE, paths, state) if paths else {}
     except DataCorruption:
@@ -160,7 +171,7 @@ def _records_of(container: Container, state: State, paths: Sequence[str]) -> Map
 
 
 def _frames_of(container: Container, state: State) -> dict[str, int]:
-    """The frames that segments need, and how many bytes of each object."""
+    """The frames that segments need, and how many bytes of each."""
     needed: dict[str, int] = {}
     for segment in state.logged():
         for _, extent in segment.extents:
@@ -171,9 +182,9 @@ def _frames_of(container: Container, state: State) -> dict[str, int]:
     return needed
 
 
-def settle_others(containers: Sequence[Container], inventory: Inventory) -> None:
-    """Of the objects that nothing named, take those for known that were made, or became garbage, meanwhile."""
-    for paths in inventory.others():
+def settle_others(containers: Sequence[Container], index: ObjectIndex) -> None:
+    """Assign objects to containers that were created, or became garbage, after the scan."""
+    for paths in index.others():
         left = set(paths)
         for container in containers:
             state = container.refresh()
@@ -187,10 +198,10 @@ def settle_others(containers: Sequence[Container], inventory: Inventory) -> None
                     kind = ObjectKind.CHUNK
                 else:
                     continue
-                inventory.known(path, container.number, kind)
+                index.known(path, container.number, kind)
                 left.discard(path)
         for path in left:
             try:
                 containers[0].stores.chunks.stat(path)
             except ObjectNotFound:
-                inventory.not_there(path)
+                index.not_there(path)

@@ -1,7 +1,7 @@
-"""The content of segments, as those see it who know what it means, and the reading of all of it.
+"""Reading the content of segments for checks that know its meaning, such as events.
 
-What cannot be read is a finding once, and an `Unreadable` for whoever asked; what was moved meanwhile is read where it
-is now; and a segment that was truncated or deleted meanwhile is `Gone`.
+Bytes that cannot be read are reported once, and raise `Unreadable`. Bytes that a flush moved meanwhile are read at
+their new place. A segment that was truncated or deleted meanwhile raises `Gone`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from engine.containers.container import Container
 from engine.errors import DataCorruption
 from engine.state.segments import Segment
 from engine.state.state import State
-from engine.storage.reads import ObjectRange, fetch, plan
+from engine.storage.object_reads import ObjectRange, fetch, plan
 
 TRIES = 5
-"""States that are looked at, if each is out of date before the bytes are read."""
+"""The most states that are tried, if each is outdated before the bytes are read."""
 
 WINDOW = 8 << 20
-"""Bytes of a segment that are read at a time."""
+"""Bytes of a segment that are read at once."""
 
 
 class Unreadable(Exception):
-    """Bytes of a segment cannot be read. That is noted already; go on behind them, or give up."""
+    """Bytes of a segment cannot be read. It was reported already; the check may continue behind them."""
 
 
 class Gone(Exception):
-    """The segment was truncated or deleted while it was looked at."""
+    """The segment was truncated or deleted while it was checked."""
 
 
 class ContentReader:
-    """Reads segments of one state of a container. `note` is told what cannot be read."""
+    """Reads segments of one state of a container. note: is called with each problem."""
 
     def __init__(self, container: Container, state: State, note: Callable[[Problem], None]) -> None:
         self._container = container
@@ -58,7 +58,7 @@ class ContentReader:
             except (ObjectNotFound, DataCorruption) as error:
                 failure = error
             else:
-                break  # it fails in the newest state too
+                break  # the newest state names the same pieces
             newer = self._container.refresh()
             if pieces is None and newer is state:
                 break
@@ -78,7 +78,8 @@ class ContentReader:
         )
 
     def _one_by_one(self, segment: Segment, pieces: Iterable[ObjectRange]) -> Iterator[memoryview]:
-        """The bytes of pieces of which some cannot be read, though the newest state names them: each is noted."""
+        """The bytes of pieces some of which cannot be read, though the newest state names them. Reports each of
+        those."""
         failed = False
         for piece in pieces:
             try:
@@ -96,9 +97,9 @@ class ContentReader:
 
 
 class SegmentView:
-    """A segment as a check of its content sees it; all of the same moment. Offsets in bytes.
+    """A segment at one moment, for a check of its content. Offsets in bytes.
 
-    Iterating over `windows` reads all of it; the other methods read what is asked for. They raise Unreadable and Gone.
+    Iterating over `windows` reads all of it, `read` a part. Both raise Unreadable and Gone.
     """
 
     def __init__(self, reader: ContentReader, segment: Segment) -> None:
@@ -118,7 +119,7 @@ class SegmentView:
 
     @property
     def length(self) -> int:
-        """Where it ends."""
+        """The offset at which it ends."""
         return self._segment.length
 
     @property
@@ -131,13 +132,14 @@ class SegmentView:
         return self._reader.read(self._segment, start, end)
 
     def other(self, name: str) -> SegmentView | None:
-        """Another segment of the same container, None if there is none of that name."""
+        """Another segment of the same container; None if it does not exist."""
         found = self._reader.find(name)
         return SegmentView(self._reader, found) if found is not None else None
 
 
 class Windows:
-    """All bytes of a segment, some MiB at a time, each with its offset. Goes on behind what is Unreadable."""
+    """Iterates over all bytes of a segment, WINDOW at a time, with their offsets. After Unreadable it may be
+    continued."""
 
     def __init__(self, reader: ContentReader, segment: Segment) -> None:
         self._reader = reader
@@ -155,7 +157,7 @@ class Windows:
         return start, self._reader.read(self._segment, start, self._next)
 
     def drain(self) -> None:
-        """Read what nobody has read."""
+        """Read the rest."""
         while self._next < self._segment.length:
             try:
                 next(self)
@@ -164,9 +166,9 @@ class Windows:
 
 
 ContentCheck: TypeAlias = Callable[[SegmentView, bool], Iterable[Problem]]
-"""Looks at what a segment holds, and tells what is wrong with it; a second argument of True lets it read all of it."""
+"""Checks the content of a segment and returns its problems. The second argument: read all of it (a deep check)."""
 
 
 def missing(owner: str) -> str:
-    """What is wrong with an object that is not there."""
+    """The problem of an object that is missing."""
     return f"the object is missing; {owner!r} needs it"

@@ -1,4 +1,4 @@
-"""The records of chunks and of segments in LTS, read as one state of a container has them (S1, S4)."""
+"""Reading the records of chunks and segments in LTS, from a table of the container (S1, S4)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ Entries = Callable[[Collection[str]], Mapping[str, Entry | None]]
 """Entries of the table of the records, by their keys."""
 
 Scan = Callable[[str], Iterator[tuple[str, Entry]]]
-"""All entries of that table whose keys begin so."""
+"""All entries of that table whose keys begin with a prefix."""
 
 
 class RecordReader(MetadataStore):
-    """The records, for reading only.
-
-    Nothing is kept in memory here: what is below keeps what never changes.
-    """
+    """The records, for reading only. It does not cache records, as the block cache below keeps their bytes."""
 
     def __init__(self, entries: Entries, scan: Scan) -> None:
         super().__init__(cache_size=0)

@@ -1,10 +1,10 @@
-"""Backups of a root: a copy of what long-term storage holds, elsewhere, and a new root made of it (F3).
+"""Backups of a root: a copy of its long-term storage, and a new root restored from such a copy (F3).
 
-A flush cycle leaves in long-term storage all that a container is: the recovery point of that cycle, the tables that it
-names, and the chunks that those name. These objects are copied under their names, and read back from the copy and
-checked against their checksums; the recovery point goes last. A backup holds everything that was acknowledged before it
-began, or fails (W17). It knows which generation of which root it holds, and never mixes two. A restored root is a new
-generation, and its containers begin new logs, as recovered ones do (P4).
+A flush cycle brings a container completely to long-term storage: a recovery point, the tables that it names, and the
+chunks that those name. A backup copies these objects under the same names, reads them back and compares them with their
+checksums; the recovery point is copied last. A backup holds everything that was acknowledged before it began, or fails
+(W17). It records which generation of which root it holds, and never mixes two. A restored root is a new generation, and
+its containers begin new logs, as recovered ones do (P4).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
@@ -23,33 +22,34 @@ from chunkstore.metadata.records import ChunkRecord, decode
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import BACKUP, RESTORING, ROOT
 from chunkstore.selftest import self_test
+from engine.admin.batching import batches
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption
 from engine.logs.log import checkpoints_folder
-from engine.places import refuse_inside
 from engine.root import Root, RootConfig
+from engine.root_placement import refuse_inside
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.reads import ObjectRange, Stores
+from engine.storage.object_reads import ObjectRange, Stores
 from engine.storage.recovery import recover
 
 TRIES = 5
-"""Flush cycles that are tried, if each is replaced before its objects are copied."""
+"""The most recovery points that are tried, if each is replaced before its objects are copied."""
 
 PARALLEL = 4
-"""Objects that are copied at a time."""
+"""Objects that are copied concurrently."""
 
 _CACHE = 16 << 20
 
 
-class ContainerCopy(NamedTuple):
+class ContainerBackup(NamedTuple):
     """A container in a backup.
 
-    number: of the container. cycle: the flush cycle whose state the copy holds; time: when that began (ms since the
-    epoch); sequence: the operations that it knows, the first `sequence` of the container's. objects: objects that the
-    copy has, all of them checked. copied, bytes: objects and bytes that this run copied; the rest was there.
+    cycle: the flush cycle whose state the backup holds. time: when that cycle began (ms since the epoch). sequence: the
+    number of operations in that state. objects: all objects of the container in the backup, each checked. copied,
+    bytes: the objects that this run copied, and their size.
     """
 
     number: int
@@ -61,22 +61,22 @@ class ContainerCopy(NamedTuple):
     bytes: int
 
 
-class RootCopy(NamedTuple):
-    """A whole copy: its root, and its containers."""
+class RootBackup(NamedTuple):
+    """A complete backup. place: its URL, without credentials."""
 
     place: str
-    containers: tuple[ContainerCopy, ...]
+    containers: tuple[ContainerBackup, ...]
 
 
 def back_up(
     root: Root, target: str, storage_options: Mapping[str, Any] | None = None, *, progress: Progress = no_progress
-) -> RootCopy:
-    """Copy a root to `target`, an empty folder or bucket, or an earlier backup of this root, which is updated.
+) -> RootBackup:
+    """Back a root up to `target`: an empty folder or bucket, or an earlier backup of this root, which is updated.
 
-    Other processes may use the root meanwhile, and flush and back it up too; each container is copied as a flush cycle
-    found it that began after this call did, so that the copy has all that was acknowledged before. storage_options: for
-    the target's fsspec filesystem. Raises StorageRefused for a target that holds something else, DataCorruption for
-    what fails its checksums, here or in the copy, FlushIncomplete, StorageError.
+    Other processes may use, flush and back up the root meanwhile. Each container is copied as of a flush cycle that
+    began after this call, so the backup has everything that was acknowledged before. storage_options: for the target's
+    fsspec filesystem. Raises StorageRefused if the target holds anything else, DataCorruption if an object fails its
+    checksums in the root or in the backup, FlushIncomplete, StorageError.
     """
     store = open_store(target, storage_options)
     refuse_inside(store, target, storage_options, "a backup")
@@ -88,7 +88,7 @@ def back_up(
         container.flush()
         done.append(copy_container(root.stores.chunks, store, container.number, progress, acknowledged))
         root.verify()
-    return RootCopy(store.root, tuple(done))
+    return RootBackup(store.root, tuple(done))
 
 
 def restore(
@@ -98,11 +98,11 @@ def restore(
     source_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
-) -> RootCopy:
-    """Create the root `target` from the backup `source`. Repeat it if it was interrupted.
+) -> RootBackup:
+    """Create the root `target` from the backup `source`. Call it again if it was interrupted.
 
-    The log of the new root lies in the root itself. Raises StorageRefused if `target` is a root or holds something
-    else, or `source` is no backup; DataCorruption for what fails its checksums; StorageError.
+    The log of the new root lies in the root itself. Raises StorageRefused if `target` is not empty or `source` is not a
+    backup, DataCorruption if an object fails its checksums, StorageError.
     """
     store, origin = open_store(target, target_options), open_store(source, source_options)
     refuse_inside(store, target, target_options, "a root")
@@ -110,17 +110,17 @@ def restore(
     done = [copy_container(origin, store, saved.container(number), progress) for number in range(config.containers)]
     for number in range(config.containers):
         before, restored = saved.container(number), config.container(number)
-        if not list_numbered(store, checkpoints_folder(restored), limit=1):  # else an earlier try did it
+        if not list_numbered(store, checkpoints_folder(restored), limit=1):  # otherwise an earlier call did it
             recover(Stores(store, store), before, restored)
     store.put_if_absent(ROOT, config.to_bytes())
     for number in range(config.containers):
         recovery_points.delete(store, saved.container(number))
     store.delete([RESTORING])
-    return RootCopy(store.root, tuple(done))
+    return RootBackup(store.root, tuple(done))
 
 
 def _begin(store: Store, config: RootConfig) -> None:
-    """Mark a place as the backup of a root. Raises StorageRefused if something else is there."""
+    """Mark an empty target as the backup of a root. Raises StorageRefused if it holds anything else."""
     found = _described(store, BACKUP)
     if found is None:
         if store.list("", limit=1):
@@ -138,7 +138,7 @@ def _begin(store: Store, config: RootConfig) -> None:
 
 
 def _described(store: Store, name: str) -> RootConfig | None:
-    """The root that an object describes, None if there is no such object. Raises StorageRefused."""
+    """The root that an object describes, or None if the object does not exist. Raises StorageRefused."""
     try:
         return RootConfig.from_bytes(store.read(name), store.root)
     except ObjectNotFound:
@@ -150,8 +150,8 @@ def _described(store: Store, name: str) -> RootConfig | None:
 
 
 def _begin_restore(store: Store, origin: Store) -> tuple[RootConfig, RootConfig]:
-    """Mark a place as a root being restored; the config of the root in the backup, and the one of the restored root.
-    Raises StorageRefused if the place holds a root or something else."""
+    """Mark an empty target as a root being restored. Returns the config of the root in the backup, and that of the
+    restored root. Raises StorageRefused if the target holds anything else."""
     if _described(store, ROOT) is not None:
         raise StorageRefused(f"{store.root} is a root already: restore into an empty folder or bucket")
     saved = _described(origin, BACKUP)
@@ -172,12 +172,13 @@ def _begin_restore(store: Store, origin: Store) -> tuple[RootConfig, RootConfig]
 
 def copy_container(
     source: Store, target: Store, number: int, progress: Progress = no_progress, acknowledged: int = 0
-) -> ContainerCopy:
-    """Copy what the newest recovery point of a container names, then the recovery point; what is there and whole is
-    kept.
+) -> ContainerBackup:
+    """Copy the objects that the newest recovery point of a container names, then the recovery point. Objects that the
+    target already has are checked and kept.
 
-    acknowledged: how many operations the recovery point must cover. Raises DataCorruption for what fails its checksums,
-    or is missing though the newest recovery point names it, or for a recovery point that covers less; StorageError.
+    acknowledged: how many operations the recovery point must cover. Raises DataCorruption if an object fails its
+    checksums, if one is missing that the newest recovery point names, or if that recovery point covers fewer
+    operations; StorageError.
     """
     for left in reversed(range(TRIES)):
         found = recovery_points.newest(source, number)
@@ -206,16 +207,19 @@ def copy_container(
 
 def _copy(
     source: Store, target: Store, number: int, found: recovery_points.RecoveryPoint, progress: Progress
-) -> ContainerCopy:
-    """Copy what a recovery point names, and the recovery point; what another run brought to the target meanwhile and is
-    newer stays, and is made whole: an object of its may be longer than what was put here."""
+) -> ContainerBackup:
+    """Copy the objects that a recovery point names, then the recovery point.
+
+    If another run has meanwhile put a newer recovery point there, that one is completed and kept: it may need more
+    bytes of an object than this run copied.
+    """
     objects, copied, size = _copy_objects(source, target, number, found, progress)
     folder = recovery_points.folder(number)
     path = f"{folder}{found.number:020d}"
     target.put(path, source.read(path))
     while True:
         newest = recovery_points.newest(target, number)
-        assert newest is not None  # only what is older than another one is deleted
+        assert newest is not None  # a recovery point is deleted only when a newer one exists
         if newest.number <= found.number:
             break
         found = newest
@@ -224,25 +228,26 @@ def _copy(
     path = f"{folder}{found.number:020d}"
     target.delete([info.path for info in list_numbered(target, folder) if info.path < path])
     cycle = found.state.cycle
-    return ContainerCopy(number, found.number, cycle.time, cycle.sequence, objects, copied, size)
+    return ContainerBackup(number, found.number, cycle.time, cycle.sequence, objects, copied, size)
 
 
 def _copy_objects(
     source: Store, target: Store, number: int, found: recovery_points.RecoveryPoint, progress: Progress
 ) -> tuple[int, int, int]:
-    """Have all objects in the target that a recovery point names. How many there are, how many were copied, bytes."""
+    """Copy the objects that a recovery point names. Returns how many there are, how many were copied, and their
+    bytes."""
     objects = copied = size = 0
-    ranges = _named(source, number, found)
+    ranges = _named_ranges(source, number, found)
     with ThreadPoolExecutor(PARALLEL, "copy") as pool:
-        while batch := list(islice(ranges, 10 * PARALLEL)):
+        for batch in batches(ranges, 10 * PARALLEL):
             for length in pool.map(lambda named: _copy_object(source, target, named), batch):
                 objects, copied, size = objects + 1, copied + (length is not None), size + (length or 0)
             progress(f"container {number}: objects", objects, 0)
     return objects, copied, size
 
 
-def _named(source: Store, number: int, found: recovery_points.RecoveryPoint) -> Iterator[list[ObjectRange]]:
-    """What a recovery point names: for each object the ranges that are needed, from its beginning on."""
+def _named_ranges(source: Store, number: int, found: recovery_points.RecoveryPoint) -> Iterator[list[ObjectRange]]:
+    """For each object that a recovery point names, the ranges that are needed, in order."""
     tables: dict[str, list[ObjectRange]] = {}
     for table in found.state.tables.values():
         for extents in (table.entries, table.pages):
@@ -258,27 +263,27 @@ def _named(source: Store, number: int, found: recovery_points.RecoveryPoint) -> 
 
 
 def _copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
-    """Have an object in the target up to where it is needed, and know that it is whole there.
+    """Copy an object as far as it is needed, unless the target has a valid copy, and check the copy.
 
-    Returns how many bytes were copied, None if a whole copy was there.
+    Returns how many bytes were copied, or None if the target had a valid copy.
     """
     path = ranges[0].path
     with suppress(ObjectNotFound):
-        if _whole(target, ranges) is not None:
+        if _read_valid(target, ranges) is not None:
             return None
-    data = _whole(source, ranges)
+    data = _read_valid(source, ranges)
     if data is None:
         raise DataCorruption(f"{source.root}: {path} does not match its checksums; restore it from a copy")
     target.put(path, data)
-    if _whole(target, ranges) is None:
+    if _read_valid(target, ranges) is None:
         raise DataCorruption(
             f"{target.root}: {path} does not match its checksums although it was just copied there; check this storage"
         )
     return len(data)
 
 
-def _whole(store: Store, ranges: list[ObjectRange]) -> bytes | None:
-    """An object up to where it is needed; None if any range of it is too short or fails its checksums. Raises
+def _read_valid(store: Store, ranges: list[ObjectRange]) -> bytes | None:
+    """The bytes of an object as far as it is needed; None if a range is too short or fails its checksums. Raises
     ObjectNotFound."""
     data = store.read(ranges[0].path, 0, max(each.position + each.length for each in ranges))
     for each in ranges:

@@ -1,14 +1,14 @@
-"""Which chunks are named, and what is garbage (G1, F2).
+"""Reference counts of chunks, and garbage (G1, F2).
 
-A chunk is counted with each extent that names it. What nothing names any more becomes garbage with the very operation
-that lets it go, and what is garbage, or was given up by a sweep of orphans, is never named again.
+A chunk's count is the number of extents that name it. The operation that drops the last reference makes the chunk
+garbage. A chunk that is garbage, or was created before the attach fence, is never named again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from engine.errors import ChunksGivenUp, Rejected
+from engine.errors import ChunksExpired, Rejected
 from engine.state import operations as ops
 from engine.state.changes.draft import StateDraft
 from engine.state.segments import Extent, StoredRef
@@ -18,7 +18,7 @@ _CHUNK = 1  # GarbageKind.CHUNK
 
 
 def new_garbage(draft: StateDraft, kind: int, segment: str = "") -> GarbageEntry:
-    """What becomes garbage by the operation at hand."""
+    """An entry for what the present operation makes garbage."""
     return GarbageEntry(draft.time, draft.sequence, kind, segment)
 
 
@@ -27,41 +27,42 @@ def queue_garbage(draft: StateDraft, op: ops.QueueGarbage) -> None:
         draft.garbage[name] = new_garbage(draft, kind, segment)
 
 
-def discard(draft: StateDraft, op: ops.Discard) -> None:
+def discard_chunks(draft: StateDraft, op: ops.DiscardChunks) -> None:
     for chunk in op.chunks:
         if chunk not in draft.chunks:
             draft.garbage[chunk] = new_garbage(draft, _CHUNK)
-    draft.orphan_horizon = max(draft.orphan_horizon, op.before)
+    draft.min_attach_time = max(draft.min_attach_time, op.min_attach_time)
 
 
-def collected(draft: StateDraft, op: ops.Collected) -> None:
+def dequeue_garbage(draft: StateDraft, op: ops.DequeueGarbage) -> None:
     for chunk in op.chunks:
         draft.garbage.pop(chunk, None)
 
 
 def check_created(draft: StateDraft, segment: str, extents: Sequence[Extent], created_at: int) -> None:
-    """Refuse chunks that a sweep may have given up: collected by now, they would not be known as garbage any more.
+    """Reject chunks below the attach fence: a sweep may have deleted them, so they are not known as garbage any more.
 
-    What flush cycles write needs no such check: they are fenced by their numbers, see `engine.admin.orphans`.
+    Chunks of flush cycles need no such check, as the cycle's number fences them (see `engine.admin.orphans`).
     """
-    if created_at < draft.orphan_horizon:
+    if created_at < draft.min_attach_time:
         for source, _, length, _ in extents:
             if isinstance(source, str) and length and source not in draft.chunks:
-                raise ChunksGivenUp(segment, created_at, draft.orphan_horizon)
+                raise ChunksExpired(segment, created_at, draft.min_attach_time)
 
 
-def refer(draft: StateDraft, extents: Sequence[Extent]) -> None:
-    """Count the extents that name chunks. Raises Rejected for one that is garbage: it may be deleted (G1)."""
+def add_references(draft: StateDraft, extents: Sequence[Extent]) -> None:
+    """Count the references of extents to chunks. Raises Rejected for a chunk that is garbage: it may be deleted
+    (G1)."""
     for source, _, length, _ in extents:
         if isinstance(source, str) and length:
             if source in draft.garbage:
-                raise Rejected(f"chunk {source!r} was given up already and cannot be attached any more")
+                raise Rejected(f"chunk {source!r} is garbage and cannot be attached any more")
             draft.chunks[source] = draft.chunks.get(source, 0) + 1
 
 
-def release(draft: StateDraft, extents: Sequence[Extent], moved: Collection[str] = ()) -> None:
-    """What no extent names any more becomes garbage with the very operation that lets it go (G1), unless LTS
-    has taken it over."""
+def drop_references(draft: StateDraft, extents: Sequence[Extent], moved: Collection[str] = ()) -> None:
+    """Drop the references of extents to chunks and merged segments. What loses its last one becomes garbage (G1),
+    unless LTS has taken it over (`moved`)."""
     for source, _, _, _ in extents:
         if isinstance(source, str):
             count = draft.chunks[source] - 1

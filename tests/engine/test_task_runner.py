@@ -9,18 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from chunkstore import StorageUnavailable
-from engine.background import Background
 from engine.errors import ContainerOffline
+from engine.task_runner import TaskRunner
 
 
 @pytest.fixture
-def threads() -> Iterator[Background]:
-    background = Background("container 7", 2, time.monotonic)
+def threads() -> Iterator[TaskRunner]:
+    background = TaskRunner("container 7", 2, time.monotonic)
     yield background
     background.close()
 
 
-def test_nobody_waits_for_it(threads: Background) -> None:
+def test_nobody_waits_for_it(threads: TaskRunner) -> None:
     gate, done = threading.Event(), threading.Event()
 
     def work(name: str) -> None:
@@ -34,7 +34,7 @@ def test_nobody_waits_for_it(threads: Background) -> None:
 
 
 def test_without_threads_it_is_done_when_somebody_says_so_and_so_is_what_it_sets_off() -> None:
-    background, done = Background("container 7", 0, time.monotonic), []
+    background, done = TaskRunner("container 7", 0, time.monotonic), []
 
     def first() -> None:
         background.start("second", done.append, "second")
@@ -52,7 +52,7 @@ def test_without_threads_it_is_done_when_somebody_says_so_and_so_is_what_it_sets
     ("error", "told"),
     [(StorageUnavailable("no answer"), "no answer"), (ValueError(), "ValueError()"), (ContainerOffline("closed"), "")],
 )
-def test_a_failure_is_kept_until_the_same_kind_succeeds(threads: Background, error: Exception, told: str) -> None:
+def test_a_failure_is_kept_until_the_same_kind_succeeds(threads: TaskRunner, error: Exception, told: str) -> None:
     def fails() -> None:
         raise error
 
@@ -64,7 +64,7 @@ def test_a_failure_is_kept_until_the_same_kind_succeeds(threads: Background, err
     assert threads.failures == {}
 
 
-def test_at_the_end_it_waits_for_so_long_and_then_says_that_time_is_over(threads: Background) -> None:
+def test_at_the_end_it_waits_for_so_long_and_then_says_that_time_is_over(threads: TaskRunner) -> None:
     assert threads.finish(0.0) and not threads.closing
     gate, steps = threading.Event(), []
 

@@ -1,5 +1,6 @@
-"""The survey of a container: what it says of its segments and tables, in memory and in LTS, and all objects that it
-names. All of that is of one state, so that nothing that others do meanwhile makes a contradiction.
+"""The scan of a container: its segments and tables, in memory and in LTS, and all objects that it names.
+
+A scan reads one state of the container, so what other processes do meanwhile causes no contradiction.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from chunkstore.errors import fact_of
 from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, RecordStatus, StoredSegmentRecord, decode
 from chunkstore.paths import container_folder
-from engine.admin.checks.accounts import segment_problems, state_problems
+from engine.admin.batching import batches
 from engine.admin.checks.chunk_lists import list_problems
 from engine.admin.checks.findings import Problem, Severity
-from engine.admin.checks.inventory import Expected, Inventory, ObjectKind
-from engine.admin.checks.tables import REMEDY, batches, table_problems
+from engine.admin.checks.object_index import Expected, ObjectIndex, ObjectKind
+from engine.admin.checks.reference_counts import segment_problems, state_problems
+from engine.admin.checks.table_check import BATCH, REMEDY, table_problems
 from engine.containers.container import Container
 from engine.errors import DataCorruption
 from engine.logs.log import frame_path
@@ -29,14 +31,14 @@ from engine.state.tables import ATTRIBUTE_KEY_LENGTH, ATTRIBUTES, METADATA, STOR
 from engine.storage import recovery_points
 
 TRIES = 5
-"""Recovery points that are looked at, if each is replaced before the look is over."""
+"""The most recovery points that are scanned, if each is replaced before its scan is over."""
 
 _ATTRIBUTE = 8  # bytes of an attribute's value
 
 
-class Survey(NamedTuple):
-    """What was looked at. bytes: that can be read of segments. cycle: the one that the last recovery point is of, 0 if
-    there is none."""
+class ContainerScan(NamedTuple):
+    """What was scanned. bytes: readable bytes of segments. cycle: the cycle of the last recovery point, 0 if there is
+    none."""
 
     container: int
     sequence: int
@@ -48,29 +50,34 @@ class Survey(NamedTuple):
     cycle: int
 
 
-class Surveyor:
-    """Makes the survey of a container in one of its states. `problems` first, then `survey`.
+class ContainerScanner:
+    """Scans a container in one of its states. Iterate over `problems` first, then read `scan`.
 
-    final: what cannot be looked up is a problem, and `complete` is false then; otherwise it may be because the state is
-    out of date, so that ObjectNotFound is raised. recovery_point: its name, if the
-    state is that of a recovery point.
+    final: a missing object is a problem, and makes `complete` false. Otherwise the state may be outdated, so
+    ObjectNotFound is raised. recovery_point: how to call it in reports, if the state is that of a recovery point.
     """
 
     def __init__(
-        self, container: Container, state: State, inventory: Inventory, *, final: bool = False, recovery_point: str = ""
+        self,
+        container: Container,
+        state: State,
+        index: ObjectIndex,
+        *,
+        final: bool = False,
+        recovery_point: str = "",
     ) -> None:
         self.complete = True
         self._container = container
         self._state = state
-        self._inventory = inventory
+        self._index = index
         self._final = final
         self._recovery_point = recovery_point
         self._segments = self._chunks = self._entries = self._cycle = self._bytes = 0
 
     @property
-    def survey(self) -> Survey:
-        """What was looked at."""
-        return Survey(
+    def scan(self) -> ContainerScan:
+        """What was scanned so far."""
+        return ContainerScan(
             self._container.number,
             self._state.sequence,
             self._segments,
@@ -82,14 +89,14 @@ class Surveyor:
         )
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong. Raises ObjectNotFound unless `final`."""
+        """All problems. Raises ObjectNotFound unless `final`."""
         yield from state_problems(self._state)
         self._expect_extents()
         for name, table in self._state.tables.items():
             content = self._container.lookups.content(name, table)
-            yield from self._guarded(name, table_problems(name, table, content, self._inventory))
+            yield from self._guarded(name, table_problems(name, table, content, self._index))
             self._entries += table.layout.entries
-        self._inventory.begin_stored()
+        self._index.begin_stored()
         yield from self._active_problems()
         yield from self._guarded(METADATA, self._saved_problems())
         yield from self._guarded(ATTRIBUTES, self._attribute_problems())
@@ -100,7 +107,7 @@ class Surveyor:
             yield from self._recovery_problems()
 
     def _guarded(self, name: str, problems: Iterator[Problem]) -> Iterator[Problem]:
-        """The problems, up to where nothing more can be looked up in the table `name`."""
+        """The problems, up to the first part of the table `name` that cannot be read."""
         try:
             yield from problems
         except DataCorruption as error:
@@ -112,16 +119,16 @@ class Surveyor:
             self.complete = False
             yield Problem(name, f"one of its objects is missing: {fact_of(error)}", REMEDY)
 
-    # --- what the state names --------------------------------------------------------------------------------------
+    # --- objects of the state --------------------------------------------------------------------------------------
 
     def _expect_extents(self) -> None:
         for segment in self._state.segments.values():
-            self._inventory.expect(
+            self._index.expect(
                 self._of_extents(segment.name, segment.extents, segment.start_offset, ObjectKind.ATTACHED)
             )
         for name, table in self._state.tables.items():
-            self._inventory.expect(self._of_extents(name, table.entries, table.layout.start, ObjectKind.TABLE))
-            self._inventory.expect(self._of_extents(name, table.pages, table.layout.index_start, ObjectKind.TABLE))
+            self._index.expect(self._of_extents(name, table.entries, table.layout.start, ObjectKind.TABLE))
+            self._index.expect(self._of_extents(name, table.pages, table.layout.index_start, ObjectKind.TABLE))
 
     def _of_extents(self, owner: str, extents: Extents, start: int, kind: ObjectKind) -> Iterator[Expected]:
         for offset, (source, position, length, _) in extents:
@@ -141,41 +148,41 @@ class Surveyor:
 
     def _expect_garbage(self) -> None:
         kinds = (GarbageKind.CHUNK, GarbageKind.NEW_CHUNK)
-        self._inventory.expect(
+        self._index.expect(
             self._expected(name, ObjectKind.GARBAGE, "garbage", 0, 0, required=False)
             for name, garbage in self._state.garbage.items()
             if garbage.kind in kinds
         )
 
     def _balance_problems(self) -> Iterator[Problem]:
-        """Each chunk belongs to one segment, and all of them together hold what the segments have."""
+        """Checks that each chunk belongs to one segment, and that all chunks together have the segments' bytes."""
         number = self._container.number
-        for path, owner, other in self._inventory.clashes(number):
+        for path, owner, other in self._index.clashes(number):
             yield Problem(path, f"the chunk belongs to {owner!r} and to {other!r}", REMEDY)
-        if self.complete and self._inventory.live(number) != self._bytes:
+        if self.complete and self._index.live(number) != self._bytes:
             yield Problem(
                 f"{container_folder(number)}/",
-                f"its segments have {self._bytes} bytes, and the objects that they name {self._inventory.live(number)}",
+                f"its segments have {self._bytes} bytes, but their objects have {self._index.live(number)}",
                 REMEDY,
             )
 
     # --- segments --------------------------------------------------------------------------------------------------
 
     def _active_problems(self) -> Iterator[Problem]:
-        """Active segments, and what they need of LTS."""
+        """Checks the active segments, and adds what they need in LTS to the index."""
         for segment in self._state.segments.values():
-            self._take(segment)
-        for batch in batches(self._state.segments.values()):
+            self._add(segment)
+        for batch in batches(self._state.segments.values(), BATCH):
             names = [segment.name for segment in batch if segment.saved >= 0]
             yield from self._guarded(METADATA, self._unsaved_problems(names))
 
     def _unsaved_problems(self, names: Sequence[str]) -> Iterator[Problem]:
         for name, found in self._container.lookups.entries(self._state, METADATA, names).items() if names else ():
             if found is None:
-                yield Problem(name, "it was saved in the table of segments, and is not there", REMEDY)
+                yield Problem(name, "it was saved in the table of segments, but is not there", REMEDY)
 
     def _saved_problems(self) -> Iterator[Problem]:
-        """The table of segments, against those that are active, and what the others need of LTS."""
+        """Compares the table of segments with the active ones, and adds what the others need in LTS to the index."""
         for name, entry in self._container.lookups.scan(self._state, METADATA):
             assert entry.value is not None
             try:
@@ -189,30 +196,30 @@ class Surveyor:
     def _record_problems(self, name: str, saved: Segment) -> Iterator[str]:
         active = self._state.segments.get(name)
         if saved.name != name:
-            yield f"its entry in the table of segments is of {saved.name!r}"
+            yield f"its entry in the table of segments is for {saved.name!r}"
         if active is None:
-            self._take(saved)
+            self._add(saved)
             yield from segment_problems(saved)
             if saved.length != saved.storage_length:
-                yield f"it is not active, and its bytes {saved.storage_length} to {saved.length} are not in LTS"
+                yield f"it is not active, but its bytes {saved.storage_length} to {saved.length} are not in LTS"
         elif active.saved < 0:
-            yield "it is in the table of segments, and was never saved there"
+            yield "it is in the table of segments, but was never saved there"
         elif name not in self._state.unsaved:
             yield from _differences(saved, active)
 
-    def _take(self, segment: Segment) -> None:
-        """Note a segment, and what it needs of LTS."""
+    def _add(self, segment: Segment) -> None:
+        """Count a segment, and add what it needs in LTS to the index."""
         self._segments += 1
         self._bytes += segment.length - segment.start_offset
         if not self._recovery_point:
-            self._inventory.name(self._container.number, segment.name)
+            self._index.name(self._container.number, segment.name)
         start = segment.start_offset
         if segment.storage:
-            self._inventory.expect_stored(segment.storage, segment.name, segment.storage_length, start)
+            self._index.expect_stored(segment.storage, segment.name, segment.storage_length, start)
         for offset, extent in segment.extents:
             if isinstance(extent.source, StoredRef):
                 name = extent.source.storage
-                self._inventory.expect_stored(name, segment.name, extent.length, max(start - offset, 0))
+                self._index.expect_stored(name, segment.name, extent.length, max(start - offset, 0))
 
     def _attribute_problems(self) -> Iterator[Problem]:
         for key, entry in self._container.lookups.scan(self._state, ATTRIBUTES):
@@ -222,7 +229,7 @@ class Surveyor:
     # --- segments in LTS ----------------------------------------------------------------------------------------
 
     def _stored_problems(self) -> Iterator[Problem]:
-        """The records of segments and of their chunks in LTS."""
+        """Checks the records of segments and chunks in LTS."""
         for key, entry in self._container.lookups.scan(self._state, STORAGE):
             assert entry.value is not None
             try:
@@ -231,15 +238,15 @@ class Surveyor:
                 yield Problem(key, f"its record cannot be read: {fact_of(error)}", REMEDY)
                 continue
             if record.key != key:
-                yield Problem(key, f"it leads to the record of {record.key!r}", REMEDY)
+                yield Problem(key, f"it holds the record of {record.key!r}", REMEDY)
             elif isinstance(record, StoredSegmentRecord):
                 yield from self._stored_segment_problems(record)
-        yield from self._strays()
-        for storage, owner in self._inventory.left_stored():
-            yield Problem(owner, f"it has bytes in LTS, where {storage!r} has no record", REMEDY)
+        yield from self._unreachable()
+        for storage, owner in self._index.left_stored():
+            yield Problem(owner, f"it has bytes in LTS, but there is no record of {storage!r}", REMEDY)
 
     def _stored_segment_problems(self, record: StoredSegmentRecord) -> Iterator[Problem]:
-        expected = self._inventory.take_stored(record.name)
+        expected = self._index.take_stored(record.name)
         active = bool(record.status & RecordStatus.ACTIVE)
         if expected is None:
             unknown = active and self.complete and record.name not in self._state.dropped
@@ -248,18 +255,18 @@ class Surveyor:
                 yield Problem(
                     record.name,
                     f"LTS has {size} bytes of a segment that its container does not know",
-                    "nothing is lost; the space stays in use",
+                    "no data is lost; the space stays in use",
                     Severity.WARNING,
                 )
             yield from self._list_problems(record, record.name, ObjectKind.DELETED, record.length)
             return
         owner, length, start = expected
         if not active:
-            yield Problem(owner, f"what LTS holds of it, {record.name!r}, is deleted there", REMEDY)
+            yield Problem(owner, f"its segment in LTS, {record.name!r}, is deleted there", REMEDY)
         if record.length != length or record.start_offset > start:
             yield Problem(
                 owner,
-                f"its container counts bytes {start} to {length} in LTS, whose record of {record.name!r} has "
+                f"its container counts bytes {start} to {length} in LTS, but the record of {record.name!r} has "
                 f"{record.start_offset} to {record.length}",
                 REMEDY,
             )
@@ -268,13 +275,13 @@ class Surveyor:
     def _list_problems(
         self, record: StoredSegmentRecord, owner: str, kind: ObjectKind, start: int
     ) -> Iterator[Problem]:
-        """The chunks of a segment in LTS, which is needed from `start` on."""
-        self._inventory.see([key for _, key in record.blocks])
-        for batch in batches(list_problems(self._container.lookups.records(self._state), record)):
+        """Checks the chunks of a segment in LTS, which is needed from `start` on."""
+        self._index.see([key for _, key in record.blocks])
+        for batch in batches(list_problems(self._container.lookups.records(self._state), record), BATCH):
             placed = [found for found in batch if not isinstance(found, str)]
             self._chunks += len(placed)
-            self._inventory.see([place.chunk.key for place in placed])
-            self._inventory.expect(
+            self._index.see([place.chunk.key for place in placed])
+            self._index.expect(
                 self._expected(
                     place.chunk.name,
                     kind,
@@ -289,27 +296,27 @@ class Surveyor:
                 if isinstance(found, str):
                     yield Problem(owner, f"in LTS, {record.name!r}: {found}", REMEDY)
 
-    def _strays(self) -> Iterator[Problem]:
-        """Records of chunks and blocks to which no segment leads."""
-        for batch in batches(self._container.lookups.scan(self._state, STORAGE)):
+    def _unreachable(self) -> Iterator[Problem]:
+        """Records of chunks and index blocks that are not reachable from a segment."""
+        for batch in batches(self._container.lookups.scan(self._state, STORAGE), BATCH):
             for key, entry in batch:
                 try:
                     record = decode(entry.value or b"")
                 except InvalidData:
-                    continue  # told before
-                if isinstance(record, ChunkRecord | IndexBlockRecord) and not self._inventory.was_seen(key):
+                    continue  # reported before
+                if isinstance(record, ChunkRecord | IndexBlockRecord) and not self._index.was_seen(key):
                     what = "chunk" if isinstance(record, ChunkRecord) else "index block"
                     yield Problem(
                         key,
-                        f"LTS has a record of this {what}, to which no segment leads",
-                        "if a list of chunks is broken, see there; else nothing is lost, and the space stays in use",
+                        f"LTS has a record of this {what}, which is not reachable from any segment",
+                        "if a list of chunks is broken, see there; otherwise no data is lost; the space stays in use",
                         Severity.WARNING,
                     )
 
     # --- the recovery point ----------------------------------------------------------------------------------------
 
     def _recovery_problems(self) -> Iterator[Problem]:
-        """The recovery point of the last complete flush cycle: that it is there, and that all it names agrees (F3)."""
+        """Checks that the recovery point of the last complete flush cycle exists and is consistent (F3)."""
         if self._state.cycle.recovery_point < 0:
             return
         path, final = recovery_points.folder(self._container.number), False
@@ -331,30 +338,30 @@ class Surveyor:
                 return
             except ObjectNotFound:
                 newest = newest_recovery_point(self._container)
-                final = newest is not None and newest.number == point.number  # what it names must be there still
-                self._inventory.forget_recovery_point(self._container.number)
-        problem = f"it was replaced during each of {TRIES} looks, so that it was not looked at whole"
+                final = newest is not None and newest.number == point.number  # its objects must exist then
+                self._index.forget_recovery_point(self._container.number)
+        problem = f"it was replaced during each of {TRIES} scans, so none of them was complete"
         yield Problem(path, problem, "verify again when less is written", Severity.WARNING)
 
     def _point_problems(self, point: recovery_points.RecoveryPoint, final: bool) -> Iterator[Problem]:
         name = f"the recovery point of flush cycle {point.number}"
-        surveyor = Surveyor(self._container, point.state, self._inventory, final=final, recovery_point=name)
-        for problem in surveyor.problems():
+        scanner = ContainerScanner(self._container, point.state, self._index, final=final, recovery_point=name)
+        for problem in scanner.problems():
             yield problem._replace(problem=f"in {name}: {problem.problem}")
 
 
 def newest_recovery_point(container: Container) -> recovery_points.RecoveryPoint | None:
-    """The newest recovery point of a container, which may be replaced meanwhile. Raises DataCorruption."""
+    """The newest recovery point of a container, even if it is replaced meanwhile. Raises DataCorruption."""
     while True:
         with suppress(ObjectNotFound):  # a newer one has taken its place
             return recovery_points.newest(container.stores.chunks, container.number)
 
 
 def _differences(saved: Segment, active: Segment) -> Iterator[str]:
-    """In what a segment differs from its entry in the table of segments, which should be the same."""
+    """The differences between an active segment and its entry in the table of segments."""
     for field in ("id", "length", "start_offset", "sealed", "storage", "storage_length", "stored_start", "spilled"):
         if getattr(saved, field) != getattr(active, field):
-            yield f"its {field} is {getattr(active, field)!r}, and {getattr(saved, field)!r} in the table of segments"
+            yield f"its {field} is {getattr(active, field)!r}, but {getattr(saved, field)!r} in the table of segments"
     for attribute, value in saved.attributes.items():
         if active.attributes.get(attribute) != value:
             yield f"its attribute {attribute.hex()} differs from that in the table of segments"

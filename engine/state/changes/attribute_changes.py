@@ -1,4 +1,4 @@
-"""Attributes of segments: updates under conditions, and moving extended ones to the table of attributes and back."""
+"""Attributes of segments: conditional updates, and moving extended attributes to the table of attributes and back."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.state.tables import ATTRIBUTES, attribute_key, attribute_value
 
 def updated(draft: StateDraft, segment: Segment, updates: Sequence[AttributeUpdate]) -> immutables.Map[bytes, int]:
     """A segment's attributes after `updates`. Raises BadAttributeUpdate, Unresolved."""
-    if segment.spilled and draft.judging:
+    if segment.spilled and draft.validating:
         for update in updates:
             if update.attribute not in segment.attributes and not is_core(update.attribute):
-                _require_spilled(draft, segment, update.attribute, None)  # else it has to be loaded first
+                _require_spilled(draft, segment, update.attribute, None)  # otherwise it has to be loaded first
     attributes = updated_attributes(segment.name, segment.attributes, updates)
     if segment.parent and updates:
         check_few(segment.name, attributes)
@@ -27,14 +27,14 @@ def updated(draft: StateDraft, segment: Segment, updates: Sequence[AttributeUpda
 
 
 def remove_spilled(draft: StateDraft, segment: Segment, updates: Sequence[AttributeUpdate]) -> None:
-    """What is removed from memory must not come back from the table."""
+    """Remove attributes that are removed in memory from the table of attributes too."""
     for update in updates if segment.spilled else ():
         if update.value == NULL_VALUE and not is_core(update.attribute):
             draft.put(ATTRIBUTES, attribute_key(segment.id, update.attribute), None)
 
 
 def _require_spilled(draft: StateDraft, segment: Segment, attribute: bytes, value: int | None) -> None:
-    """Raise Unresolved unless the table of attributes has this value of one (None: does not have it)."""
+    """Raise Unresolved unless the table of attributes has this value (None: does not have the attribute)."""
     key = attribute_key(segment.id, attribute)
     try:
         entry = draft.entry(ATTRIBUTES, key)
@@ -59,7 +59,7 @@ def update_attributes(draft: StateDraft, op: ops.UpdateAttributes) -> None:
 def spill(draft: StateDraft, op: ops.SpillAttributes) -> None:
     segment = draft.segment(op.segment)
     if segment.parent:
-        return  # it has few for ever
+        return  # it can only have few
     for attribute, value in segment.attributes.items():
         if not is_core(attribute):
             draft.put(ATTRIBUTES, attribute_key(segment.id, attribute), value.to_bytes(8, "big", signed=True))
@@ -70,13 +70,13 @@ def spill(draft: StateDraft, op: ops.SpillAttributes) -> None:
 def load(draft: StateDraft, op: ops.LoadAttributes) -> None:
     segment = draft.segment(op.segment)
     missing = {key: value for key, value in op.values if key not in segment.attributes}
-    for key, value in missing.items() if draft.judging else ():
+    for key, value in missing.items() if draft.validating else ():
         _require_spilled(draft, segment, key, value)
     draft.store(segment._replace(attributes=segment.attributes.update(missing)))
 
 
 def check_few(segment: str, attributes: immutables.Map[bytes, int]) -> None:
-    """Refuse more extended attributes than a transient segment may have."""
+    """Reject more extended attributes than a transient segment may have."""
     extended = sum(not is_core(attribute) for attribute in attributes)
     if extended > TRANSIENT_ATTRIBUTES:
         raise SegmentTransient(segment, f"have {extended} extended attributes, more than {TRANSIENT_ATTRIBUTES}")
@@ -85,7 +85,7 @@ def check_few(segment: str, attributes: immutables.Map[bytes, int]) -> None:
 def updated_attributes(
     segment: str, attributes: immutables.Map[bytes, int], updates: Sequence[AttributeUpdate]
 ) -> immutables.Map[bytes, int]:
-    """The attributes after all of `updates`; BadAttributeUpdate when a condition does not hold."""
+    """The attributes after all of `updates`. Raises BadAttributeUpdate if a condition does not hold."""
     for attribute, kind, value, comparison in updates:
         present = attributes.get(attribute)
         if kind is UpdateKind.NONE and present is not None:

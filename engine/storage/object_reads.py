@@ -1,7 +1,6 @@
-"""Reading segments: from offsets to byte ranges of objects, and from those to checked bytes (S1).
+"""Reading segments: `plan` maps offsets to ranges of objects, and `fetch` reads these and checks their checksums (S1).
 
-`plan` needs the state and is done once, wherever the state is known; `fetch` needs the stores only, so that a task in
-another process reads the objects itself.
+`plan` needs the state. `fetch` needs only the stores, so a task in another process reads the objects itself.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from engine.state.segments import Extent, Extents, FrameRef, Segment, StoredRef
 from engine.storage.cache import BlockKey, Cache
 
 GAP = 64 << 10
-"""Ranges of one object that are no further apart than this are read by one request."""
+"""Ranges of an object with gaps of up to this size are read by one request."""
 
 
 class ObjectRange(NamedTuple):
-    """Bytes of a segment and where they lie. Plain values: may be pickled and sent to another process.
+    """Where bytes of a segment are stored. Plain values, which may be pickled and sent to another process.
 
-    logged: the object is a frame below the log's root, not a chunk. `position`, `length` and `checksums` are those of
-    the whole extent in the object; the piece is its part `[skip, skip + taken)`. `checksums` are empty for a chunk that
-    was not made here.
+    logged: the object is a frame below the log's root, not a chunk. position, length, checksums: of the whole extent in
+    the object; the bytes are its part `[skip, skip + taken)`. checksums: empty for a chunk that Pravega wrote.
     """
 
     logged: bool
@@ -39,20 +37,20 @@ class ObjectRange(NamedTuple):
 
 
 StoredRanges: TypeAlias = Callable[[str, int, int], list[ObjectRange]]
-"""Finds the pieces of a range of what LTS holds of a segment, by the segment's name there."""
+"""Finds the object ranges of a range of a segment in LTS, given the segment's name there."""
 
 
 class Stores(NamedTuple):
-    """The two roots of a store: where the write-ahead log lies, and where the chunks lie."""
+    """The stores of a root: of the write-ahead log, and of the chunks."""
 
     log: Store
     chunks: Store
 
 
 def plan(segment: Segment, container: int, start: int, end: int, stored: StoredRanges) -> list[ObjectRange]:
-    """The pieces of `[start, end)` of a segment, in order; `stored` finds those in LTS.
+    """The object ranges of `[start, end)` of a segment, in order; `stored` finds those in LTS.
 
-    Raises SegmentTruncated or BadOffset when the segment does not hold all of the range.
+    Raises SegmentTruncated or BadOffset if the segment does not have all of the range.
     """
     if start < segment.start_offset:
         raise SegmentTruncated(segment.name, start, segment.start_offset)
@@ -67,7 +65,7 @@ def plan(segment: Segment, container: int, start: int, end: int, stored: StoredR
 def plan_extents(
     extents: Extents, container: int, start: int, end: int, stored: StoredRanges | None = None
 ) -> list[ObjectRange]:
-    """The pieces of `[start, end)` of a list of extents, in order."""
+    """The object ranges of `[start, end)` of a list of extents, in order."""
     pieces = []
     for offset, extent in extents.between(start, end):
         skip = max(start - offset, 0)
@@ -89,9 +87,9 @@ def _piece(extent: Extent, container: int, skip: int, taken: int) -> ObjectRange
 
 
 def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -> list[bytes | memoryview]:
-    """As `fetch`, but of whole blocks that are kept in `cache`: for small reads of what is read again.
+    """Like `fetch`, through `cache` and in whole blocks: for small reads that are likely to be repeated.
 
-    Threads that read the same at the same time request it once.
+    If several threads read the same block, one of them requests it.
     """
     wanted: dict[BlockKey, ObjectRange] = {}
     for piece in pieces:
@@ -102,7 +100,7 @@ def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -
     blocks = cache.find(wanted)
     missing = [key for key in wanted if key not in blocks]
     if missing:
-        with cache.turn(missing[0]):
+        with cache.lock(missing[0]):
             blocks |= cache.find(missing)
             missing = [key for key in missing if key not in blocks]
             found = fetch(stores, [wanted[key] for key in missing])
@@ -127,11 +125,11 @@ def _assembled(piece: ObjectRange, blocks: Mapping[BlockKey, bytes]) -> bytes | 
 
 
 def fetch(stores: Stores, pieces: Sequence[ObjectRange], room: bytearray | mmap | None = None) -> list[memoryview]:
-    """The bytes of each piece, checked. Whole blocks are read, so that their checksums can be verified.
+    """The bytes of each piece. Whole blocks are read, to verify their checksums.
 
-    `room`: memory to read into, if they fit there, one behind the other; whoever reads much in turns gives the same
-    again, because fresh memory costs more than the reading. Ranges of a remote storage are better read at once.
-    Raises ObjectNotFound when an object has gone (the range has to be planned again), DataCorruption (W8).
+    room: memory to read into if the bytes fit, for local stores; a caller that reads repeatedly reuses it, because
+    allocating memory costs more than reading. Raises ObjectNotFound if an object was deleted (plan the range again),
+    DataCorruption (W8).
     """
     wanted = [_blocks(piece) for piece in pieces]
     ranges = _merged(pieces, wanted)
@@ -168,7 +166,7 @@ def _read_into(store: Store, ranges: Sequence[Range], room: memoryview) -> list[
 
 
 def _blocks(piece: ObjectRange) -> tuple[int, int]:
-    """The part of the extent, in whole blocks, that holds the piece."""
+    """The part of the extent, in whole blocks, that contains the piece."""
     if not piece.checksums:
         return piece.skip, piece.skip + piece.taken
     first = piece.skip // BLOCK * BLOCK
@@ -177,7 +175,7 @@ def _blocks(piece: ObjectRange) -> tuple[int, int]:
 
 
 def _merged(pieces: Sequence[ObjectRange], wanted: Sequence[tuple[int, int]]) -> list[tuple[bool, str, int, int]]:
-    """The object ranges to read: neighbours in one object joined."""
+    """The object ranges to read, with neighbours in one object merged."""
     spans = sorted(
         (piece.logged, piece.path, piece.position + first, piece.position + last)
         for piece, (first, last) in zip(pieces, wanted, strict=True)
@@ -210,7 +208,7 @@ def _checked(
     sums = piece.checksums[blocks[0] // BLOCK * WIDTH : -(-blocks[1] // BLOCK) * WIDTH]
     if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):
         raise DataCorruption(
-            f"{piece.path}: bytes {first} to {last} are not what was written there. Restore the object from a copy; "
+            f"{piece.path}: bytes {first} to {last} do not match their checksums. Restore the object from a copy; "
             "the data in it cannot be read otherwise"
         )
     return data[piece.skip - blocks[0] : piece.skip - blocks[0] + piece.taken]

@@ -1,19 +1,19 @@
-"""Which segments are active: brought back from the metadata table, let go, and saved there as a cycle began."""
+"""Active segments: loaded from the metadata table, evicted, and saved there as of the beginning of a cycle."""
 
 from __future__ import annotations
 
 from engine.errors import Unresolved
 from engine.state import operations as ops
-from engine.state.changes.cycles import check_cycle
+from engine.state.changes.cycle_changes import check_cycle
 from engine.state.changes.draft import StateDraft
 from engine.state.segment_record import decode_segment
 from engine.state.tables import METADATA, Entry, new_table
 
 
-def map_segment(draft: StateDraft, op: ops.MapSegment) -> None:
+def activate(draft: StateDraft, op: ops.ActivateSegment) -> None:
     if op.segment in draft.segments:
         return
-    if draft.judging:
+    if draft.validating:
         entry = draft.entry(METADATA, op.segment)
         if entry is None or entry.version != op.version:
             raise Unresolved(METADATA, (op.segment,))

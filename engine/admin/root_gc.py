@@ -1,6 +1,6 @@
-"""Collecting the garbage of a root: orphans become garbage, idle uploads are given up, and what is due is deleted.
+"""Garbage collection of a root: orphans become garbage, idle uploads expire, and garbage that is due is deleted.
 
-It takes two steps, `find_garbage` and `collect_garbage`, so that a caller can show what was found before it is changed.
+`find_garbage` only looks, and `collect_garbage` acts, so a caller can show first what will be deleted.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.admin import orphans
-from engine.admin.orphans import AGE, PLAUSIBLE, Owner, Sweep
+from engine.admin.orphans import AGE, PLAUSIBLE, ContainerOf, Sweep
 from engine.admin.progress import Progress, no_progress
 from engine.containers.container import Container
 from engine.root import Root
@@ -16,9 +16,9 @@ from engine.state.state import GarbageEntry, State
 
 
 class FoundGarbage(NamedTuple):
-    """What there is to collect.
+    """What can be collected.
 
-    sweep: the orphans. waiting: objects that are garbage already. idle: uploads of large events that nobody continued
+    sweep: the orphans. waiting: how many objects are garbage already. idle: uploads of large events without an append
     for the root's idle time.
     """
 
@@ -33,34 +33,36 @@ class FoundGarbage(NamedTuple):
 
 
 class CollectedGarbage(NamedTuple):
-    """What was collected: objects deleted, uploads given up; and how many objects are garbage now."""
+    """deleted: objects. expired: uploads. waiting: objects that are garbage now."""
 
     deleted: int
     expired: int
     waiting: int
 
 
-def find_garbage(root: Root, owner: Owner, age: float = AGE, progress: Progress = no_progress) -> FoundGarbage:
-    """Look for what can be collected, and change nothing. Raises StorageError, EngineError.
+def find_garbage(
+    root: Root, container_of: ContainerOf, age: float = AGE, progress: Progress = no_progress
+) -> FoundGarbage:
+    """Find what can be collected, and change nothing. Raises StorageError, EngineError.
 
-    owner: finds the container of a segment. age: seconds for which unreferenced objects are left alone.
+    age: orphans must be older than this, in seconds.
     """
-    sweep = orphans.find_orphans(root, owner, age, lambda count: progress("objects", count, 0))
+    sweep = orphans.find_orphans(root, container_of, age, lambda count: progress("objects", count, 0))
     containers = _containers(root)
     waiting = sum(len(container.state.garbage) for container in containers)
     return FoundGarbage(sweep, waiting, sum(len(container.idle_transients()) for container in containers))
 
 
 def collect_garbage(root: Root, found: FoundGarbage, share: float = PLAUSIBLE) -> CollectedGarbage:
-    """Mark the orphans as garbage, give up idle uploads, and delete the garbage that is due.
+    """Make the orphans garbage, expire idle uploads, and delete the garbage that is due. May be repeated.
 
-    share: the largest plausible share of orphans among all objects. May be repeated. Raises ImplausibleSweep before
-    anything is changed; StorageError, EngineError.
+    share: the largest plausible share of orphans among all objects. Raises ImplausibleSweep before anything is changed;
+    StorageError, EngineError.
     """
     orphans.check_plausible(root, found.sweep, share)
     containers = _containers(root)
     expired = sum(len(container.expire_transients()) for container in containers)
-    orphans.give_up(root, found.sweep, share)
+    orphans.expire_orphans(root, found.sweep, share)
     deleted = sum(_delete_due(container) for container in containers)
     return CollectedGarbage(deleted, expired, sum(len(container.refresh().garbage) for container in containers))
 
@@ -70,7 +72,8 @@ def _containers(root: Root) -> list[Container]:
 
 
 def _delete_due(container: Container) -> int:
-    """Delete what is due, after a flush cycle if that is all that it waits for; how many objects were deleted."""
+    """Delete the garbage that is due, after a flush cycle if some of it waits only for that. Returns how many objects
+    were deleted."""
     before = int((container.storage_clock.now() - container.settings.garbage_delay) * 1000)
     if any(_waits_for_cycle(container.state, garbage, before) for garbage in container.state.garbage.values()):
         container.flush()

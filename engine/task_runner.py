@@ -1,8 +1,7 @@
-"""Work that nobody waits for, done by threads of its own.
+"""Maintenance tasks of a container, run by a few threads.
 
-Owns those threads and what went wrong in them. What is done may fail: that is logged, measured and kept in `failures`
-until the same kind of work succeeds; nobody else would ever hear of it. Without threads, work is kept until somebody
-calls `do_deferred`.
+Owns those threads and the errors of the tasks. A failure is logged, measured, and kept in `failures` until a task of
+the same kind succeeds. Without threads, tasks are queued until `do_deferred` is called.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from engine.errors import ContainerOffline, EngineError
 
 logger = logging.getLogger(__name__)
 
-_METRICS = default_metrics().layer("upkeep")
+_METRICS = default_metrics().layer("maintenance")
 
 
-class Background:
-    """Work of several kinds. Thread-safe.
+class TaskRunner:
+    """Runs tasks of several kinds. Thread-safe.
 
     Args:
-        name: whose work it is, for the log's lines and the threads' names.
+        name: prefix of log lines and thread names.
         threads: the most threads; 0: none, see `do_deferred`.
         clock: seconds of a monotonic clock.
 
-    failures: what went wrong the last time, by the kind of work. deferred: what waits for `do_deferred`.
-    closing: whoever does something in steps should end after the next one.
+    failures: the last error of each kind of task. deferred: tasks that wait for `do_deferred`. closing: a task with
+    several steps should end after its present one.
     """
 
     def __init__(self, name: str, threads: int, clock: Callable[[], float]) -> None:
@@ -49,27 +48,27 @@ class Background:
         self._doing = False
 
     def start(self, kind: str, work: Callable[..., Any], *args: Any) -> None:
-        """Do something without keeping anybody waiting."""
+        """Start a task, and do not wait for it."""
         if not self._threads:
             self.deferred.append((kind, work, args))
             return
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, f"{self._name} background")
+                self._pool = ThreadPoolExecutor(self._threads, f"{self._name} maintenance")
             try:
                 future = self._pool.submit(self.do, kind, work, *args)
             except RuntimeError as error:  # no thread could be started, or the process is ending
-                self._failed(kind, error, f"could not be set off and is due for whoever commits next: {error}")
+                self._failed(kind, error, f"could not be started; the next commit starts it again: {error}")
                 return
             self._under_way = {other for other in self._under_way if not other.done()} | {future}
 
     def offer(self, kind: str, work: Callable[..., Any], *args: Any) -> None:
-        """Do something if there are threads for it: it is worth nothing to whoever would wait for it."""
+        """Start a task if there are threads for it; otherwise skip it."""
         if self._threads:
             self.start(kind, work, *args)
 
     def do_deferred(self) -> None:
-        """Without threads: do now what was set off, and what that sets off."""
+        """Without threads: run the queued tasks, and those that they start."""
         if self._doing:
             return
         self._doing = True
@@ -81,20 +80,20 @@ class Background:
             self._doing = False
 
     def do(self, kind: str, work: Callable[..., Any], *args: Any) -> None:
-        """Do something now, as it would be done in the background: its failure is kept, and not raised."""
+        """Run a task on the calling thread. A failure is recorded, not raised."""
         try:
             with _METRICS.measure(kind):
                 work(*args)
             self.failures.pop(kind, None)
-        except ContainerOffline as error:  # closed, or failed: whoever uses it hears of that
-            logger.info("%s: %s was given up: %s", self._name, kind, str(error))
+        except ContainerOffline as error:  # closed or failed; its users get this error too
+            logger.info("%s: %s was aborted: %s", self._name, kind, str(error))
         except (EngineError, StorageError) as error:
-            self._failed(kind, error, f"failed and will be tried again: {error}")
-        except Exception as error:  # nobody waits for it, so nobody else would ever hear of it
-            self._failed(kind, error, f"failed unexpectedly and will be tried again: {error!r}", trace=True)
+            self._failed(kind, error, f"failed and will be retried: {error}")
+        except Exception as error:  # no caller waits for the task, so it is logged here
+            self._failed(kind, error, f"failed unexpectedly and will be retried: {error!r}", trace=True)
 
     def note(self, kind: str, error: Exception | None) -> None:
-        """Keep what went wrong with upkeep that somebody else does, and has logged; None: that it went well."""
+        """Record the error of a task that ran elsewhere and was logged there; None: it succeeded."""
         if error is None:
             self.failures.pop(kind, None)
         else:
@@ -106,7 +105,7 @@ class Background:
         logger.log(level, "%s: %s %s", self._name, kind, what, exc_info=trace)
 
     def wait(self, seconds: float = math.inf) -> bool:
-        """Wait until what was set off so far is done, or that time is over; whether it is done."""
+        """Wait until all tasks started so far are done, `seconds` at most. Returns whether they are."""
         end = self._clock() + seconds
         while under_way := [future for future in self._under_way if not future.done()]:
             left = end - self._clock()
@@ -116,12 +115,12 @@ class Background:
         return True
 
     def finish(self, seconds: float) -> bool:
-        """Wait for what is under way, so many seconds at most, as the process ends; whether it is done."""
+        """Wait for running tasks as the process ends, `seconds` at most. Returns whether they are done."""
         self.closing = not self.wait(seconds)
         return not self.closing
 
     def close(self) -> None:
-        """Wait for the steps under way, and end the threads."""
+        """Wait for running tasks to end after their present step, and end the threads."""
         self.closing = True
         self.wait()
         with self._lock:

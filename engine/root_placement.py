@@ -1,8 +1,8 @@
-"""Where a root, the root of a log, or a backup may be made: not inside another, and never over what is ours (P1).
+"""Where a root, the root of a log, or a backup may be created: not inside another one, nor over parts of a root (P1).
 
-Whoever made one there would begin anew where data is whose description is missing, because it was deleted or the
-storage is not mounted; or would let the sweeps of one take the other's objects for orphans. The requests are bounded,
-and paid only when something is made: one for each folder above, and two listings of what is there.
+Otherwise a process would begin an empty root over data whose description is missing, because it was deleted or the
+storage is not mounted; or the sweep of one root would take the objects of another for orphans. The checks cost a
+bounded number of requests, only when something is created: one for each parent folder, and two listings.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from chunkstore.chunk_names import made_for
 from chunkstore.paths import BACKUP, MARKERS, RESTORING, ROOT, SELF_TESTS, SYSTEM, nested_folder
 from engine.errors import root_meant
 
-LOOKED_AT = 10_000
-"""Objects that are looked at in a place where others' objects are."""
+MAX_EXAMINED = 10_000
+"""The most objects that are examined in a folder or bucket with foreign objects."""
 
 MOST_FOLDERS = 64
-"""Folders above a place that are looked at."""
+"""The most parent folders that are checked."""
 
 MOST_SIMILAR = 3
-"""Roots that are named to who may have meant them."""
+"""The most roots that an error suggests."""
 
 _SLIP = 0.8
-"""How alike two names are, at least, if one may be the other with a slip in it."""
+"""The least similarity of two names if one may be a misspelling of the other."""
 
 _NUMBER = re.compile("[-_.]?[0-9]+")
 
@@ -38,47 +38,47 @@ Opener = Callable[[str, Mapping[str, Any] | None], Store]
 def refuse_inside(
     store: Store, url: str, options: Mapping[str, Any] | None, what: str, opener: Opener = open_store
 ) -> None:
-    """Raise StorageRefused if the place `url` lies in a root, in a log's root, or in a backup. what: is to be made."""
+    """Raise StorageRefused if `url` lies in a root, in a log's root, or in a backup. what: would be created there."""
     for above in _folders_above(store, url):
         try:
             outer = opener(above, options)
             found = outer.read_ranges([Range(marker, 0, 1) for marker in MARKERS])
             outer.close()
         except StorageRefused:
-            continue  # what this user may not see, he cannot sweep
+            continue  # a folder that this user cannot read cannot be swept with these credentials
         for marker, data in zip(MARKERS, found, strict=True):
             if data is not None:
                 meant = root_meant(above, _names_in(outer, store)) if marker == ROOT and what == "a root" else ""
                 raise StorageRefused(
-                    f"{store.root} lies in {outer.root}, where {marker} says that a root, a log or a backup is: {what} "
-                    f"inside another would be taken for its garbage; give a place outside.{meant}"
+                    f"{store.root} lies in {outer.root}, a root, a log or a backup (it has {marker}): {what} "
+                    f"inside another would be swept as its garbage. Use a location outside.{meant}"
                 )
 
 
 _HINTS = {
-    BACKUP: ", so this is a backup: `restore` makes a root of it elsewhere",
+    BACKUP: ", so this is a backup: `restore` creates a root from it elsewhere",
     RESTORING: ", as a backup is being restored here: run `restore` again to finish it",
 }
 
 
 class Obstacle(NamedTuple):
-    """What is in the way of a new root, in words; ours: it belongs to a root."""
+    """Why no root may be created. what: the reason, as text. ours: it is a part of a root."""
 
     what: str
     ours: bool
 
 
 def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
-    """What lies in a place so that no root may be made there; None if one may. empty: whatever it is, but for what is
-    in `log`, the root of the new root's log, if it lies there. Raises StorageError.
+    """Why no root may be created in a folder or bucket; None if one may be. Raises StorageError.
 
-    Only the first LOOKED_AT objects are looked at for what others' folders hold; what is ours lies first in `_system/`.
+    empty: any object is an obstacle. log: the root of the new root's log, whose objects are none. Only the first
+    MAX_EXAMINED objects are examined; objects of a root come first, in `_system/`.
     """
-    for info in store.list(SYSTEM, limit=1):  # a self-test that was killed left names that come after all others
+    for info in store.list(SYSTEM, limit=1):  # objects left by a killed self-test sort last
         if not info.path.startswith(SELF_TESTS):
             return Obstacle(f"{info.path!r} is there{_HINTS.get(info.path, '')}", ours=True)
     own = f"{log}/".removeprefix(f"{store.root}/") if log != store.root else ""
-    for info in store.list("", limit=LOOKED_AT):
+    for info in store.list("", limit=MAX_EXAMINED):
         if own and info.path.startswith(own):
             continue
         folder = nested_folder(info.path)
@@ -92,10 +92,8 @@ def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
 
 
 def similar_roots(store: Store, opener: Opener = open_store, *, beside: bool = False) -> tuple[str, ...]:
-    """Roots that may be meant where none is: around the place, unless only those beside it are asked for, or beside it
-    with a name like its own.
-
-    Of folders only: elsewhere each look would be a request.
+    """Roots that the caller may have meant: one that contains the location, unless `beside`, or neighbours with similar
+    names. Only for local folders, as elsewhere each check would be a request.
     """
     if not store.root.startswith("file://"):
         return ()
@@ -110,30 +108,30 @@ def similar_roots(store: Store, opener: Opener = open_store, *, beside: bool = F
     return tuple(found[:MOST_SIMILAR])
 
 
-def is_slip(name: str, other: str) -> bool:
-    """Whether a new name may be meant to be another one: they differ by a slip, and not in their numbers alone."""
-    turned = sorted(name) == sorted(other)  # letters of a short name in another order
+def is_misspelling(name: str, other: str) -> bool:
+    """Whether a new name may be a misspelling of another one, and they do not differ only in their numbers."""
+    turned = sorted(name) == sorted(other)  # transposed letters of a short name
     alike = turned or difflib.SequenceMatcher(None, name, other).ratio() >= _SLIP
     return alike and _NUMBER.sub("", name) != _NUMBER.sub("", other)
 
 
-def slips_of(place: str, similar: Iterable[str]) -> tuple[str, ...]:
-    """Those of some roots whose place a new root may be meant to have."""
-    return tuple(each for each in similar if is_slip(os.path.basename(each), os.path.basename(place)))
+def misspelled(place: str, similar: Iterable[str]) -> tuple[str, ...]:
+    """Those of the roots of whose names the name of a new root may be a misspelling."""
+    return tuple(each for each in similar if is_misspelling(os.path.basename(each), os.path.basename(place)))
 
 
-class Around(NamedTuple):
-    """A root in which a place lies. names: of a scope, or of a scope and a stream, if the place is called so in it."""
+class EnclosingRoot(NamedTuple):
+    """A root that contains a location. names: of a scope, or of a scope and a stream, by the location's path in it."""
 
-    place: str
+    url: str
     names: tuple[str, ...]
 
 
-def root_around(
+def enclosing_root(
     store: Store, url: str, options: Mapping[str, Any] | None, opener: Opener = open_store
-) -> Around | None:
-    """The root in which the place `url` lies; None if there is none. A request for each folder above, so only for who
-    found no root in the place."""
+) -> EnclosingRoot | None:
+    """The root that contains `url`; None if there is none. It costs a request for each parent folder, so call it only
+    if there is no root at `url`."""
     for above in _folders_above(store, url):
         try:
             outer = opener(above, options)
@@ -142,7 +140,7 @@ def root_around(
         except StorageError:
             continue  # it is only a suggestion
         if found is not None:
-            return Around(above, _names_in(outer, store))
+            return EnclosingRoot(above, _names_in(outer, store))
     return None
 
 
@@ -153,7 +151,8 @@ def _names_in(outer: Store, store: Store) -> tuple[str, ...]:
 
 
 def _folders_above(store: Store, url: str) -> Iterator[str]:
-    """The URLs of the folders that a place lies in, from the inside out; of a file system, also by its links' ends."""
+    """The URLs of the parent folders, from the inside out; in a file system, also of the folder that links resolve
+    to."""
     if store.root.startswith("file://"):
         folder = store.root.removeprefix("file://")
         seen = {folder, os.path.realpath(folder)}

@@ -1,4 +1,4 @@
-"""Entries of tables: put and removed under conditions on their versions, and brought to LTS by flush cycles."""
+"""Tables: conditional puts and removals, and their flushes to LTS."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from engine.errors import BadKeyVersion, FlushOvertaken
 from engine.state import operations as ops
-from engine.state.changes.chunks import refer, release
-from engine.state.changes.cycles import check_cycle
+from engine.state.changes.chunk_references import add_references, drop_references
+from engine.state.changes.cycle_changes import check_cycle
 from engine.state.changes.draft import StateDraft
 from engine.state.segments import Extent, Extents
 from engine.state.state import NOT_EXISTS
@@ -17,7 +17,7 @@ from engine.tables.content import TableLayout
 
 
 def check_version(draft: StateDraft, op: ops.PutEntry | ops.CheckEntry) -> None:
-    if op.expected is not None and draft.judging:
+    if op.expected is not None and draft.validating:
         entry = draft.entry(op.table, op.key)
         version = entry.version if entry is not None else NOT_EXISTS
         if op.expected != version:
@@ -30,13 +30,13 @@ def put_entry(draft: StateDraft, op: ops.PutEntry) -> int:
     return draft.sequence
 
 
-def tables_flushed(draft: StateDraft, op: ops.TablesFlushed) -> None:
+def record_table_flush(draft: StateDraft, op: ops.RecordTableFlush) -> None:
     check_cycle(draft, op.cycle)
     for flushed in op.tables:
-        _table_flushed(draft, flushed)
+        _record_one_flush(draft, flushed)
 
 
-def _table_flushed(draft: StateDraft, op: ops.FlushedTable) -> None:
+def _record_one_flush(draft: StateDraft, op: ops.TableFlush) -> None:
     table = draft.tables[op.table]
     layout = layout_of(op.layout)
     entries = _grown(draft, table.entries, table.layout.length, op.entries, op.merged_entries, layout.start)
@@ -52,21 +52,21 @@ def _grown(
     merged: tuple[int, Sequence[Extent]],
     start: int,
 ) -> Extents:
-    """A table's byte space with extents merged, others added at its end, and what is before `start` released."""
-    refer(draft, added)
+    """A byte space of a table after a flush: extents merged, others appended, and those before `start` dropped."""
+    add_references(draft, added)
     if merged[1]:
         result = extents.replaced(*merged)
         if result is None:
-            raise FlushOvertaken("a table's extents are not those that were merged")
-        refer(draft, merged[1])
-        release(draft, result[1])
+            raise FlushOvertaken("a table's extents changed while they were merged")
+        add_references(draft, merged[1])
+        drop_references(draft, result[1])
         extents = result[0]
     kept, dropped = extents.appended(end, added).truncated(start)
-    release(draft, dropped)
+    drop_references(draft, dropped)
     return kept
 
 
 def layout_of(fields: Sequence[Any]) -> TableLayout:
-    """A table's layout from its fields, as an operation or a checkpoint carries them."""
+    """A table's layout, from its fields in an operation or a checkpoint."""
     layout = TableLayout(*fields)
     return layout._replace(root=TreeRoot(*layout.root)) if layout.root is not None else layout

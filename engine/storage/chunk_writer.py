@@ -1,7 +1,7 @@
-"""Chunks as the engine writes them: objects with the users' bytes and nothing else (S2).
+"""Writing chunks: objects that hold users' bytes and nothing else (S2).
 
-Each is written once, whole, under a name that is never used again (`chunkstore.chunk_names`). Names are opaque: what
-lies in a chunk is known from the extents alone.
+Each chunk is written once, by one request, under a name that is never used again (`chunkstore.chunk_names`). Its
+content is known from extents only, never from its name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from engine.state.segments import Extent
 
 
 def check_name(segment: str) -> None:
-    """Raise ValueError unless the chunks of a segment of that name can be objects of every storage, and are not in our
-    way (P1)."""
+    """Raise ValueError unless every storage can hold chunks of a segment of that name, outside the reserved folder
+    (P1)."""
     if segment.startswith(SYSTEM):
         raise ValueError(f"segment {segment!r} would lie in {SYSTEM}, which is reserved: give it another name")
     longest = 1 << 63
@@ -27,7 +27,7 @@ def check_name(segment: str) -> None:
 
 
 def write_chunk(store: Store, name: str, groups: Sequence[Sequence[bytes | memoryview]]) -> list[Extent]:
-    """Make a chunk of the buffers of all groups, one behind the other; an extent for each group that has bytes."""
+    """Write a chunk with the buffers of all groups, in order. Returns an extent for each group that has bytes."""
     store.put(name, [buffer for group in groups for buffer in group])
     extents, position = [], 0
     for group in groups:
