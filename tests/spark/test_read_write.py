@@ -508,7 +508,7 @@ def test_what_tables_cannot(tables: Folder) -> None:
     shown = spark.sql("DESCRIBE EXTENDED one").collect() + spark.sql("SHOW TBLPROPERTIES one").collect()
     shown += spark.sql("SHOW CREATE TABLE one").collect()
     assert "binary" in str(shown) and "sesame" not in str(shown) and tables.url not in str(shown)
-    no_options = "it was made without its options, by saveAsTable"
+    no_options = "it was created without its options, by saveAsTable"
     tables.rows("b").write.format("pravega").options(**tables.options("one")).mode("append").saveAsTable("saved")
     spark.sql(f"CREATE TABLE listed (event BINARY) USING pravega OPTIONS (controller '{tables.url}')")
     try:
