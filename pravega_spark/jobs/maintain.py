@@ -18,7 +18,7 @@ from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import program
-from pravega_spark.jobs.merges import copies_on
+from pravega_spark.jobs.compaction import copier_on
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
@@ -46,7 +46,7 @@ def run(
     check: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
-    """Run routine maintenance: retention, scaling, transactions, flush, optimiser, garbage, verify.
+    """Run routine maintenance: retention, scaling, transactions, flush, compaction, garbage, verify.
 
     Retention, scaling and transactions apply to the selected streams, the rest to the whole root. A dry run searches
     for garbage, but flushes, merges and deletes nothing. check: verify the root at the end. orphan_age: minimum age of
@@ -55,7 +55,7 @@ def run(
     """
     outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
     root = open_root(target.root, target.storage, target.wal)
-    copies = copies_on(spark, target) if spark is not None else None
+    copies = copier_on(spark, target) if spark is not None else None
     return outcomes + list(_root(root, dry_run, orphan_age, check, no_progress, copies))
 
 
@@ -87,7 +87,7 @@ def _root(
 ) -> Iterator[JobOutcome]:
     steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
-        steps = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root, copies)), *steps]
+        steps = [("flush", partial(_flush, root)), ("compaction", partial(_compact, root, copies)), *steps]
     if check:
         steps.append(("verify", partial(_verify, root)))
     for name, step in steps:
@@ -105,16 +105,16 @@ def _flush(root: Root) -> JobOutcome:
     return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
 
 
-def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
+def _compact(root: Root, copies: Copies | None) -> JobOutcome:
     """copies: copies the bytes of merges on a cluster, None without one."""
     if not root.config.garbage_delay_seconds:
-        return JobOutcome("", "", "optimiser", detail="skipped: the root's garbage delay is 0")
+        return JobOutcome("", "", "compaction", detail="skipped: the root's garbage delay is 0")
     found: list[Merged] = []
     for number in range(root.config.containers):
         found += defragment(root.container(number), "", TARGET, copies, TOGETHER if copies is not None else 1)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
     return JobOutcome(
-        "", "", "optimiser", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
+        "", "", "compaction", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
     )
 
 
@@ -126,7 +126,7 @@ def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
         done = garbage_collection.collect_garbage(root, found)
         deleted, idle = done.deleted, done.expired
     count = counted(len(sweep.orphans), "orphan")
-    detail = f"{count} would be given up" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"
+    detail = f"{count} would be deleted" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"
     detail += f", other roots or backups left alone: {', '.join(sweep.nested)}" if sweep.nested else ""
     detail += f", {counted(idle, 'idle upload')} of large events {'would be ' * dry_run}aborted" if idle else ""
     return JobOutcome("", "", "garbage", bool(sweep.orphans or deleted or idle), sweep.bytes, detail)

@@ -258,7 +258,7 @@ BREAKAGES = [
     Breakage(
         name="job-begins-before-it-looks-for-the-stream",
         file="pravega_spark/jobs/spread.py",
-        old="        catalog.stream(scope, stream).snapshot()  # it exists\n",
+        old="        catalog.stream(scope, stream).snapshot()  # raises StreamNotFound\n",
         new="",
         tests=["tests/jobs/test_jobs.py"],
     ),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def copies_on(spark: SparkSession, target: Target) -> Copies:
+def copier_on(spark: SparkSession, target: Target) -> Copies:
     """A function that copies the bytes of merges on the executors, which must reach the root, in one task for each
     merge.
 
