@@ -108,8 +108,8 @@ def _lines(report: ImportReport) -> Sequence[str]:
         name = f"{each.scope}/{each.stream}"
         lines += [f"{name}: {what}" for what in each.unknown]
         if each.transactions:
-            lines.append(f"{name}: transactions that are not committed are left out: {', '.join(each.transactions)}")
-    return [*lines, *(f"left out: {what}" for what in report.left_out), *report.unknown]
+            lines.append(f"{name}: open transactions are not imported: {', '.join(each.transactions)}")
+    return [*lines, *(f"not imported: {what}" for what in report.left_out), *report.unknown]
 
 
 _COLUMNS: Headings = {

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from chunkstore import StorageError
 from engine.errors import EngineError
 from pravega_spark.errors import AdvisedError, StreamError
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 logger = logging.getLogger(__name__)
 
 _EXPECTED = (StreamError, EngineError, StorageError, ValueError)
-
-SCHEMA = (
-    "scope string, stream string, step string, changed boolean, bytes bigint, detail string, error string, "
-    "events bigint, old_head string"
-)
-
 
 NOTE = "note"
 """The step of an outcome that changes nothing, whose detail users must not overlook."""
@@ -51,11 +42,6 @@ class JobOutcome(NamedTuple):
             return cls(scope, stream, step, error=error.fact if isinstance(error, AdvisedError) else str(error))
         logger.error("%s of %s/%s failed unexpectedly", step, scope, stream, exc_info=error)
         return cls(scope, stream, step, error=repr(error))
-
-
-def as_frame(spark: SparkSession, outcomes: Iterable[JobOutcome]) -> DataFrame:
-    """The outcomes as a DataFrame."""
-    return spark.createDataFrame([tuple(outcome) for outcome in outcomes], SCHEMA)
 
 
 def failures(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:

@@ -21,7 +21,6 @@ OptionType = Literal["string", "URL", "stream cut", "time", "duration", "size", 
 """stream cut: a keyword or a cut's text. time: ISO 8601 (UTC unless it names a zone), a time ago (`5m`), or
 milliseconds since 1970. duration: `7d`, or milliseconds. size: `10MiB`, or bytes. See `quantities`."""
 
-BATCH_READ: tuple[Use, ...] = ("batch read",)
 STREAM_READ: tuple[Use, ...] = ("stream read",)
 READS: tuple[Use, ...] = ("batch read", "stream read")
 RANGES: tuple[Use, ...] = (*READS, "metadata")

@@ -170,7 +170,7 @@ def test_a_stream_that_is_deleted_under_a_query(
     assert lenient.initialOffset() == start
     end, _ = step(strict, start)
     place.delete("a2")
-    with pytest.raises(StreamDeleted, match=r"sc/a2 was deleted .*'fail_on_data_loss' to false to go on without"):
+    with pytest.raises(StreamDeleted, match=r"sc/a2 was deleted .*'fail_on_data_loss' to false to continue without"):
         strict.latestOffset(end, ReadAllAvailable())
     with pytest.raises(StreamDeleted):
         strict.partitions(start, end)
