@@ -104,8 +104,7 @@ if TYPE_CHECKING:
         TruncatedData as TruncatedData,
         WritesLost as WritesLost,
     )
-    from pravega_spark.picture import draw_segments as draw_segments, save_segments as save_segments
-    from pravega_spark.picture_svg import StreamPicture as StreamPicture, stream_picture as stream_picture
+    from pravega_spark.picture import StreamPicture as StreamPicture, stream_picture as stream_picture
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
     from pravega_spark.streams.maintenance.retention import Retained as Retained
     from pravega_spark.streams.model.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
@@ -130,9 +129,9 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _public_names() -> dict[str, tuple[str, str]]:
-    """Each public name, with the module that has it and what it is called there.
+    """The module of each public name, and its name there.
 
-    Read when the first one is used: Spark's workers, which import modules, do not pay for it.
+    Computed when the first one is used, so that it costs nothing in Spark's workers, which import modules directly.
     """
     import ast
     import pkgutil

@@ -1,5 +1,4 @@
-"""Verification of a root, whoever wrote it. `engine.admin.verify` is told of streams here: what their entries in tables
-mean, and what their segments hold."""
+"""Verifies a root with its streams: adds the checks of streams' table entries and segments to `engine.admin.verify`."""
 
 from __future__ import annotations
 
@@ -41,18 +40,18 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
 
 
 def verify_root(root: Root, progress: Progress = no_progress, deep: bool = False) -> Report:
-    """Look at everything in a root, one of ours or the long-term storage of a Pravega. Raises StorageError."""
+    """Verify a root, or the long-term storage of a Pravega cluster. Raises StorageError."""
     if isinstance(root, ArchivedRoot):
         return verify_archive(root, progress, deep)
     return verify(root, progress, deep, CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
 
 
 def _decoded(value: object) -> None:
-    """Nothing is wrong with what could be decoded."""
+    """No problem: the value could be decoded."""
 
 
 def _check_subscriber(container: Container, key: str, value: bytes) -> Problem | None:
-    """A subscriber whose position does not fit its stream holds back all of the stream's events (P4)."""
+    """The problem of a subscriber whose position does not fit its stream: retention keeps all events (P4)."""
     cut = decode_subscriber(value, key)
     stream = f"{cut.scope}/{cut.stream}"
     name = key.removeprefix(f"{stream}/")
@@ -60,12 +59,12 @@ def _check_subscriber(container: Container, key: str, value: bytes) -> Problem |
     try:
         record = StreamRecord.decode(entry.value, entry.version, stream) if entry is not None and entry.value else None
     except DataCorruption:
-        return None  # that is a finding of the stream's entry
+        return None  # the check of the stream's entry reports that
     problem = _problem(record, cut.positions) if record is not None else "its stream does not exist"
     if problem is None:
         return None
     remedy = (
-        "retention keeps all events of the stream until the subscriber goes on from a place in it, or is removed: "
+        "retention keeps all events of the stream until the subscriber releases a valid position, or is removed: "
         f"`pravega-spark stream unsubscribe {stream} {shlex.quote(name)} --yes`"
     )
     return Problem(f"subscriber {key}", f"its position {cut} does not fit: {problem}", remedy, Severity.WARNING)
@@ -73,5 +72,5 @@ def _check_subscriber(container: Container, key: str, value: bytes) -> Problem |
 
 def _problem(record: StreamRecord, positions: Mapping[int, int]) -> str | None:
     if former_segments(record, positions):
-        return "it is of a stream that was deleted, and another one has its name"
+        return "it belongs to a stream that was deleted, and another one has its name"
     return record.history.problem(positions)

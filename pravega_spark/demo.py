@@ -1,7 +1,7 @@
-"""The main job on real input, `make demo`: Spark's own event log, through two streams, with a killed query between.
+"""`make demo`: a job on real input that copies Spark's event log through two streams, and kills a query on the way.
 
-Everything lies in one folder, which is made anew by each run: the event log, the streams, the checkpoints. The exit
-code is 0 only if every count agrees.
+All files are in one folder, which each run creates again: the event log, the streams, the checkpoints. The exit code is
+0 only if all counts agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BYTES_PER_TRIGGER = 300_000
 
 
 def say(text: str) -> None:
-    """Tell the reader what happens."""
+    """Print what happens."""
     print(text, flush=True)
 
 
@@ -56,7 +56,7 @@ def session(name: str, **conf: str) -> Iterator[SparkSession]:
 
 
 def where(stream: str) -> dict[str, str]:
-    """The options that name a stream."""
+    """The options for a stream."""
     return {"controller": str(FOLDER / "streams"), "scope": SCOPE, "stream": stream, "default_num_segments": "4"}
 
 
@@ -153,7 +153,7 @@ def count_events(stream: str) -> int:
 
 
 def copy_with_a_kill() -> None:
-    """Start the copying query, kill it when it is some batches old, and let it finish."""
+    """Start the copying query, kill it after its first batches, and run it to its end."""
     running = start("copy")
     while count_events(COPY) == 0:
         if running.poll() is not None:

@@ -1,4 +1,4 @@
-"""Errors of streams. Each names the scope, stream or cut it is about and what to do."""
+"""The errors of streams. Each names its scope, stream or cut, and says what to do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pravega_spark.segment_ids import segment_label
 
 
 class StreamError(DeclaredError):
-    """Base of the errors that streams raise."""
+    """The base class of errors of streams."""
 
 
 class AdvisedError(StreamError):
-    """Base of errors whose remedy depends on where one meets them. `fact`: what is wrong, without a remedy.
+    """The base class of errors whose remedy depends on how the user got them. fact: what is wrong, without a remedy.
 
-    `str` of it ends in the remedy of a Python program; Spark's data source and the command line name theirs. `problem`,
-    filled with the details, is the fact.
+    `str(error)` ends with the remedy for Python programs; Spark's data source and the command line have others. The
+    fact is the class attribute `problem` with the details filled in.
     """
 
     problem = "{0}"
@@ -30,7 +30,7 @@ class AdvisedError(StreamError):
 
 
 class ScopeNotFound(AdvisedError):
-    """The scope does not exist. similar: names of scopes that are like its name."""
+    """The scope does not exist. similar: scopes with similar names."""
 
     problem = "Scope does not exist: {scope}.{similar}"
     remedy = "Create it first with create_scope."
@@ -42,7 +42,8 @@ class ScopeNotFound(AdvisedError):
 
 
 def missing(kind: str, name: str, *, without_scope: bool) -> str:
-    """What does not exist, of a name "scope/name". Without its scope that is what is told first: it is what to mend."""
+    """The beginning of an error for a missing "scope/name". If the scope is missing too, it comes first, as its
+    cause."""
     if without_scope:
         return f"Scope does not exist: {name.partition('/')[0]}, so there is no {kind.lower()} {name}"
     return f"{kind} does not exist: {name}"
@@ -60,8 +61,11 @@ class ScopeNotEmpty(StreamError):
 
 
 class StreamNotFound(AdvisedError):
-    """The stream does not exist. similar: streams of the root whose names are like its name, as "scope/stream";
-    without_scope: the scope does not exist either, and `similar` are scopes whose names are like that of the scope."""
+    """The stream does not exist.
+
+    similar: streams of the root with similar names, as "scope/stream". without_scope: the scope does not exist either,
+    and `similar` has scopes with similar names.
+    """
 
     problem = "Stream does not exist: {stream}.{similar}"
     remedy = "Create it first with create_stream."
@@ -79,27 +83,29 @@ class StreamNotFound(AdvisedError):
 
 
 class StreamDeleted(StreamNotFound):
-    """The stream was deleted while somebody read it."""
+    """The stream was deleted while it was read."""
 
     problem = "Stream {stream} was deleted while it was read.{similar}"
-    remedy = "Read on from a stream that exists."
+    remedy = "Read another stream."
 
 
 class StreamRecreated(StreamNotFound):
-    """The stream was deleted, and another one was created under its name. Nothing was done with that one."""
+    """The stream was deleted, and another one was created under its name. The new stream was not changed."""
 
     problem = "Stream {stream} was deleted, and another one was created under its name.{similar}"
-    remedy = "Open that one to use it: create a new writer, upload or transaction, or reset the reader group."
+    remedy = "To use the new stream, create a new writer, upload or transaction, or reset the reader group."
 
 
 class KeyValueTableNotFound(StreamError):
-    """The key-value table does not exist. There are such in the long-term storage of a Pravega only. similar: tables
-    whose names are like its name, as "scope/table"; without_scope: as of StreamNotFound."""
+    """The key-value table does not exist. Only the long-term storage of a Pravega cluster has key-value tables.
+
+    similar: tables with similar names, as "scope/table". without_scope: see StreamNotFound.
+    """
 
     def __init__(self, table: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
         missing_table = missing("Key-value table", table, without_scope=without_scope)
         super().__init__(
-            f"{missing_table}.{did_you_mean(similar)} Only the long-term storage of a Pravega has key-value tables"
+            f"{missing_table}.{did_you_mean(similar)} Only the long-term storage of a Pravega cluster has such tables"
         )
         self.table = table
         self.similar = tuple(similar)
@@ -128,8 +134,10 @@ class StreamNotSealed(AdvisedError):
 
 
 class Interrupted(StreamError):
-    """A call was ended by an exception between two of its steps, and its object cannot go on. what: the call; cause:
-    the exception, as text; instead: what to do."""
+    """An exception ended a call between two of its steps, so its object cannot continue.
+
+    what: the call. cause: the exception, as text. instead: what to do.
+    """
 
     def __init__(self, what: str, cause: str, instead: str) -> None:
         super().__init__(f"{what} was interrupted ({cause}): {instead}")
@@ -139,7 +147,7 @@ class Interrupted(StreamError):
 
 
 class Closed(StreamError, ValueError):
-    """Something was used after it was closed. what: what it is, for people."""
+    """An object was used after it was closed. what: a description of the object."""
 
     def __init__(self, what: str, instead: str = "create a new one") -> None:
         super().__init__(f"{what} is closed, by close() or by the end of its with block: {instead}")
@@ -147,16 +155,16 @@ class Closed(StreamError, ValueError):
 
 
 class ReplayChanged(StreamError):
-    """A named writer wrote this number before, with other data. Nothing was written.
+    """An idempotent producer wrote this number before, with other data. Nothing was written.
 
-    number, given: the rejected write and its digest. remembered, there: the writer's last write and its digest.
+    number, given: the rejected write and its digest. remembered, there: the producer's last write and its digest.
     """
 
     def __init__(self, stream: str, writer: str, number: int, given: str, remembered: int, there: str) -> None:
         last = "with" if remembered == number else f"and its last one, write {remembered}, had"
         super().__init__(
             f"Stream {stream}: write {number} of {writer!r} was committed before, {last} {there}, and is repeated with "
-            f"{given}. If the query is not deterministic, the committed data counts and nothing is missing. If the "
+            f"{given}. If the query is not deterministic, the committed data is valid and nothing is missing. If the "
             "query's checkpoint was rolled back, or its offsets were deleted while its id was kept, the new data is "
             "missing in the stream: start the query with a new checkpoint to write it."
         )
@@ -169,24 +177,25 @@ class ReplayChanged(StreamError):
 
 
 class WritesLost(AdvisedError):
-    """Writes of a named writer were lost when the root was restored, or the container recovered. Nothing was written.
+    """Writes of an idempotent producer were lost when the root was restored or the container recovered. Nothing was
+    written.
 
-    number: of the refused write. remembered: of the writer's last write that is there, None if there is none.
+    number: that of the rejected write. remembered: that of the producer's last stored write, None if there is none.
     """
 
     problem = (
-        "Stream {stream}: write {number} of {writer!r} comes where {last}: the root was restored or recovered since, "
+        "Stream {stream}: write {number} of {writer!r} was rejected, as {last}: the root was restored or recovered, "
         "which lost {lost} if they had data."
     )
     remedy = (
-        "Write them again from their source, beginning with number {first}. To go on without them, set option "
+        "Write them again from their source, beginning with number {first}. To continue without them, set option "
         "'accept_lost_batches' to true."
     )
 
     def __init__(self, stream: str, writer: str, number: int, remembered: int | None) -> None:
         first = 0 if remembered is None else remembered + 1
         lost = f"its write {first}" if first + 1 == number else f"its writes {first} to {number - 1}"
-        last = "none of it is remembered" if remembered is None else f"{remembered} is its last one that is there"
+        last = "none of its writes is stored" if remembered is None else f"its last stored write is {remembered}"
         self.remedy = self.remedy.format(first=first)
         super().__init__(stream=stream, writer=writer, number=number, last=last, lost=lost)
         self.stream = stream
@@ -196,13 +205,13 @@ class WritesLost(AdvisedError):
 
 
 class TransactionNotFound(StreamError):
-    """The transaction does not exist: it was never begun, it ended too long ago to be known, or its stream was deleted
-    and created anew."""
+    """The transaction does not exist: it was never begun, its record has expired, or its stream was deleted and created
+    again."""
 
     def __init__(self, stream: str, transaction: uuid.UUID) -> None:
         super().__init__(
-            f"Stream {stream} has no transaction {transaction}: it was never begun, it ended too long ago, or the "
-            "stream that had it was deleted and created anew. Begin a new one."
+            f"Stream {stream} has no transaction {transaction}: it was never begun, it ended too long ago, or its "
+            "stream was deleted and created again. Begin a new one."
         )
         self.stream = stream
         self.transaction = transaction
@@ -239,7 +248,7 @@ class TransactionTooLong(StreamError):
 
 
 class LargeEventError(StreamError):
-    """Base of the errors of writing a large event. `details` fill the class's `problem`."""
+    """The base class of errors when a large event is written. `details` are filled into the class's `problem`."""
 
     problem = "{0}"
 
@@ -256,7 +265,7 @@ class EventTooLong(LargeEventError, ValueError):
 
 
 class EventClosed(LargeEventError, ValueError):
-    """The large event has ended. Detail: how, "committed" or "aborted"."""
+    """The large event has ended. Detail: "committed" or "aborted"."""
 
     problem = "it was {0} before. Begin a new one"
 
@@ -293,22 +302,22 @@ class InvalidStreamCut(StreamError, ValueError):
 
 
 class PositionLost(AdvisedError, InvalidStreamCut):
-    """A position in a stream is from before its root was restored or recovered, or of another root.
+    """A position in a stream is from before its root was restored or recovered, or from another root.
 
-    position: as text. restored: the text of the stream cut at which what was restored of the events before that
-    position ends, if that can be told. Nothing that was written since is before it, and it stays valid.
+    position: as text. restored: the text of the stream cut at which the restored events end that are before the lost
+    position, if it is known. No later event is before this cut, and it stays valid.
     """
 
     problem = (
-        "{position} is no position in what stream {stream} has now: {what}. It is from before the root was restored or "
-        "a container recovered, or of another root, and the events before it are not all there.{ends}"
+        "{position} is not a position in stream {stream} any more: {what}. It is from before the root was restored or "
+        "a container recovered, or from another root, so some of the events before it are missing.{ends}"
     )
-    remedy = "Go on there."
+    remedy = "Continue from there."
 
     def __init__(self, stream: str, position: str, what: str, restored: str | None = None) -> None:
-        ends = f" What was restored of them ends at stream cut {restored}." if restored is not None else ""
+        ends = f" The restored events end at stream cut {restored}." if restored is not None else ""
         if restored is None:
-            self.remedy = "Go on at the head of the stream ('earliest'), or at a time."
+            self.remedy = "Continue from the head of the stream ('earliest'), or from a time."
         super().__init__(stream=stream, position=position, what=what, ends=ends)
         self.stream = stream
         self.position = position
@@ -317,14 +326,14 @@ class PositionLost(AdvisedError, InvalidStreamCut):
 
 
 class CutOfDeletedStream(InvalidStreamCut):
-    """A stream cut is of a stream that was deleted, or that a restore lost, and another one has its name."""
+    """A stream cut belongs to a stream that was deleted, or lost by a restore, and another stream has its name now."""
 
     def __init__(self, cut: str, stream: str, first_number: int) -> None:
         super().__init__(
-            f"stream cut {cut} is of a stream that was deleted, or lost when the root was restored: another stream "
-            f"{stream} was created since, whose segments have numbers from {first_number} on. Give a cut of that "
-            "stream; if the cut comes from the checkpoint of a query, give the query a checkpoint of its own; if from "
-            "a reader group, reset the group"
+            f"stream cut {cut} belongs to a stream that was deleted, or lost when the root was restored: another "
+            f"stream {stream} was created since, whose segments have numbers from {first_number} on. Give a cut of "
+            "this stream; if the cut comes from the checkpoint of a query, give the query a checkpoint of its own; if "
+            "from a reader group, reset the group"
         )
         self.cut = cut
         self.stream = stream
@@ -332,7 +341,7 @@ class CutOfDeletedStream(InvalidStreamCut):
 
 
 class TooManySegments(StreamError, ValueError):
-    """A stream would have more segments at a time than its root allows."""
+    """A stream would have more segments at the same time than its root allows."""
 
     def __init__(self, stream: str, count: int, limit: int) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
-"""Parameters of public calls: what is given for each is held against its annotation before anything is done.
+"""Checks the arguments of public calls against their annotations, before the call does anything.
 
-So whatever a call is given by mistake, its error names the call, the parameter, what was given and what it takes. An
-annotation that is an alias with a parser (`quantities.TimeLike`) takes what the parser takes.
+So the error for an invalid argument names the call, the parameter, the given value and the allowed ones. If an
+annotation is an alias with a parser (`quantities.TimeLike`), the parser decides what is allowed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Kind = TypeVar("Kind", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ELEMENTS = (Sequence, Collection)
-"""Annotations whose elements are looked at, if a list, a tuple or a set is given. A text is none of them."""
+"""Annotations whose elements are checked, if a list, a tuple or a set is given. A string is not accepted."""
 
 
 def checks_parameters(*, but: Collection[str] = (), hints: Mapping[str, str] | None = None) -> Callable[[Kind], Kind]:
-    """A class whose public methods, and `__init__`, check what they are given.
+    """Decorate a class so that its public methods, and `__init__`, check their arguments.
 
-    but: methods that are called for each event, or are not for users; the former check by themselves. hints: what to
-    give for some parameters, by name, for their errors.
+    but: methods without checks: those that are called for each event, which check by themselves, and those that are not
+    for users. hints: advice for the errors of some parameters, by their names.
     """
 
     def decorated(kind: Kind) -> Kind:
@@ -47,14 +47,15 @@ def checks_parameters(*, but: Collection[str] = (), hints: Mapping[str, str] | N
 
 
 def checks(function: Function, called: str = "", hints: Mapping[str, str] | None = None) -> Function:
-    """A function that checks what it is given. called: what errors call it."""
+    """Decorate a function so that it checks its arguments. called: its name in errors."""
     signature = inspect.signature(function)
     if set(signature.parameters) <= {"self", "cls"}:
         return function
 
     @functools.cache
     def tests() -> dict[str, _Test]:
-        """What each parameter takes. Made by the first call: an annotation may name what is defined later."""
+        """The test of each parameter. The first call makes them, as annotations may name types that are defined
+        later."""
         scope = vars(builtins) | function.__globals__
         return {
             each.name: _Test(each, tuple(_alternatives(str(each.annotation), scope)))
@@ -86,15 +87,17 @@ def checks(function: Function, called: str = "", hints: Mapping[str, str] | None
 
 
 def _name_call(error: TypeError | ValueError, called: str, given: Mapping[str, Any]) -> None:
-    """Let an error that our code raised for an argument begin with the call, and name the parameter that has the value
-    which it tells of. One of our classes says it in its own words, and what a callable of the user raises is his."""
+    """Add the call to an error that this project's code raised for an argument, and the parameter whose value it shows.
+
+    Errors of this project's own classes, and those raised by callables of the user, are not changed.
+    """
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     raised_in = "" if place is None else str(place.tb_frame.f_globals.get("__name__", ""))
     if type(error) not in (TypeError, ValueError) or raised_in.partition(".")[0] not in _OURS:
         return
-    text = getattr(error, "of_call", str(error))  # of calls within each other the user has made the outer one
+    text = getattr(error, "of_call", str(error))  # for nested calls, the outermost one, which the user made
     vars(error)["of_call"] = text
     shown = {name: repr(value) for name, value in given.items() if isinstance(value, str | int | float)}
     held = [name for name, value in shown.items() if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text)]
@@ -107,7 +110,7 @@ _OURS = ("chunkstore", "engine", "pravega_spark")
 
 
 def as_number(value: Any) -> Any:
-    """A number of NumPy's as one of Python's; anything else as it is."""
+    """A number of NumPy as one of Python; anything else unchanged."""
     if type(value) in _PLAIN or not isinstance(value, numbers.Real):
         return value
     if isinstance(value, numbers.Integral):
@@ -119,8 +122,8 @@ _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 def whole_number(parameter: str, value: Any) -> int:
-    """A whole number that was given for a parameter, NumPy's included. TypeError, which names it, for anything else:
-    neither a float nor a bool is one."""
+    """The whole number given for a parameter, also one of NumPy. Raises TypeError, which names the parameter, for
+    anything else, also for a float or a bool."""
     number = as_number(value)
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{parameter} must be a whole number, not {reprlib.repr(value)} ({type(value).__name__})")
@@ -128,7 +131,7 @@ def whole_number(parameter: str, value: Any) -> int:
 
 
 def buffer_of(parameter: str, value: Any) -> memoryview:
-    """What was given for a parameter that takes bytes or any buffer, as bytes. TypeError, which names it, otherwise."""
+    """The bytes or buffer given for a parameter, as bytes. Raises TypeError, which names the parameter, otherwise."""
     try:
         view = memoryview(value)
     except TypeError:
@@ -139,20 +142,20 @@ def buffer_of(parameter: str, value: Any) -> memoryview:
 
 
 class _Problem(NamedTuple):
-    """What is wrong with a value, after the name of its parameter, and the error to raise."""
+    """What is wrong with a value, as the rest of a sentence after its parameter's name, and the error to raise."""
 
     text: str
     error: type[Exception] = TypeError
 
 
 class _Test(NamedTuple):
-    """What one parameter takes: any of some alternatives, or its default."""
+    """The allowed values of one parameter: any of some alternatives, or its default."""
 
     parameter: inspect.Parameter
     alternatives: tuple[_Alternative, ...]
 
     def problem(self, value: Any) -> _Problem | None:
-        """What is wrong with a value, None for nothing."""
+        """What is wrong with a value, None if it is valid."""
         kind = self.parameter.kind
         if kind is inspect.Parameter.VAR_KEYWORD:
             return None
@@ -228,7 +231,7 @@ def _of_node(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[_Alternative]
 
 
 def _named(node: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """What a dotted name stands for; None for what only type checkers know."""
+    """The object of a dotted name; None if only type checkers know it."""
     if isinstance(node, ast.Attribute):
         return getattr(_named(node.value, scope), node.attr, None)
     return scope.get(node.id) if isinstance(node, ast.Name) else None
@@ -245,7 +248,7 @@ def _of_value(found: Any, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
     elif isinstance(found, UnionType):
         for each in get_args(found):
             yield from _of_value(each, scope)
-    elif isinstance(found, type) and get_origin(found) is None:  # to Python 3.10 generic ones are types too
+    elif isinstance(found, type) and get_origin(found) is None:  # in Python 3.10 generic types are types too
         name = _NAMES.get(found.__name__, found.__name__)
         yield _Alternative(f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}", found)
     else:
@@ -254,4 +257,4 @@ def _of_value(found: Any, scope: Mapping[str, Any]) -> Iterator[_Alternative]:
 
 
 _NAMES = {"float": "number", "RetentionPolicy": "StreamRetentionPolicy", "ScalingPolicy": "StreamScalingPolicy"}
-"""How types are called that are public by another name."""
+"""The names of types that are public under another name."""

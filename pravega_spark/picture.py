@@ -1,15 +1,12 @@
-"""A picture of a stream: its segments over time and keys, where they were split and merged, and where cuts lie.
-
-What is drawn is a `Timeline`; only drawing happens here, with matplotlib. `picture_svg` draws without it.
-"""
+"""Renders a picture of a stream as SVG: its segments over time and keys, where they were split and merged, and where
+cuts lie. Notebooks and browsers show it, with details of the part under the pointer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timezone
-from functools import partial
-from math import nan
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
 
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.parameters import checks
@@ -29,307 +26,283 @@ from pravega_spark.picture_layout import (
     evenly,
     free,
     is_exact,
+    ticks,
     time_label,
     title,
     unhidden,
 )
-from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.reading.stream_position import PlaceLike
-from pravega_spark.streams.reading.timeline import CutPoint, Timeline
+from pravega_spark.streams.reading.timeline import CutPoint, SegmentSpan, Timeline
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+_WIDTH, _LEFT, _RIGHT = 960, 62, 20
+_TOP, _HEIGHT = 62, 320
+_BELOW, _LEGEND_LINE = 74, 20
+_LETTER, _LINE = 6.2, 15  # of a label's font, 11 px
+_STYLES = ("", "8 3", "2 2")  # dashes of cuts, when the colours are used up
 
-_STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+_STYLE = """\
+.pravega-picture {font: 11px sans-serif; max-width: 100%; height: auto; background: white}
+.pravega-picture .segment:hover, .pravega-picture .cut:hover {filter: brightness(0.85)}
+.pravega-picture text {fill: black; pointer-events: none}"""
 
-_DAY = 86_400_000  # ms
 
-FORMATS = (".svg", ".html", ".png", ".pdf")
-"""Ends of the names of files that a picture is written to."""
+class StreamPicture:
+    """A picture of a stream as it was when the picture was made. Notebooks show it; `save` writes it to a file.
 
-_SIZE = (10, 4.5)  # inches
+    svg: the picture as SVG. Its parts have titles, which browsers show for the part under the pointer.
+    """
 
-_LABEL_POINTS = 8
-_LETTER = 0.62  # width of a digit, as part of the font's size; a little much, so that labels keep a distance
-_LINE = 1.3
-_FEWEST_POINTS = 14  # between two marks of splits and merges, or they would hide each other
-_TICK_POINTS = 66
-_LEGEND_LETTERS = 120  # of one line
-_BELOW = 58  # points from the x axis to the legend: ticks of two lines, and the label
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
 
-Corners: TypeAlias = list[tuple[float, float]]
-"""Of a rectangle on the axes."""
+    def _repr_html_(self) -> str:
+        return f"<div>{self.svg}</div>"  # an image would have no titles
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file: SVG if its name ends in .svg, a page if in .html.
+
+        Raises ValueError for another file extension, OSError if the file cannot be written.
+        """
+        suffix = Path(path).suffix
+        if suffix.lower() not in (".svg", ".html"):
+            raise ValueError(f"unsupported file extension {suffix!r}: use .svg or .html")
+        page = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>Segments of a stream</title>\n{self.svg}\n'
+        Path(path).write_text(page if suffix.lower() == ".html" else self.svg, "utf-8")
 
 
 @checks
-def draw_segments(
+def stream_picture(
     manager: StreamManager,
     scope_name: str,
     stream_name: str,
     *,
     cuts: Mapping[str, PlaceLike] | None = None,
     even: bool = False,
-    axes: Axes | None = None,
-) -> Axes:
-    """Draw a stream as it is now.
+) -> StreamPicture:
+    """A picture of a stream as it is now.
 
     Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `seg 3.2` means segment
     3, created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open.
-    Labels and marks without room are omitted. A cut crosses each segment at the time of the first event after it, or at
-    the segment's end if there is none, and one without events where it crosses the others; it is omitted where it is
-    before the head. Hatched parts were truncated; the picture starts with the first epoch of which anything is left.
+    Labels and marks without room are omitted; the titles of all parts have ids, keys and times. A cut crosses each
+    segment at the time of the first event after it, or at the segment's end if there is none. It crosses a segment
+    without events at the same time as the others, and is omitted where it is before the head. Hatched parts were
+    truncated; the picture starts with the first epoch of which anything is left.
 
-    cuts: additional cuts or other places, at most MOST_CUTS, by their names in the legend. even: make all epochs
-    equally wide, for streams that were scaled often in a short time. axes: where to draw, by default in a new figure;
-    returned.
+    cuts: additional cuts or other positions, at most MOST_CUTS, by their names in the legend. even: make all epochs
+    equally wide, for streams that were scaled often in a short time.
 
-    Raises StreamNotFound, InvalidStreamCut, ImportError without matplotlib.
+    Raises StreamNotFound, InvalidStreamCut, ValueError for more than MOST_CUTS cuts.
     """
     chosen = dict(cuts or {})
     check_cuts(len(chosen))
-    _check_matplotlib()
-    if axes is not None and not hasattr(axes, "get_figure"):
-        raise TypeError(f"draw_segments: axes must be Axes of matplotlib or None, not {axes!r} ({type(axes).__name__})")
-    found = manager.stream_timeline(scope_name, stream_name, chosen)
-    if axes is None:
-        import matplotlib.pyplot as plt
-
-        _, axes = plt.subplots(figsize=_SIZE, layout="constrained")
-    figure = axes.get_figure(root=True)
-    if figure is None:
-        raise ValueError("axes: they belong to no figure any more; create new ones with matplotlib.pyplot.subplots()")
-    _Picture(found, axes, figure, even).draw()
-    return axes
+    return StreamPicture(_Drawing(manager.stream_timeline(scope_name, stream_name, chosen), even).svg())
 
 
-@checks
-def save_segments(
-    path: str,
-    manager: StreamManager,
-    scope_name: str,
-    stream_name: str,
-    *,
-    cuts: Mapping[str, PlaceLike] | None = None,
-    even: bool = False,
-) -> None:
-    """Write a picture to a file whose name's end says which: .svg and .html are those of `stream_picture`, which tell
-    what the pointer is on; .png and .pdf are those of `draw_segments`.
+class _Key(NamedTuple):
+    """An entry of the legend: its symbol in SVG, and its name."""
 
-    Raises ValueError for another end, OSError if the file cannot be written, and the errors of the two.
-    """
-    if not path.lower().endswith(FORMATS):
-        raise ValueError(f"{path!r} does not end in {', '.join(FORMATS)}: the end says what kind of picture to write")
-    if path.lower().endswith((".svg", ".html")):
-        stream_picture(manager, scope_name, stream_name, cuts=cuts, even=even).save(path)
-        return
-    _check_matplotlib()
-    from matplotlib.figure import Figure  # not pyplot, which looks for a screen
-
-    figure = Figure(figsize=_SIZE, layout="constrained")
-    draw_segments(manager, scope_name, stream_name, cuts=cuts, even=even, axes=figure.subplots())
-    figure.savefig(path, dpi=150)
+    symbol: str
+    name: str
 
 
-def _check_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'Pictures of streams need matplotlib. Install it with: pip install "pravega-spark[notebooks]"'
-        ) from error
+class _Drawing:
+    """One timeline as SVG."""
 
-
-class _Picture:
-    """One timeline on one pair of axes."""
-
-    def __init__(self, timeline: Timeline, axes: Axes, figure: Figure, even: bool) -> None:
+    def __init__(self, timeline: Timeline, even: bool) -> None:
         self._timeline = timeline
-        self._axes = axes
-        self._figure = figure
         self._even = even
-        self._x: X = evenly(timeline) if even else _in_days
-        self._legend: list[Artist] = []
+        self._legend: list[_Key] = []
+        place: X = evenly(timeline) if even else float
+        first, last = place(timeline.epochs[0][1]), place(timeline.now)
+        scale = (_WIDTH - _LEFT - _RIGHT) / ((last - first) or 1)
+        self._x: X = lambda moment: _LEFT + (place(moment) - first) * scale
+        ends = (*timeline.head, *timeline.tail, *(point for points in timeline.cuts.values() for point in points))
+        self._points = ends
 
-    def draw(self) -> None:
-        from matplotlib.transforms import offset_copy
-
-        self._frame()
-        self._segments()
-        self._borders()
-        self._cuts()
-        below = offset_copy(self._axes.transAxes, self._figure, 0, -_BELOW, units="points")
-        self._axes.legend(
-            handles=self._legend,
-            loc="upper left",
-            bbox_to_anchor=(0, 0),
-            bbox_transform=below,
-            ncols=max(1, min(6, _LEGEND_LETTERS // (8 + max(len(str(each.get_label())) for each in self._legend)))),
-            fontsize=_LABEL_POINTS,
-            frameon=False,
-            borderaxespad=0,
+    def svg(self) -> str:
+        segments, (below, marks) = [*self._segments()], self._borders()
+        parts = [*segments, *below, *self._cuts(), *marks, *self._labels(), *self._frame(), *self._keys()]
+        height = _TOP + _HEIGHT + _BELOW + _LEGEND_LINE * self._lines
+        name = escape(title(self._timeline))
+        opening = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="pravega-picture" viewBox="0 0 {_WIDTH} {height}" '
+            f'width="{_WIDTH}" height="{height}" role="img" aria-label="{name}"><style>{_STYLE}</style>'
+            f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{_HATCHES}'
         )
-        self._figure.draw_without_rendering()  # only now it is known how large everything is
-        self._ticks()
-        self._labels()
+        return "\n".join([opening, *parts, "</svg>"])
 
     # --- around it ---------------------------------------------------------------------------------------------
 
-    def _frame(self) -> None:
-        axes, known = self._axes, self._timeline
-        left, right = self._x(known.epochs[0][1]), self._x(known.now)
-        width = (right - left) or self._x(known.now + 1) - left
-        axes.set_xlim(left - width / 100, left + width * 1.01)
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_ylabel("hash of the routing key")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(title(known), loc="left", fontsize="medium", pad=20)
-        axes.set_xlabel(time_label(known, self._even))
-
-    def _ticks(self) -> None:
-        """Times below, and the numbers of epochs above, each where its epoch begins."""
-        from matplotlib.dates import SECONDLY, AutoDateLocator, DateFormatter
-
-        known, axes = self._timeline, self._axes
+    def _frame(self) -> Iterator[str]:
+        """Title, epochs above, times below, keys at the left."""
+        known, bottom = self._timeline, _TOP + _HEIGHT
+        yield _text(_LEFT, 20, title(known), size=14)
         begun = [self._x(created) for _, created in known.epochs]
-        if self._even:
-            shown, exact = self._apart(begun, _TICK_POINTS), is_exact(known)
-            axes.set_xticks([begun[n] for n in shown], ["\n".join(clock(known.epochs[n][1], exact)) for n in shown])
-        else:
-            locator = AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
-            locator.intervald[SECONDLY] = [1, 2, 5, 10, 15, 30]  # by default 5 follows 1
-            axes.xaxis.set_major_locator(locator)
-            axes.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d\n%H:%M:%S", tz=timezone.utc))
-        note = partial(axes.annotate, textcoords="offset points", fontsize=_LABEL_POINTS, color="#444444", va="bottom")
-        note("epoch", (0, 1), xycoords="axes fraction", xytext=(-6, 4), ha="right")
-        for place in self._apart(begun, 5 + len(str(known.epochs[-1][0])) * _LABEL_POINTS * _LETTER):
-            note(str(known.epochs[place][0]), (begun[place], 1.02), xytext=(0, 4), ha="center")
+        yield _text(_LEFT - 10, _TOP - 10, "epoch", anchor="end")
+        for number in apart(begun, 8 + len(str(known.epochs[-1][0])) * _LETTER):
+            yield _text(begun[number], _TOP - 10, str(known.epochs[number][0]), anchor="middle")
+        moments = [created for _, created in known.epochs] if self._even else ticks(known.epochs[0][1], known.now, 7)
+        places = [self._x(moment) for moment in moments]
+        exact = is_exact(known) if self._even else any(moment % 1000 for moment in moments)
+        for number in apart(places, 90):
+            x = places[number]
+            yield f'<path d="M{x:.1f} {bottom}v5" stroke="black"/>'
+            for line, text in enumerate(clock(moments[number], exact)):
+                yield _text(x, bottom + 18 + line * _LINE, text, anchor="middle")
+        middle = (_LEFT + _WIDTH - _RIGHT) / 2
+        yield _text(middle, bottom + 18 + 2.4 * _LINE, time_label(known, self._even), anchor="middle")
+        for key in (0, 0.25, 0.5, 0.75, 1):
+            yield f'<path d="M{_LEFT} {_y(key):.1f}h-5" stroke="black"/>'
+            yield _text(_LEFT - 8, _y(key) + 4, f"{key:.2f}", anchor="end")
+        yield f'<path d="M{_LEFT} {_TOP}V{bottom}H{_WIDTH - _RIGHT}" fill="none" stroke="black"/>'
+        yield (
+            f'<text transform="translate(14 {_TOP + _HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
+            "hash of the routing key</text>"
+        )
+
+    def _keys(self) -> Iterator[str]:
+        """The legend, below all."""
+        x, y = float(_LEFT), _TOP + _HEIGHT + _BELOW
+        for symbol, name in self._legend:
+            width = 34 + len(name) * _LETTER + 16
+            if x > _LEFT and x + width > _WIDTH:
+                x, y = _LEFT, y + _LEGEND_LINE
+            yield f'<g transform="translate({x:.1f} {y})">{symbol}</g>'
+            yield _text(x + 32, y + 4, name)
+            x += width
+        self._bottom = y
+
+    @property
+    def _lines(self) -> int:
+        """How many lines the legend has."""
+        return int(self._bottom - (_TOP + _HEIGHT + _BELOW)) // _LEGEND_LINE + 1
 
     # --- in it -------------------------------------------------------------------------------------------------
 
-    def _segments(self) -> None:
-        """The rectangles, and the truncated parts of those that the head lies in."""
-        edge = min(0.8, 40 / len(self._timeline.spans) ** 0.75)
-        heads = [place for place in self._timeline.head if place.time > place.begun]
-        passed = [self._corners(place.low, place.high, place.begun, place.time) for place in heads]
-        self._boxes("takes events", self._spans("open"), facecolor=OPEN, edgecolor="white", linewidth=edge)
-        self._boxes("sealed", self._spans("sealed"), facecolor=SEALED, edgecolor="white", linewidth=edge)
-        gone = self._spans("gone") + passed
-        self._boxes("truncated", gone, facecolor=GONE, edgecolor=HATCH, hatch="////", linewidth=0)
+    def _segments(self) -> Iterator[str]:
+        head = {(place.low, place.begun): place.time for place in self._timeline.head}
+        found = set()
+        for span in self._timeline.spans:
+            segment, state = span.segment, span.state
+            fill = {"open": OPEN, "sealed": SEALED, "gone": "url(#pravega-gone)"}[state]
+            yield self._box(span.begun, span.ended, span, fill)
+            found.add(state)
+            reached = head.get((segment.low, span.begun), span.begun)
+            if reached > span.begun:
+                yield self._box(span.begun, reached, span, "url(#pravega-gone)", f"truncated up to {_exact(reached)}")
+                found.add("gone")
+        for state, fill, name in (
+            ("open", OPEN, "takes events"),
+            ("sealed", SEALED, "sealed"),
+            ("gone", "url(#pravega-gone)", "truncated"),
+        ):
+            if state in found:
+                self._legend.append(_Key(f'<rect y="-7" width="26" height="14" fill="{fill}"/>', name))
 
-    def _spans(self, state: Literal["open", "sealed", "gone"]) -> list[Corners]:
-        spans = (span for span in self._timeline.spans if span.state == state)
-        return [self._corners(span.segment.low, span.segment.high, span.begun, span.ended) for span in spans]
-
-    def _corners(self, low: float, high: float, begun: int, ended: int) -> Corners:
-        left, right = self._x(begun), self._x(ended)
-        return [(left, low), (right, low), (right, high), (left, high)]
-
-    def _boxes(self, name: str, boxes: Sequence[Corners], **look: Any) -> None:
-        from matplotlib.collections import PolyCollection
-        from matplotlib.patches import Patch
-
-        if boxes:
-            self._axes.add_collection(PolyCollection(boxes, **look), autolim=False)
-            self._legend.append(Patch(label=name, **look))
-
-    def _borders(self) -> None:
-        """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
-        from matplotlib.lines import Line2D
-
-        borders = self._timeline.borders
-        places = [self._points(self._x(border.time), (border.low + border.high) / 2) for border in borders]
-        marked = {borders[number] for number in unhidden(places, _FEWEST_POINTS)}
-        crowded = len(marked) < len(borders) / 2
-        line, marked = (0.6, set()) if crowded else (2.2, marked)
-        for kind, colour, mark in (("split", SPLIT, "<"), ("merge", MERGE, ">")):
-            found = [border for border in borders if border.kind == kind]
-            if not found:
-                continue
-            times = [self._x(border.time) for border in found]
-            self._axes.vlines(times, [b.low for b in found], [b.high for b in found], color=colour, linewidth=line)
-            shape = partial(
-                Line2D, color=colour, marker=mark, markersize=11, markeredgecolor="white", markeredgewidth=1
-            )
-            marks = [(self._x(b.time), (b.low + b.high) / 2) for b in found if b in marked]
-            self._axes.add_line(shape([x for x, _ in marks], [y for _, y in marks], linestyle="", zorder=4))
-            self._legend.append(shape([], [], label=kind, linewidth=2.2))
-
-    def _cuts(self) -> None:
-        """A line through all keys for each cut."""
-        known = self._timeline
-        self._cut("head", known.head, END, "-", 7)
-        self._cut("tail", known.tail, END, (0, (0.8, 0.5)), 7)
-        looks = ((colour, style) for style in _STYLES for colour in CUTS)
-        for (name, places), (colour, style) in zip(known.cuts.items(), looks, strict=False):
-            self._cut(name, places, colour, style, 2.0)
-
-    def _cut(self, name: str, places: Sequence[CutPoint], colour: str, style: object, width: float) -> None:
-        from matplotlib.patheffects import withStroke
-
-        label = name if places else f"{name} (before the head)"
-        points: Corners = []
-        for place in places:
-            if points and points[-1][1] != place.low:  # keys for which it lies before the head
-                points.append((nan, nan))
-            points += [(self._x(place.time), place.low), (self._x(place.time), place.high)]
-        self._legend += self._axes.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
-            color=colour,
-            linestyle=style,
-            linewidth=width,
-            label=label,
-            solid_capstyle="butt",
-            dash_capstyle="butt",
-            zorder=3 if colour == END else 3.5,  # a cut shows on top of the head or tail that it is near to
-            clip_on=False,
-            path_effects=[] if colour == END else [withStroke(linewidth=width + 2, foreground="white")],
+    def _box(self, begun: int, ended: int, span: SegmentSpan, fill: str, more: str = "") -> str:
+        segment, left = span.segment, self._x(begun)
+        until = "takes events" if span.state == "open" else f"until {_exact(span.ended)}"
+        state = {"open": "", "sealed": "sealed", "gone": "truncated as a whole"}[span.state]
+        lines = [
+            f"segment {segment_label(segment.id)} (id {segment.id})",
+            f"keys above {segment.low:.6g}, up to {segment.high:.6g}",
+            f"from {_exact(span.begun)}, {until}",
+            more or state,
+        ]
+        return (
+            f'<rect class="segment" x="{left:.1f}" y="{_y(segment.high):.1f}" width="{self._x(ended) - left:.1f}" '
+            f'height="{_y(segment.low) - _y(segment.high):.1f}" fill="{fill}" stroke="white">{_title(*lines)}</rect>'
         )
 
-    # --- what fits ---------------------------------------------------------------------------------------------
+    def _borders(self) -> tuple[list[str], list[str]]:
+        """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
+        lines, marks, borders = [], [], self._timeline.borders
+        places = [(self._x(border.time), (_y(border.low) + _y(border.high)) / 2) for border in borders]
+        marked = {borders[number] for number in unhidden(places, 14)}
+        if len(marked) < len(borders) / 2:
+            marked = set()
+        looks = {"split": (SPLIT, "M-7 0L7 -7V7Z"), "merge": (MERGE, "M7 0L-7 -7V7Z")}
+        for border in borders:
+            kind, time, low, high = border
+            (colour, triangle), x = looks[kind], self._x(time)
+            details = _title(f"{kind} at {_exact(time)}", f"keys above {low:.6g}, up to {high:.6g}")
+            path = f'd="M{x:.1f} {_y(low):.1f}V{_y(high):.1f}"'
+            lines.append(f'<path {path} stroke="{colour}" stroke-width="3">{details}</path>')
+            if border in marked:
+                place = f'transform="translate({x:.1f} {(_y(low) + _y(high)) / 2:.1f})"'
+                marks.append(f'<path d="{triangle}" {place} fill="{colour}" stroke="white">{details}</path>')
+        for name, (colour, triangle) in looks.items():
+            if any(border.kind == name for border in borders):
+                look = f'<path d="M0 0H26" stroke="{colour}" stroke-width="3"/>'
+                look += f'<path d="{triangle}" transform="translate(13 0)" fill="{colour}" stroke="white"/>'
+                self._legend.append(_Key(look, name))
+        return lines, marks
 
-    def _labels(self) -> None:
-        """The segments' numbers and epochs, in what is left of them, where no cut crosses them."""
+    def _cuts(self) -> Iterator[str]:
+        """A line through all keys for each cut; other cuts lie on top of head and tail, and are thinner."""
         known = self._timeline
-        left_from = {(place.low, place.begun): place.time for place in known.head}
-        lines = [*known.head, *known.tail, *(place for places in known.cuts.values() for place in places)]
-        for segment, begun, ended, state in self._timeline.spans:
+        yield from self._cut("head", known.head, END, "", 7)
+        yield from self._cut("tail", known.tail, END, "8 3", 7)
+        looks = ((colour, style) for style in _STYLES for colour in CUTS)
+        for (name, points), (colour, style) in zip(known.cuts.items(), looks, strict=False):
+            yield from self._cut(name, points, colour, style, 3)
+
+    def _cut(self, name: str, points: tuple[CutPoint, ...], colour: str, dashes: str, width: int) -> Iterator[str]:
+        look = f'stroke="{colour}" stroke-width="{width}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
+        before: CutPoint | None = None
+        for point in points:
+            low, high, _, time, _ = point
+            joined = before is not None and before.high == low  # else it lies before the head for the keys between
+            begin = f"M{self._x(before.time if before and joined else time):.1f} {_y(low):.1f}"
+            line, before = f'd="{begin}H{self._x(time):.1f}V{_y(high):.1f}" fill="none"', point
+            below = f'<path {line} stroke="white" stroke-width="{width + 2}"/>' if colour != END else ""
+            details = _title(f"{name}: {_location(point)}", f"keys above {low:.6g}, up to {high:.6g}")
+            yield f'<g class="cut">{below}<path {line} {look}/>{details}</g>'
+        self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', name if points else f"{name} (before the head)"))
+
+    def _labels(self) -> Iterator[str]:
+        """The segments' labels, where no line crosses them; none without room."""
+        head = {(place.low, place.begun): place.time for place in self._timeline.head}
+        lines = [(point.low, point.high, self._x(point.time)) for point in self._points]
+        for segment, begun, ended, _ in self._timeline.spans:
             label = f"seg {segment_label(segment.id)}"
-            left, right = self._x(left_from.get((segment.low, begun), begun)), self._x(ended)
-            _, height = self._points(0, segment.high - segment.low)
-            crossing = [self._x(p.time) for p in lines if p.low < segment.high and p.high > segment.low]
-            width = (len(label) * _LETTER + 1.5) * _LABEL_POINTS / self._points(1, 0)[0]
-            middle = free(left, right, crossing, width)
-            if middle is not None and height > _LINE * _LABEL_POINTS:
-                text = self._axes.text(
-                    middle,
-                    (segment.low + segment.high) / 2,
-                    label,
-                    ha="center",
-                    va="center",
-                    fontsize=_LABEL_POINTS,
-                    color="#777777" if state == "gone" else "black",
-                    clip_on=True,
-                )
-                text.set_in_layout(False)
-
-    def _points(self, width: float, height: float) -> tuple[float, float]:
-        """A distance on the axes in points."""
-        (left, low), (right, high) = self._axes.transData.transform([(0, 0), (width, height)])
-        return self._in_points(right - left), self._in_points(high - low)
-
-    def _in_points(self, pixels: float) -> float:
-        return float(pixels) * 72 / self._figure.dpi
-
-    def _apart(self, places: Sequence[float], points: float) -> list[int]:
-        """The numbers of those places, in ascending order, that are far enough apart; of the first one too."""
-        return apart([self._points(place, 0)[0] for place in places], points)
+            crossing = [x for low, high, x in lines if low < segment.high and high > segment.low]
+            left = self._x(head.get((segment.low, begun), begun))
+            middle = free(left, self._x(ended), crossing, len(label) * _LETTER + 14)
+            if middle is not None and _y(segment.low) - _y(segment.high) > _LINE:
+                yield _text(middle, (_y(segment.low) + _y(segment.high)) / 2 + 4, label, anchor="middle")
 
 
-def _in_days(moment: float) -> float:
-    """A time as matplotlib has it on date axes."""
-    return moment / _DAY
+_HATCHES = (
+    '<defs><pattern id="pravega-gone" width="8" height="8" patternUnits="userSpaceOnUse" '
+    f'patternTransform="rotate(45)"><rect width="8" height="8" fill="{GONE}"/>'
+    f'<path d="M0 0V8" stroke="{HATCH}" stroke-width="2"/></pattern></defs>'
+)
+
+
+def _y(key: float) -> float:
+    return _TOP + (1 - key) * _HEIGHT
+
+
+def _location(point: CutPoint) -> str:
+    """What a cut lies at; only an event has a time of its own."""
+    if point.kind == "end":
+        return "no event follows in this segment"
+    return _exact(point.time) if point.kind == "event" else f"the segment's beginning, {_exact(point.time)}"
+
+
+def _exact(moment: int) -> str:
+    day, time = clock(moment, exact=True)
+    return f"{day} {time} UTC"
+
+
+def _title(*lines: str) -> str:
+    return f"<title>{escape(chr(10).join(line for line in lines if line))}</title>"
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 11) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'

@@ -1,6 +1,7 @@
-"""What pictures of a stream have in common: the title, the places of times, the colours, and which marks have room.
+"""The layout of a picture of a stream, whatever draws it: title, positions of times, colours, and which marks have
+room.
 
-The colours are such as colour-blind people can tell apart (Okabe and Ito), and nothing is told by colour alone.
+Colour-blind people can distinguish the colours (Okabe and Ito), and no information is shown by colour alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pravega_spark.quantities import counted, moment_text, size_text
 from pravega_spark.streams.reading.timeline import Timeline
 
 MOST_CUTS = 12
-"""So many cuts can be told apart, besides head and tail."""
+"""The number of cuts that can be distinguished in one picture, besides head and tail."""
 
 OPEN, SEALED, GONE, HATCH = "#56B4E9", "#C2DDEC", "#EFEFEF", "#8C8C8C"
 SPLIT, MERGE, END = "#D55E00", "#882255", "#000000"
@@ -26,17 +27,17 @@ _STEPS += tuple(60_000 * step for step in (1, 2, 5, 10, 15, 30, 60, 120, 180, 36
 _STEPS += tuple(86_400_000 * step for step in (1, 2, 7, 14, 30, 90, 365, 730, 1825, 3650))
 
 X: TypeAlias = Callable[[float], float]
-"""Where a time (ms since the epoch) lies on the x axis."""
+"""Maps a time (ms since the epoch) to its position on the x axis."""
 
 
 def check_cuts(count: int) -> None:
-    """Raise ValueError for more cuts than can be told apart."""
+    """Raise ValueError for more cuts than can be distinguished."""
     if count > MOST_CUTS:
         raise ValueError(f"cuts: {count} are too many to distinguish in one picture; give at most {MOST_CUTS}")
 
 
 def evenly(timeline: Timeline) -> X:
-    """Gives every epoch the width 1, and what lies in it its place by time."""
+    """A time axis on which every epoch has the width 1."""
     times = [created for _, created in timeline.epochs]
     times.append(max(timeline.now, times[-1] + 1))
 
@@ -49,29 +50,29 @@ def evenly(timeline: Timeline) -> X:
 
 
 def title(timeline: Timeline) -> str:
-    """The stream, what can be read of it, its epochs, and when it was sealed."""
+    """The title: the stream, its readable events, its epochs, and when it was sealed."""
     (first, _), (last, _) = timeline.epochs[0], timeline.epochs[-1]
-    told = f"{timeline.stream}: {counted(timeline.events, 'event')}, {size_text(timeline.size)}, "
-    told += f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    text = f"{timeline.stream}: {counted(timeline.events, 'event')}, {size_text(timeline.size)}, "
+    text += f"epoch {first}" if first == last else f"epochs {first} to {last}"
     if first:
-        told += f" (nothing is left of those before {first})"
-    return told if timeline.ended is None else f"{told}, sealed {moment_text(timeline.ended)}"
+        text += f" (earlier epochs than {first} were truncated)"
+    return text if timeline.ended is None else f"{text}, sealed {moment_text(timeline.ended)}"
 
 
 def time_label(timeline: Timeline, even: bool) -> str:
-    """What the x axis shows."""
+    """The label of the x axis."""
     scale = ", all epochs equally wide" if even else ""
     return f"time{scale}; the right edge is now, {moment_text(timeline.now)}"
 
 
 def clock(moment: int, exact: bool) -> tuple[str, str]:
-    """A time as it stands below an axis: its date, and its time of day. exact: with milliseconds."""
+    """The label of a time below the axis: its date, and its time of day. exact: with milliseconds."""
     day, time, _ = moment_text(moment).split()
     return day, f"{time}.{moment % 1000:03d}" if exact else time
 
 
 def is_exact(timeline: Timeline) -> bool:
-    """Whether epochs are so short that only milliseconds tell them apart."""
+    """Whether epochs are so short that only milliseconds distinguish them."""
     return timeline.now - timeline.epochs[0][1] < 2000 * len(timeline.epochs)
 
 
@@ -82,7 +83,7 @@ def ticks(first: int, last: int, most: int) -> list[int]:
 
 
 def apart(places: Sequence[float], distance: float) -> list[int]:
-    """The numbers of those places, in ascending order, that are far enough apart; of the first one too."""
+    """The indices of the positions, in ascending order, that are far enough apart; the first one included."""
     shown: list[int] = []
     for number, place in enumerate(places):
         if not shown or place - places[shown[-1]] >= distance:
@@ -91,7 +92,8 @@ def apart(places: Sequence[float], distance: float) -> list[int]:
 
 
 def unhidden(places: Sequence[tuple[float, float]], distance: float) -> list[int]:
-    """The numbers of those places (x, y) whose marks do not hide each other: none is nearer to one before it."""
+    """The indices of the positions (x, y) whose marks do not hide each other: none is nearer than `distance` to
+    another."""
     cells: dict[tuple[int, int], list[tuple[float, float]]] = {}
     shown: list[int] = []
     for number, (x, y) in enumerate(places):
@@ -104,7 +106,7 @@ def unhidden(places: Sequence[tuple[float, float]], distance: float) -> list[int
 
 
 def free(begin: float, end: float, taken: Sequence[float], width: float) -> float | None:
-    """The middle of the widest part of a range that keeps a distance from what is taken; None without room."""
+    """The middle of the widest free part of a range; None if it is narrower than `width`."""
     bounds = [begin, *sorted(place for place in taken if begin < place < end), end]
     left, right = max(pairwise(bounds), key=lambda part: part[1] - part[0])
     return (left + right) / 2 if right - left >= width else None

@@ -1,6 +1,6 @@
-"""Times, durations and sizes, as people write them and as they are shown to them.
+"""Parses and formats times, durations and sizes.
 
-One rule for Spark's options, the command line and Python. What is shown can be given back.
+Spark's options, the command line and the Python API share these formats. Formatted values can be parsed again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMES = (
     "ISO 8601, as 2026-01-31T12:00:00Z (UTC unless it names another zone), a time ago, as 5m or '5 minutes ago', now, "
     "or milliseconds since the epoch"
 )
-"""What a time may be, for errors and helps."""
+"""The formats of a time, for errors and help texts."""
 
 DURATIONS = "Durations are written as 500ms, 90s, 30m, 1h30m, 7d or 2w"
 SIZES = "Sizes are written as 10485760, 10MB (1000 × 1000 bytes each) or 10MiB (1024 × 1024)"
@@ -51,15 +51,15 @@ _ISO_8601 = re.compile(
 )
 
 
-# --- what people write ---------------------------------------------------------------------------------------------
+# --- parsing -------------------------------------------------------------------------------------------------------
 
 
 def parse_time(value: str | int | datetime, now: float | None = None) -> int:
-    """Milliseconds since the epoch; finer fractions are cut off. ValueError for what is no time.
+    """Milliseconds since the epoch; smaller fractions are cut off. ValueError for anything else.
 
     Texts: a date or a time as ISO 8601, in UTC unless a zone follows it (`Z`, `+02:00`, `Europe/Berlin`, or `local`,
-    that of this machine); a time ago (`5m`, `-5m`, `5 minutes ago`); `now`; milliseconds since the epoch.
-    now: seconds since the epoch, from which a time ago is counted; by default this host's, as event times are.
+    that of this machine); a time ago (`5m`, `-5m`, `5 minutes ago`); `now`; milliseconds since the epoch. now: seconds
+    since the epoch, to which relative times refer; by default this host's clock, which event times have too.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -78,10 +78,10 @@ def parse_time(value: str | int | datetime, now: float | None = None) -> int:
 def parse_milliseconds(value: str | int | float | timedelta, *, unit: bool = False) -> int:
     """A duration in whole milliseconds; a plain number is milliseconds. ValueError for anything else.
 
-    unit: a text must say its unit, as nothing beside it does: "5" might be seconds, days or milliseconds.
+    unit: a text must have a unit, as "5" might be seconds, days or milliseconds.
     """
     if unit and isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value):
-        raise ValueError(f"{_quoted(value)} says no unit. {DURATIONS}")
+        raise ValueError(f"{_quoted(value)} has no unit. {DURATIONS}")
     return int(_duration(value, 1))
 
 
@@ -104,7 +104,7 @@ def parse_size(value: str | int) -> int:
 
 
 def _duration(value: str | int | float | timedelta, plain: int) -> Decimal:
-    """Milliseconds. plain: those of a unit without a name."""
+    """Milliseconds. plain: milliseconds per unit of a plain number."""
     if isinstance(value, timedelta):
         return Decimal(value // timedelta(microseconds=1)) / 1000
     value = as_number(value)
@@ -151,7 +151,7 @@ def _of_calendar(match: re.Match[str]) -> int:
 
 
 def _zone(sign: str, hours: str, minutes: str, name: str) -> tzinfo | None:
-    """None: this machine's."""
+    """The time zone; None for this machine's."""
     if name != "0":
         return None if name.lower() == "local" else ZoneInfo(name)
     east = timedelta(hours=int(hours), minutes=int(minutes))
@@ -167,13 +167,13 @@ TimeLike: TypeAlias = Annotated["str | int | datetime", parse_time]
 """A time: its text, milliseconds since the epoch, or a datetime with a zone."""
 
 DurationLike: TypeAlias = Annotated["str | int | float | timedelta", parse_seconds]
-"""A duration: its text, a number in the unit that its name says, or a timedelta."""
+"""A duration: its text, a number in the unit that the parameter's name has, or a timedelta."""
 
 SizeLike: TypeAlias = Annotated["str | int", parse_size]
 """A size: its text, or bytes."""
 
 
-# --- what people read ----------------------------------------------------------------------------------------------
+# --- formatting ----------------------------------------------------------------------------------------------------
 
 
 def count_text(number: int) -> str:
@@ -182,12 +182,12 @@ def count_text(number: int) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something: `1 event`, `1,000 events`. what: one of them."""
+    """A number with its noun: `1 event`, `1,000 events`. what: the singular."""
     return f"{count_text(number)} {plural(what, number)}"
 
 
 def plural(what: str, number: int) -> str:
-    """The noun for so many of something: `event` for 1, else `events`."""
+    """The noun for a number: `event` for 1, otherwise `events`."""
     return what if number == 1 else f"{what}s"
 
 
@@ -220,5 +220,5 @@ def moment_text(milliseconds: int) -> str:
     """A time (ms since the epoch) to the second, with its zone: `2026-01-31 12:00:00 UTC`."""
     try:
         return f"{_EPOCH + timedelta(seconds=milliseconds // 1000):%Y-%m-%d %H:%M:%S} UTC"
-    except OverflowError:  # in no year that a calendar has
+    except OverflowError:  # outside the range of datetime
         return f"{milliseconds} ms since the epoch"

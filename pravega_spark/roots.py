@@ -1,6 +1,6 @@
-"""The roots that this process has open, one for each URL and set of storage options.
+"""The open roots of this process, one for each URL and set of storage options.
 
-Spark's Python workers serve one task after the other: what is open stays open, so that a task costs no opening.
+Spark's Python workers run one task after the other. Roots stay open, so that not each task has to open them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def open_root(
     create: bool = False,
     salvage: bool = False,
 ) -> Root:
-    """The root at `url`. Do not close it: others in this process use it too.
+    """The root at `url`. Do not close it, as other parts of this process share it.
 
-    create: make it if there is none, and the place is empty. salvage: see `opened_root`. Raises
+    create: create it if there is none, and the folder or bucket is empty. salvage: see `opened_root`. Raises
     RootNotFound, StorageRefused.
     """
     key = _key(url, storage_options, wal, salvage)
@@ -50,7 +50,7 @@ def open_root(
 
 
 def _still_there(key: tuple[int, str]) -> Root | None:
-    """The root that is open under a key, unless another one has taken its place (P4): that one is to be opened."""
+    """The open root of a key; None if it is not open, or if another root has replaced it in the storage (P4)."""
     root = _open.get(key)
     if root is not None:
         try:
@@ -67,7 +67,7 @@ def _still_there(key: tuple[int, str]) -> Root | None:
 def close_root(
     url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None, *, salvage: bool = False
 ) -> None:
-    """Close the root at `url` if this process has it open, and forget it: who asks for it again opens it anew."""
+    """Close the root at `url` if this process has it open. A later call of `open_root` opens it again."""
     with _lock:
         root = _open.pop(_key(url, storage_options, wal, salvage), None)
     if root is not None:
@@ -81,10 +81,10 @@ def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, salvage: 
 def opened_root(
     url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False, **how: Any
 ) -> Root:
-    """The root at `url`, opened: one of ours, or the long-term storage of a Pravega, which can only be read.
+    """Open the root at `url`, or the long-term storage of a Pravega cluster, which is read-only.
 
-    salvage: of such, read what is sound. how: as `Root.open` takes it. Raises what that does, StorageRefused for a
-    storage option that the storage does not know, and for a new root in a Pravega's storage RootReadOnly.
+    salvage: read the intact part of damaged long-term storage. how: arguments of `Root.open`. Raises its errors,
+    StorageRefused for an unknown storage option, and RootReadOnly for a new root in a Pravega cluster's storage.
     """
     open_checked(url, storage_options)
     try:
@@ -99,17 +99,17 @@ def opened_root(
 def archive_at(
     url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False
 ) -> ArchivedRoot | None:
-    """The long-term storage of a Pravega at `url`, None if there is none."""
+    """The long-term storage of a Pravega cluster at `url`, None if there is none."""
     store = open_checked(url, storage_options)
     if not is_archive(store):
         return None
-    from pravega_spark.streams.pravega_lts.root import ArchivedRoot  # takes longer to load than all of ours needs
+    from pravega_spark.streams.pravega_lts.root import ArchivedRoot  # loaded only when needed, as that takes time
 
     return ArchivedRoot(store, salvage=salvage)
 
 
 def _after_fork() -> None:
-    """A forked process opens its own; the lock may have been held by a thread that is not there any more."""
+    """A forked process opens its own roots. A thread that does not exist in it may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _open.clear()

@@ -1,8 +1,7 @@
-"""Ids of segments: a number for programs, and what people call it.
+"""Ids of segments: a 64-bit number for programs, and a label for people.
 
-`2.1` is segment 2 of epoch 1, in the order in which the names of segments have them (`scope/stream/2.#epoch.1`). For
-programs it is one 64-bit number, the epoch in its upper half (Pravega: NameUtils.computeSegmentId). Whatever takes a
-segment takes both.
+The label `2.1` is segment 2 of epoch 1, in the order of segment names (`scope/stream/2.#epoch.1`). The number has the
+epoch in its upper half (Pravega: NameUtils.computeSegmentId). Public calls accept both.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ def segment_epoch(segment: int) -> int:
 
 
 def segment_label(segment: int) -> str:
-    """What people call a segment: `2.1` is segment 2 of epoch 1."""
+    """The label of a segment: `2.1` is segment 2 of epoch 1."""
     return f"{segment_number(segment)}.{segment_epoch(segment)}"
 
 
 def parse_segment_id(segment: str | int) -> int:
-    """The id of a segment that is given by it, as a number or a text, or by its label. ValueError for anything else."""
+    """The id of a segment, given as the id (a number or its text) or as a label. ValueError for anything else."""
     segment = as_number(segment)
     if isinstance(segment, int) and not isinstance(segment, bool):
         return segment

@@ -1,19 +1,18 @@
-"""The names of storage options: which of them the storage of a root knows.
+"""Checks the names of storage options: whether the filesystem of a root knows them.
 
-A filesystem takes an option that it does not know without a word, or fails on it deep inside, so names are checked
-before the first request. No error here shows a value. What a filesystem hands to a library that we do not know is not
-judged.
+A filesystem may ignore an unknown option silently, or fail on it with an obscure error, so names are checked before the
+first request. Errors show no values. Options that a filesystem passes on to an unknown library are not checked.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from chunkstore import StorageRefused, Store, open_store
+from chunkstore.suggestions import suggest
 
 _OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
 _PASSED_ON = {
@@ -21,12 +20,12 @@ _PASSED_ON = {
     "gs": r"retry_\w+|memmove_max_workers|experimental_\w+",
     "abfs": r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
 }
-"""Options that the filesystems of buckets pass on, beside those of their own."""
+"""Options that filesystems of buckets pass on, besides their own."""
 
 _OURS = {"s3": {"client"}}
-"""Options that no filesystem gets, as they choose it."""
+"""Options that choose the filesystem, so that none gets them."""
 
-_MEANT = {
+_S3_NAMES = {
     "aws_access_key_id": "'key'",
     "aws_key": "'key'",
     "access_key": "'key'",
@@ -39,18 +38,18 @@ _MEANT = {
     "region": '\'client_kwargs\', as {"region_name": "…"}',
     "region_name": '\'client_kwargs\', as {"region_name": "…"}',
 }
-"""What other programs call options of S3."""
+"""Names of S3 options in other programs, and the options of s3fs with their meaning."""
 
 
 def open_checked(url: str, options: Mapping[str, Any] | None = None) -> Store:
-    """`open_store`, for options that a user gave. Raises StorageRefused for one that the storage does not know."""
+    """`open_store` for options given by a user. Raises StorageRefused for an unknown one."""
     store = open_store(url, options)
     check_storage_options(store, options or {})
     return store
 
 
 def check_storage_options(store: Store, options: Mapping[str, Any]) -> None:
-    """Raise StorageRefused for an option that the store's filesystem does not know. Requests nothing."""
+    """Raise StorageRefused for an option that the store's filesystem does not know. Makes no request."""
     if not options:
         return
     scheme = store.root.partition("://")[0]
@@ -76,8 +75,8 @@ def _them(names: list[str]) -> str:
 
 
 def _advice(scheme: str, name: str, known: set[str]) -> str:
-    near = [_MEANT[name]] if scheme == "s3" and name in _MEANT else []
-    near = near or [repr(each) for each in difflib.get_close_matches(name, known, n=1)]
+    near = [_S3_NAMES[name]] if scheme == "s3" and name in _S3_NAMES else []
+    near = near or [repr(each) for each in suggest(name, known, most=1)]
     return f" Did you mean {near[0]}?" if near else ""
 
 
@@ -86,7 +85,7 @@ def _is_known(name: str, known: set[str], scheme: str) -> bool:
 
 
 def _known(scheme: str) -> set[str] | None:
-    """The names that a filesystem takes; None if that cannot be known."""
+    """The names of a filesystem's options; None if they cannot be determined."""
     import fsspec
 
     try:
@@ -96,7 +95,7 @@ def _known(scheme: str) -> set[str] | None:
             return {*inspect.signature(SSHClient.connect).parameters} - {"self", "hostname"} | {"temppath"}
         made = fsspec.get_filesystem_class(scheme)
     except ImportError:
-        return None  # who opens the storage says what has to be installed
+        return None  # opening the storage raises the error that says what to install
     own = inspect.signature(made.__init__).parameters.values()
     if scheme not in _PASSED_ON and any(each.kind is each.VAR_KEYWORD for each in own):
         return None

@@ -25,7 +25,7 @@ LAYERED = {*PACKAGES, "pyspark"}
 WINGS = {
     "chunkstore": (
         "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths remembered "
-        "selftest stamps urls",
+        "selftest stamps suggestions urls",
         "backends",
         "metadata",
         "segments",
@@ -57,7 +57,7 @@ WINGS = {
         "client",
         "source",
         "console",
-        "picture_layout picture_svg picture checks",
+        "picture_layout picture checks",
         "jobs cli demo",
     ),
 }

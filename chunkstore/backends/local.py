@@ -20,7 +20,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
-import difflib
 import errno
 import fcntl
 import functools
@@ -66,6 +65,7 @@ from chunkstore.port import (
     token_of,
 )
 from chunkstore.remembered import Remembered
+from chunkstore.suggestions import suggest
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}")
@@ -520,7 +520,7 @@ class LocalStore(Store):
         parent, name = os.path.split(self._folder)
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MOST_NEIGHBOURS) if entry.is_dir()]
-            return [f"{parent.rstrip('/')}/{each}" for each in difflib.get_close_matches(name, names) if each != name]
+            return [f"{parent.rstrip('/')}/{each}" for each in suggest(name, names) if each != name]
         return []
 
     def _absent(self, path: str) -> ObjectNotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from chunkstore.urls import redact
 from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import StreamNameType, storage_option, yes_option
+from pravega_spark.console.arguments import change_options
+from pravega_spark.console.jobs import IMPORT
 from pravega_spark.console.output import Column, Headings, Output, size_column
 from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
@@ -22,21 +24,16 @@ if TYPE_CHECKING:
     from pravega_spark.streams.pravega_lts.imports import ImportReport
 
 
-@click.command("import")
+_ARGUMENTS = """\
+SOURCE is the folder or bucket that the segment stores wrote to; stop them first. All scopes are imported, unless scopes
+or streams are named."""
+
+
+@click.command("import", help=f"{inspect.cleandoc(IMPORT.help)}\n\n{_ARGUMENTS}")
 @click.argument("source")
 @click.argument("names", metavar="[SCOPE[/STREAM]]...", nargs=-1)
-@click.option("--copy", "copied", is_flag=True, help="Copy the data, to any place. Without it no byte moves.")
-@click.option(
-    "--byte-stream",
-    "byte_streams",
-    metavar="SCOPE/STREAM",
-    type=StreamNameType(),
-    multiple=True,
-    help="This stream is a byte stream: its bytes are not events. Repeatable.",
-)
-@storage_option("--elsewhere", "the source's")
-@click.option("--dry-run", is_flag=True, help="Show what would be imported, and what would not; change nothing.")
-@yes_option
+@IMPORT.with_options
+@change_options
 @pass_session
 def import_(
     session: Session,
@@ -44,24 +41,15 @@ def import_(
     names: tuple[str, ...],
     copied: bool,
     byte_streams: tuple[Any, ...],
-    options: dict[str, object],
+    source_options: dict[str, object],
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Import streams from the long-term storage of a Pravega.
-
-    SOURCE is the folder or bucket that the segment stores wrote to; stop them first. All scopes are imported, or those
-    scopes and streams that are named. Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The
-    root is created if there is none. SOURCE itself is left as it is, whatever becomes of the root.
-
-    Without --copy the data is hard-linked, so SOURCE and the root must be folders on one filesystem; otherwise give
-    --copy. Either way every event is checked. Repeat the command if it was interrupted: it goes on where it was.
-    """
     from pravega_spark.streams.pravega_lts.imports import Import  # takes longer to load than all other commands need
 
     root, place = _looked_for(session)
     try:
-        found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
+        found = Import(open_checked(source, source_options), names, [str(name) for name in byte_streams], copied)
     except (ScopeNotFound, StreamNotFound) as error:
         raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
     report = found.report(root, place)
@@ -120,8 +108,8 @@ def _lines(report: ImportReport) -> Sequence[str]:
         name = f"{each.scope}/{each.stream}"
         lines += [f"{name}: {what}" for what in each.unknown]
         if each.transactions:
-            lines.append(f"{name}: transactions that are not committed are left out: {', '.join(each.transactions)}")
-    return [*lines, *(f"left out: {what}" for what in report.left_out), *report.unknown]
+            lines.append(f"{name}: open transactions are not imported: {', '.join(each.transactions)}")
+    return [*lines, *(f"not imported: {what}" for what in report.left_out), *report.unknown]
 
 
 _COLUMNS: Headings = {

@@ -26,43 +26,30 @@ from pravega_spark.cli.scopes import scope
 from pravega_spark.cli.segments import segment
 from pravega_spark.cli.session import Session
 from pravega_spark.cli.verification import verify
-from pravega_spark.console.advice import ROOT_VARIABLE
-from pravega_spark.console.arguments import forms, storage_option
+from pravega_spark.console.arguments import forms, root_options
 from pravega_spark.console.program import Commands
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--root",
-    "url",
-    metavar="URI",
-    envvar=ROOT_VARIABLE,
-    show_envvar=True,
-    help="Root of the streams: a folder or an fsspec URL.",
-)
-@click.option("--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names.")
-@storage_option("--storage", "the root's")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
-@click.option("--wide", is_flag=True, help="Show all columns of tables, however wide.")
+@root_options(required=False)
 @click.option("--salvage", is_flag=True, help="Of a Pravega's storage that is damaged, read what is sound.")
-@click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context
 def cli(
     context: click.Context,
     url: str | None,
     wal: str | None,
-    options: dict[str, object],
+    storage: dict[str, object],
     as_json: bool,
     wide: bool,
-    salvage: bool,
     traceback: bool,  # see Commands
+    salvage: bool,
 ) -> None:
     """Event streams in a folder or a bucket: create, write, read and inspect them; verify and maintain their root.
 
     The options below may be given before or after the command.
     """
-    context.obj = context.with_resource(Session(url, wal, options, as_json, wide))
+    context.obj = context.with_resource(Session(url, wal, storage, as_json, wide))
     context.obj.salvage = salvage
 
 
@@ -89,7 +76,7 @@ for command in COMMANDS:
     cli.add_command(command)
 
 
-_GLOBAL = ("url", "wal", "options", "as_json", "wide", "salvage", "traceback")
+_GLOBAL = ("url", "wal", "storage", "as_json", "wide", "salvage", "traceback")
 
 
 def walk(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import SecondsType, check_selection, yes_option
+from pravega_spark.console.arguments import change_options, check_selection, selection_options
+from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.quantities import size_text
 
 if TYPE_CHECKING:
     from pravega_spark.jobs.outcome import JobOutcome
 
 
-@click.command()
-@click.option("--scope", metavar="NAME", help="Only streams of this scope.")
-@click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
-@click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
-@click.option(
-    "--orphan-age",
-    type=SecondsType(),
-    help="Minimum age of an orphan. Writers slower than this are rejected at commit.  [default: 1d]",
-)
-@click.option("--verify", "check", is_flag=True, help="Verify the root at the end.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
-@yes_option
+@click.command(help=MAINTAIN.help)
+@selection_options
+@MAINTAIN.with_options
+@change_options
 @pass_session
 def maintain(
-    session: Session,
-    scope: str | None,
-    stream: str | None,
-    period: float | None,
-    orphan_age: float | None,
-    check: bool,
-    dry_run: bool,
-    yes: bool,
+    session: Session, scope: str | None, stream: str | None, check: bool, dry_run: bool, yes: bool, **own: Any
 ) -> None:
-    """Run routine maintenance on streams and their root.
-
-    Streams: apply retention and scaling policies, and abort transactions whose lease has expired. Root: flush, merge
-    small chunks, collect garbage and, with --verify, verify; the root is maintained whatever streams are selected. A
-    dry run neither flushes nor merges. A step that fails does not stop the others, but makes the command fail. Other
-    processes may use the root meanwhile.
-    """
-    from engine.admin.orphans import AGE
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.command import document, show
-    from pravega_spark.streams.maintenance.retention import PERIOD
 
     check_selection(scope, stream)
     session.root.check_writable()
@@ -59,10 +36,9 @@ def maintain(
                 scope,
                 stream,
                 dry_run=dry_run or not yes,
-                period=PERIOD if period is None else period,
-                orphan_age=AGE if orphan_age is None else orphan_age,
                 check=check and (yes or dry_run),
                 progress=progress,
+                **{name: value for name, value in own.items() if value is not None},
             )
         )
     session.confirm(yes or dry_run, *_lines(outcomes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
+from chunkstore.suggestions import suggest
 from engine.errors import DataCorruption, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.advice import as_given, why_kept
@@ -21,7 +21,6 @@ from pravega_spark.console.arguments import (
     MomentType,
     PlaceType,
     ScopeType,
-    SecondsType,
     SegmentIdType,
     SizeType,
     StreamName,
@@ -29,6 +28,7 @@ from pravega_spark.console.arguments import (
     storage_option,
     stream_argument,
 )
+from pravega_spark.console.jobs import RETENTION, TRUNCATE
 from pravega_spark.console.output import Column, Headings, id_column, moment, size_column
 from pravega_spark.console.program import Refused
 from pravega_spark.errors import StreamNotSealed
@@ -301,7 +301,7 @@ def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bo
         behind = session.manager.stream_info(*name).subscribers.get(subscriber, "its released cut is of another stream")
     there = subscriber_names(_the(session, name))
     if subscriber not in there:
-        similar = did_you_mean(difflib.get_close_matches(subscriber, there))
+        similar = did_you_mean(suggest(subscriber, there))
         raise Refused(
             f"{subscriber} is no subscriber of stream {name}, which has {', '.join(there) or 'none'}.{similar}"
         )
@@ -396,22 +396,15 @@ def _counted(gone: dict[str, int]) -> str:
 # --- where they begin, and how they are divided -------------------------------------------------------------------
 
 
-@stream.command()
+@stream.command(help=TRUNCATE.help)
 @stream_argument
-@click.option(
-    "--at",
-    "place",
-    type=PlaceType(),
-    required=True,
-    help="The new head.",
-)
+@TRUNCATE.with_options
 @change_options
 @pass_session
-def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
-    """Delete the events before a place, which becomes the head."""
+def truncate(session: Session, name: StreamName, at: Place, dry_run: bool, yes: bool) -> None:
     from pravega_spark.streams.maintenance.truncation import truncation
 
-    found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(place, snapshot)))
+    found = _the(session, name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(at, snapshot)))
     session.confirm(yes, f"This would delete from stream {name}: {found}.", dry_run=dry_run)
     session.manager.truncate_stream(*name, found.cut)
     gone = {"events": found.events, "bytes": found.bytes}
@@ -419,17 +412,12 @@ def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, ye
     session.output.line(f"stream {name} was truncated: {found}")
 
 
-@stream.command()
+@stream.command(help=RETENTION.help)
 @stream_argument
-@click.option("--period", type=SecondsType(), help="Time between two recorded stream cuts.  [default: 30m]")
+@RETENTION.with_options
 @change_options
 @pass_session
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
-    """Apply the retention policy of a stream now.
-
-    It is truncated at a recorded stream cut that keeps what the policy says. Does nothing if its last stream cut was
-    recorded less than a period ago.
-    """
     manager = session.manager
     session.root.check_writable()
     policy = _the(session, name).snapshot().record.retention
@@ -613,17 +601,14 @@ def lag(
     "path",
     type=click.Path(dir_okay=False),
     required=True,
-    help="File to write: .svg, .html, .png or .pdf.",
+    help="File to write: .svg or .html.",
 )
 @click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
 @click.option("--even", is_flag=True, help="Make all epochs equally wide.")
 @pass_session
 def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, ...], even: bool) -> None:
-    """Draw the segments of a stream over time and keys.
-
-    Pictures that end in .svg or .html need no matplotlib, and tell in a browser what the pointer is on.
-    """
-    from pravega_spark.picture import save_segments
+    """Draw the segments of a stream over time and keys. A browser shows details of the part under the pointer."""
+    from pravega_spark.picture import stream_picture
 
     manager = session.manager
     cuts = dict(_since(manager, name, at, moments) for at in moments)
@@ -631,11 +616,9 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, .
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
     try:
-        save_segments(path, manager, *name, cuts=cuts, even=even)
+        stream_picture(manager, *name, cuts=cuts, even=even).save(path)
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror or error}. Give another file with -o") from error
-    except ImportError as error:
-        raise Refused(str(error)) from error
     session.output.document({"stream": str(name), "file": path})
     session.output.line(f"{path} shows stream {name}")
 

@@ -463,7 +463,7 @@ class StreamManager:
         self, scope_name: str, stream_name: str, cuts: Mapping[str, PlaceLike] | None = None
     ) -> Timeline:
         """When the segments of a stream were created and sealed, and where head, tail and `cuts` (places, by any names)
-        lie among them; `draw_segments` draws it. Raises InvalidStreamCut.
+        lie among them; `stream_picture` draws it. Raises InvalidStreamCut.
         """
         places = {name: parse_place(place) for name, place in (cuts or {}).items()}
         return self._catalog.stream(scope_name, stream_name).query(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from engine.root import MAX_SECONDS
+from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.quantities import (
     DURATIONS,
     SIZES,
@@ -213,6 +214,41 @@ def forms(parameters: Iterable[click.Parameter]) -> Iterator[str]:
             told[parameter.type.name.upper()] = form
     for name, form in told.items():
         yield f"{name}: {form}."
+
+
+def root_options(*, required: bool) -> Callable[[Command], Command]:
+    """Give a program the options that all have: the root, its storage, and the form of the output."""
+    options = (
+        click.option(
+            "--root",
+            "url",
+            metavar="URI",
+            envvar=ROOT_VARIABLE,
+            show_envvar=True,
+            required=required,
+            help="Root of the streams: a folder or an fsspec URL.",
+        ),
+        click.option(
+            "--wal", metavar="URI", help="Root of the write-ahead log, if it is not the one that the root names."
+        ),
+        storage_option("--storage", "the root's", "storage"),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."),
+        click.option("--wide", is_flag=True, help="Show all columns of tables, however wide."),
+        click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure."),
+    )
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def selection_options(command: Command) -> Command:
+    """Give a command --scope and --stream, which select streams (see `check_selection`)."""
+    stream = click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
+    return click.option("--scope", metavar="NAME", help="Only streams of this scope.")(stream(command))
 
 
 def stream_argument(command: Command) -> Command:

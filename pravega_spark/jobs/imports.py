@@ -1,8 +1,8 @@
 """The import job: `python -m pravega_spark.jobs.imports --source URI --root URI`.
 
-With a cluster, executors bring the segments, one task for each: they read, check and write their bytes, and keep how
-far they are. The driver plans, and lets each stream appear by one append. A task that is repeated goes on where the
-other one was.
+On a cluster, executors import the segments, one task for each: they read, check and write the bytes, and store their
+progress. The driver plans, and creates each stream by one append. A repeated task continues where the previous one
+stopped.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import click
 
 from chunkstore import StorageError, open_store
 from engine.errors import RootNotFound
-from pravega_spark.console.arguments import storage_option
-from pravega_spark.jobs.command import job
+from pravega_spark.console.jobs import IMPORT
+from pravega_spark.jobs.command import program
 from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.quantities import counted, size_text
@@ -41,19 +41,21 @@ def run(
     *,
     source: str,
     copied: bool = False,
+    byte_streams: Sequence[object] = (),
     source_options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
     """Import the selected streams of the long-term storage `source`, whose filesystem gets `source_options`.
 
-    copied: copy the data; else it is linked, which moves no byte and takes folders on one filesystem. The root is
-    created if its place is empty. spark: a cluster whose executors reach both places. Raises ValueError, StorageError.
+    copied: copy the data; otherwise it is hard-linked, which requires folders on one filesystem. byte_streams: streams,
+    as "scope/stream", whose bytes are not events. The root is created if its folder or bucket is empty. spark: a
+    cluster whose executors reach both storages. Raises ValueError, StorageError.
     """
     check(target)
     store = open_checked(source, source_options)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
-    found = Import(store, [] if name is None else [name], copied=copied)
+    found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied)
     if dry_run:
         return _outcomes(_report(found, target))
     root = open_root(target.root, target.storage, target.wal, create=True)
@@ -70,7 +72,7 @@ def _report(found: Import, target: Target) -> ImportReport:
 
 
 def _on(spark: SparkSession, target: Target, source: str, options: Mapping[str, Any]) -> Bring:
-    """Brings segments on the executors."""
+    """A function that imports segments on the executors."""
 
     def brought(tasks: Sequence[SegmentTask]) -> list[Brought]:
         if not tasks:
@@ -83,7 +85,7 @@ def _on(spark: SparkSession, target: Target, source: str, options: Mapping[str, 
 
 
 def _brought(target: Target, source: str, options: Mapping[str, Any], task: SegmentTask) -> Brought:
-    """A task. Errors are returned: raised, they would reach the driver as text within one of Spark's."""
+    """Runs in a task. Returns errors: if raised, they would reach the driver as text in an error of Spark."""
     try:
         stores = open_store(source, options), open_store(target.root, target.storage)
     except StorageError as error:
@@ -96,40 +98,30 @@ def _brought(target: Target, source: str, options: Mapping[str, Any], task: Segm
 
 
 def _outcomes(report: ImportReport) -> list[JobOutcome]:
-    """What became of each stream, then what does not come, and what is not known, of the whole storage."""
-    told = [JobOutcome("", "", NOTE, detail=f"left out: {what}") for what in report.left_out]
-    told += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
-    told += [JobOutcome(scope, "", NOTE, detail="the scope comes, and has no streams") for scope in report.empty_scopes]
-    return [*map(_outcome, report.streams), *told]
+    """The outcome of each stream, then notes on what is not imported, and on what is not known of the whole storage."""
+    notes = [JobOutcome("", "", NOTE, detail=f"not imported: {what}") for what in report.left_out]
+    notes += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
+    notes += [JobOutcome(scope, "", NOTE, detail="the scope has no streams") for scope in report.empty_scopes]
+    return [*map(_outcome, report.streams), *notes]
 
 
 def _outcome(each: ImportedStream) -> JobOutcome:
     changes = each.outcome in ("new", "imported")
     detail = f"{each.outcome}: {counted(each.segments, 'segment')}, {size_text(each.bytes)}"
     if each.transactions:
-        detail += f", left out {counted(len(each.transactions), 'transaction')}, not committed"
+        detail += f", without {counted(len(each.transactions), 'open transaction')}"
     size = each.bytes if changes else 0
     return JobOutcome(each.scope, each.stream, "import", changes, size, detail, each.problem)
 
 
-main = job(
-    "imports",
-    """Import streams of a Pravega cluster from its long-term storage.
+_SOURCE = click.Option(
+    ["--source"],
+    metavar="URI",
+    required=True,
+    help="The folder or bucket that the segment stores wrote to; stop them first.",
+)
 
-    Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The root is created if its place is
-    empty. The source is left as it is. Repeat the program if it was interrupted: it goes on where it was.
-    """,
-)(run)
-main.params += [
-    click.Option(
-        ["--source"],
-        metavar="URI",
-        required=True,
-        help="The folder or bucket that the segment stores wrote to; stop them first.",
-    ),
-    click.Option(["--copy", "copied"], is_flag=True, help="Copy the data, to any place. Without it no byte moves."),
-]
-storage_option("--elsewhere", "the source's", "source_options")(main)
+main = program(IMPORT, run, _SOURCE)
 
 if __name__ == "__main__":
     main()

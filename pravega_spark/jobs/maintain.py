@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
 from chunkstore.collection.optimiser import Copies
 from engine.admin import orphans, root_gc
 from engine.admin.checks.findings import Severity
@@ -17,10 +15,10 @@ from engine.admin.verify import verify
 from engine.root import Root
 from engine.writer.compaction import CompactedSegment, compact_segments
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
-from pravega_spark.console.arguments import SecondsType
+from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.jobs import work
-from pravega_spark.jobs.command import job
-from pravega_spark.jobs.merges import copies_on
+from pravega_spark.jobs.command import program
+from pravega_spark.jobs.compaction import copier_on
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET = 64 << 20
-"""Bytes of a chunk that others are merged into."""
+"""Bytes of a chunk into which small chunks are merged."""
 
 TOGETHER = 100
-"""Merges that are handed to a cluster at a time."""
+"""The number of merges that a cluster gets at a time."""
 
 
 def run(
@@ -48,16 +46,16 @@ def run(
     check: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
-    """Run routine maintenance: retention, scaling, transactions, flush, optimiser, garbage, verify.
+    """Run routine maintenance: retention, scaling, transactions, flush, compaction, garbage, verify.
 
-    Retention, scaling and transactions apply to the selected streams, the rest to the whole root. A dry run looks for
-    garbage, and flushes, merges and deletes nothing. check: verify the root at the end. orphan_age: minimum age of an
-    orphan in seconds; a writer that takes longer from its first chunk to its commit is rejected (ChunksExpired). spark:
-    a cluster for the streams, if they are many, and for the bytes that the optimiser copies.
+    Retention, scaling and transactions apply to the selected streams, the rest to the whole root. A dry run searches
+    for garbage, but flushes, merges and deletes nothing. check: verify the root at the end. orphan_age: minimum age of
+    an orphan in seconds; a writer that takes longer from its first chunk to its commit is rejected (ChunksExpired).
+    spark: a cluster that processes the streams, if they are many, and copies the bytes of merges.
     """
     outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
     root = open_root(target.root, target.storage, target.wal)
-    copies = copies_on(spark, target) if spark is not None else None
+    copies = copier_on(spark, target) if spark is not None else None
     return outcomes + list(_root(root, dry_run, orphan_age, check, no_progress, copies))
 
 
@@ -72,7 +70,7 @@ def maintain(
     check: bool = False,
     progress: Progress = no_progress,
 ) -> Iterator[JobOutcome]:
-    """The same for an open root, step by step. A stream requires its scope."""
+    """The same for an open root; yields each outcome as it is known. A stream requires its scope."""
     work_on = partial(_streams, dry_run=dry_run, period=period)
     yield from over_named(root, names(root, scope, stream), work_on, missing=stream is not None, progress=progress)
     yield from _root(root, dry_run, orphan_age, check, progress)
@@ -89,7 +87,7 @@ def _root(
 ) -> Iterator[JobOutcome]:
     steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
-        steps = [("flush", partial(_flush, root)), ("optimiser", partial(_optimise, root, copies)), *steps]
+        steps = [("flush", partial(_flush, root)), ("compaction", partial(_compact, root, copies)), *steps]
     if check:
         steps.append(("verify", partial(_verify, root)))
     for name, step in steps:
@@ -107,16 +105,16 @@ def _flush(root: Root) -> JobOutcome:
     return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
 
 
-def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
-    """copies: on the cluster, if there is one."""
+def _compact(root: Root, copies: Copies | None) -> JobOutcome:
+    """copies: copies the bytes of merges on a cluster, None without one."""
     if not root.config.garbage_delay_seconds:
-        return JobOutcome("", "", "optimiser", detail="skipped: the root's garbage delay is 0")
+        return JobOutcome("", "", "compaction", detail="skipped: the root's garbage delay is 0")
     found: list[CompactedSegment] = []
     for number in range(root.config.containers):
         found += compact_segments(root.container(number).flush_context, "", TARGET, copies, TOGETHER if copies else 1)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
     return JobOutcome(
-        "", "", "optimiser", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
+        "", "", "compaction", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
     )
 
 
@@ -128,7 +126,7 @@ def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
         done = root_gc.collect_garbage(root, found)
         deleted, idle = done.deleted, done.expired
     count = counted(len(sweep.orphans), "orphan")
-    detail = f"{count} would be given up" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"
+    detail = f"{count} would be deleted" if dry_run else f"{count}, {counted(deleted, 'object')} deleted"
     detail += f", other roots or backups left alone: {', '.join(sweep.nested)}" if sweep.nested else ""
     detail += f", {counted(idle, 'idle upload')} of large events {'would be ' * dry_run}aborted" if idle else ""
     return JobOutcome("", "", "garbage", bool(sweep.orphans or deleted or idle), sweep.bytes, detail)
@@ -148,30 +146,7 @@ def _verify(root: Root) -> JobOutcome:
     )
 
 
-main = job(
-    "maintain",
-    """Run routine maintenance on streams and their root.
-
-    Streams: apply retention and scaling policies, and abort transactions whose lease has expired. Root: flush, merge
-    small chunks, collect garbage and, with --verify, verify; the root is maintained whatever streams are selected. A
-    dry run neither flushes nor merges. A step that fails does not stop the others, but makes the program fail.
-    """,
-)(run)
-main.params += [
-    click.Option(
-        ["--period"],
-        type=SecondsType(),
-        default=PERIOD,
-        help="Time between two recorded stream cuts.  [default: 30m]",
-    ),
-    click.Option(
-        ["--orphan-age"],
-        type=SecondsType(),
-        default=AGE,
-        help="Minimum age of an orphan. Writers slower than this are rejected at commit.  [default: 1d]",
-    ),
-    click.Option(["--verify", "check"], is_flag=True, help="Verify the root at the end."),
-]
+main = program(MAINTAIN, run)
 
 if __name__ == "__main__":
     main()

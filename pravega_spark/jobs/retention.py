@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from pravega_spark.console.arguments import SecondsType
+from pravega_spark.console.jobs import RETENTION
 from pravega_spark.jobs import work
-from pravega_spark.jobs.command import job
+from pravega_spark.jobs.command import program
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 from pravega_spark.streams.maintenance.retention import PERIOD
@@ -23,27 +21,12 @@ def run(
 ) -> list[JobOutcome]:
     """Truncate streams by their retention policies.
 
-    A stream cut is recorded, and the policy applied, when the last recorded cut is `period` seconds old.
+    A stream cut is recorded, and the policy applied, if the last recorded cut is at least `period` seconds old.
     """
     return over_streams(target, partial(work.retain, dry_run=dry_run, period=period), spark)
 
 
-main = job(
-    "retention",
-    """Truncate streams by their retention policies.
-
-    A stream cut is recorded, and the policy applied, if the last recorded cut is as old as --period says.
-    """,
-    every=True,
-)(run)
-main.params.append(
-    click.Option(
-        ["--period"],
-        type=SecondsType(),
-        default=PERIOD,
-        help="Time between two recorded stream cuts.  [default: 30m]",
-    )
-)
+main = program(RETENTION, run, every=True)
 
 if __name__ == "__main__":
     main()

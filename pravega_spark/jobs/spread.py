@@ -1,6 +1,6 @@
-"""Work on many streams: some at a time in this process, or all containers at the same time on a cluster.
+"""Runs a job on many streams: in threads of this process, or in parallel on a cluster.
 
-Streams of one container share its log, so they are one task: tasks do not get in each other's way.
+The streams of one container share its log, so they are in one task, and tasks do not compete for a log.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPREAD = 32
-"""With fewer streams than this the cluster is not asked."""
+"""With fewer streams than this, the cluster is not used."""
 
 AT_ONCE = 16
-"""Streams that are worked on at the same time, so that what is committed for them leaves together."""
+"""The number of streams that are processed concurrently, so that their commits share frames of the log."""
 
 Work = Callable[[Stream], Iterator[JobOutcome]]
 
 
 class Target(NamedTuple):
-    """The streams that a job works on: all of a root, of a scope, or one. Never show the storage options."""
+    """The streams of a job: all of a root, all of a scope, or one. Never log or print the storage options."""
 
     root: str
     scope: str | None = None
@@ -53,13 +53,13 @@ def check(target: Target) -> None:
 
 
 def names(root: Root, scope: str | None = None, stream: str | None = None) -> list[tuple[str, str]]:
-    """Scope and name of each stream of a root, of a scope, or of the one stream that is named.
+    """Scope and name of each stream of a root or a scope, or of the one named stream.
 
     Raises ScopeNotFound, StreamNotFound, StorageError.
     """
     catalog = Catalog(root, suggesting=True)
     if scope is not None and stream is not None:
-        catalog.stream(scope, stream).snapshot()  # it exists
+        catalog.stream(scope, stream).snapshot()  # raises StreamNotFound
         return [(scope, stream)]
     if scope is not None:
         catalog.check_scope(scope)
@@ -68,9 +68,10 @@ def names(root: Root, scope: str | None = None, stream: str | None = None) -> li
 
 
 def over_streams(target: Target, work: Work, spark: SparkSession | None = None) -> list[JobOutcome]:
-    """Do something to each stream. What fails for one of them does not keep the others from it.
+    """Apply `work` to each stream of a target. A failure for one stream does not stop the others.
 
-    With `spark`, many streams are spread over its cluster. Raises ValueError, StorageError if none can be found.
+    spark: a cluster over which many streams are distributed. Raises ValueError, and StorageError if the streams cannot
+    be listed.
     """
     check(target)
     root = open_root(target.root, target.storage, target.wal)
@@ -93,11 +94,10 @@ def _done(target: Target, work: Work, groups: Iterable[list[tuple[str, str]]]) -
 def over_named(
     root: Root, found: Sequence[tuple[str, str]], work: Work, *, missing: bool = False, progress: Progress = no_progress
 ) -> Iterator[JobOutcome]:
-    """The same for streams of a root that is open, by scope and name.
+    """Apply `work` to streams of an open root, given by scope and name. Returns the outcomes in the order of `found`.
 
-    Each container is looked at once, before; `work` need not look again to find that there is nothing to do. It is done
-    for some streams at a time, and the outcomes come in the order of `found`.
-    missing: whether one that does not exist is a failure; else it was deleted meanwhile.
+    Each container is refreshed once before, so `work` need not refresh it to find that there is nothing to do. Some
+    streams are processed at a time. missing: whether a missing stream is a failure; otherwise it was deleted meanwhile.
     """
     numbers = {container_of(f"{scope}/{name}", root.config.containers) for scope, name in found}
     failures = {number: _failure(root, number) for number in numbers}
@@ -110,7 +110,7 @@ def over_named(
 
 
 def _failure(root: Root, number: int) -> Exception | None:
-    """Look at a container; why that is not possible."""
+    """Refresh a container; the error if that fails."""
     try:
         root.container(number).refresh()
     except Exception as error:

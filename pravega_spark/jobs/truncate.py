@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from pravega_spark.console.arguments import PlaceType
+from pravega_spark.console.jobs import TRUNCATE
 from pravega_spark.jobs import work
-from pravega_spark.jobs.command import job
+from pravega_spark.jobs.command import program
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 from pravega_spark.streams.model.cuts import StreamCut
@@ -26,10 +24,10 @@ def run(
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
-    """Delete the events before a place, which becomes the head: of one stream, or of all streams.
+    """Delete the events before a position, which becomes the head: of one stream, or of all selected streams.
 
-    at: a time (2026-01-31, 7d: seven days ago), an end of the stream, or, of one stream, a stream cut. Some events
-    written shortly before a time may remain. Truncated events cannot be restored.
+    at: a time (2026-01-31, or 7d for seven days ago), an end of the stream, or, for one stream, a stream cut. Some
+    events written shortly before a given time may remain. Truncated events cannot be restored.
     """
     place = parse_place(at)
     if isinstance(place, StreamCut) and target.stream is None:
@@ -37,16 +35,7 @@ def run(
     return over_streams(target, partial(work.truncate, dry_run=dry_run, place=place), spark)
 
 
-main = job(
-    "truncate",
-    """Delete the events before a place, which becomes the head: of one stream, or of all selected streams.
-
-    A stream cut needs --scope and --stream. Some events written shortly before a time may remain. Truncated events
-    cannot be restored.
-    """,
-    every=True,
-)(run)
-main.params.append(click.Option(["--at"], type=PlaceType(), required=True, help="The new head."))
+main = program(TRUNCATE, run, every=True)
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""What jobs do to one stream."""
+"""The steps of jobs, each for one stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pravega_spark.streams.writing import transactions
 
 
 def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOutcome:
-    """An outcome, whatever happens."""
+    """The outcome of `done`; that of a failed step if it raises."""
     try:
         return done()
     except Exception as error:
@@ -26,7 +26,7 @@ def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOut
 
 
 def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]:
-    """Let its retention policy truncate it."""
+    """Apply the stream's retention policy."""
 
     def done() -> JobOutcome:
         found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
@@ -46,7 +46,7 @@ def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> J
 
 
 def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
-    """Let its scaling policy scale it."""
+    """Apply the stream's scaling policy."""
 
     def done() -> JobOutcome:
         found = scaling.planned(stream) if dry_run else scaling.scale(stream)
@@ -61,7 +61,7 @@ def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
 
 
 def _did(verb: str, dry_run: bool) -> str:
-    """What was done, or what a dry run would do. verb: its base."""
+    """The past tense of a verb, or for a dry run "would" and the verb. verb: such as `truncate` or `abort`."""
     return f"would {verb}" if dry_run else f"{verb.removesuffix('e')}ed"
 
 
@@ -70,7 +70,7 @@ def _ranges_text(ranges: Iterable[tuple[float, float]]) -> str:
 
 
 def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
-    """Abort transactions that nobody pinged."""
+    """Abort transactions whose lease has expired."""
 
     def done() -> JobOutcome:
         if dry_run:
@@ -85,7 +85,7 @@ def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
 
 
 def truncate(stream: Stream, dry_run: bool, place: Place) -> Iterator[JobOutcome]:
-    """Truncate it at a place."""
+    """Truncate the stream at a position."""
 
     def done() -> JobOutcome:
         snapshot = stream.snapshot()

@@ -1,4 +1,4 @@
-"""The batch read: both cuts of each stream are resolved once, at planning."""
+"""The batch read. Planning resolves both cuts of each stream once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def batch_ranges(options: SourceOptions) -> list[StreamRange]:
-    """What a batch read covers of each of its streams. Raises ScopeNotFound, StreamNotFound, InvalidStreamCut."""
-    from pravega_spark.source.selection import Selection  # the tasks need not look at the log
+    """The range of each stream that a batch read covers. Raises ScopeNotFound, StreamNotFound, InvalidStreamCut."""
+    from pravega_spark.source.selection import Selection  # not loaded in tasks, which do not read the log
 
     return [_range(one, snapshot) for one, snapshot in Selection(options, "read").snapshots()]
 
@@ -41,9 +41,9 @@ def _range(options: SourceOptions, snapshot: Snapshot) -> StreamRange:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two stream cuts, of one stream or of several.
+    """Reads the events between two stream cuts, of one or several streams.
 
-    columns: those to read, and whether each may be null; None: all that the options say.
+    columns: those to read, and whether each may be null; None: those of the options.
     """
 
     def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Where a streaming query is, by its checkpoint: what Spark has written below `checkpointLocation`.
+"""Reads the position of a streaming query from its checkpoint, the files that Spark writes to `checkpointLocation`.
 
-Spark writes the ends of each batch to `offsets/<batch>` before it runs, and `commits/<batch>` when it is done. The end
-of a batch is a stream cut's text, or one for each stream (see `offset`). Nothing is written here.
+Spark writes the end offsets of a batch to `offsets/<batch>` before the batch runs, and `commits/<batch>` when it is
+done. An end offset is a stream cut's text, or one for each stream (see `offset`). This module writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 
 
 class NoCheckpoint(StreamError):
-    """There is no checkpoint, or none that has a finished batch of a query that reads the stream."""
+    """There is no checkpoint, or it has no finished batch of a query that reads the stream."""
 
     def __init__(self, place: str, stream: str, is_checkpoint: bool) -> None:
         what = "has no finished batch" if is_checkpoint else "is not the checkpoint"
@@ -31,9 +31,9 @@ class NoCheckpoint(StreamError):
 
 
 def query_position(place: str, scope: str, stream: str, options: Mapping[str, Any] | None = None) -> StreamCut:
-    """The stream cut up to which a query has read a stream: the end of the last batch that is done.
+    """The stream cut up to which a query has read a stream: the end of its last finished batch.
 
-    place: the query's checkpointLocation, a folder or a URL; options: for its fsspec filesystem. Raises NoCheckpoint,
+    place: the query's checkpointLocation, a folder or a URL. options: for its fsspec filesystem. Raises NoCheckpoint,
     StorageError.
     """
     store = open_checked(place, options)
@@ -55,7 +55,7 @@ def _batches(store: Store, folder: str) -> set[int]:
 
 
 def _cuts(content: bytes) -> Iterator[StreamCut]:
-    """The cuts among the ends of a batch: those of other sources are no cuts."""
+    """The stream cuts among the end offsets of a batch, which may have other sources too."""
     for line in content.decode(errors="replace").splitlines():
         try:
             cuts = cuts_of(json.loads(line))

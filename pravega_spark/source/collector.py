@@ -1,6 +1,6 @@
-"""What a task does with its rows: routes and frames them, keeps few of them, and writes chunks of many (S3).
+"""Collects a task's rows: routes and frames them, and writes chunks if there are many (S3).
 
-Small data travels in the task's message, large data in chunks that the driver's commit attaches.
+Small data travels in the task's commit message, large data in chunks that the driver's commit attaches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.state.attach_fence import creation_time
 from pravega_spark.roots import open_root
-from pravega_spark.source.router import Place, Router
+from pravega_spark.source.router import Router, RouteTarget
 from pravega_spark.source.task_outputs import TaskMessage, TaskOutput
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.model.framing import Framed, frame_column, large_rows, payload_of
@@ -35,26 +35,26 @@ INLINE_BYTES = 256 << 10
 
 CHUNK_BYTES = 8 << 20
 CHUNK_BYTES_REMOTE = 32 << 20
-"""A task writes a chunk whenever it has collected this much: little, so that a disk is soon at work and little is left
-to wait for in the end; more where each request takes its time."""
+"""A task writes a chunk whenever it has collected this much. Small chunks let a disk start early, and leave little to
+wait for at the end; storages with slow requests get larger ones."""
 
 COLLECTED_CHUNKS = 2
-"""How many chunks are collected at a time where there are so many segments."""
+"""How many chunks are collected at a time if rows go to several segments."""
 
 OWN_CHUNK_BYTES = 2 << 20
-"""With this much a segment gets a chunk of its own; what outputs a chunk is copied by the next flush."""
+"""A segment with this much gets a chunk of its own. The next flush copies chunks that segments share."""
 
-BYTES_AHEAD = 32 << 20
-"""How much is being written while the next chunk is collected."""
+BYTES_IN_FLIGHT = 32 << 20
+"""How much may be in flight while the next chunk is collected."""
 
 LARGE_PART_BYTES = 32 << 20
-"""A large event is written in chunks of this size: some storages copy what they are given."""
+"""A large event is written in chunks of this size, as some storage clients copy each request's data."""
 
 
 class _Group(NamedTuple):
-    """What was collected for one segment."""
+    """The collected rows of one segment."""
 
-    place: Place
+    target: RouteTarget
     buffers: list[memoryview]
     records: np.ndarray
     events: int
@@ -64,15 +64,15 @@ class _Group(NamedTuple):
         return sum(map(len, self.buffers))
 
     def output(self, content: bytes | tuple[Extent, ...]) -> TaskOutput:
-        """The same with its content."""
-        return TaskOutput(self.place.stream, self.place.segment_id, content, self.records, self.events)
+        """The task's output for the segment, with its content."""
+        return TaskOutput(self.target.stream, self.target.segment_id, content, self.records, self.events)
 
 
 class Collector:
-    """Collects a task's rows by segment, and writes chunks when there is much of it.
+    """Collects a task's rows by segment, and writes chunks if there are many.
 
-    planned: by what rows are routed; None: each names its stream. digested: whether digests of the rows are wanted, one
-    for each stream. refuse_sealed: asked of a sealed stream that rows name (see Router).
+    planned: the routing of the rows; None if each names its stream. digested: whether to compute a digest of each
+    stream's rows. refuse_sealed: called for a sealed stream that rows name (see Router).
     """
 
     def __init__(
@@ -92,31 +92,31 @@ class Collector:
         chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
         one = planned is not None and len(planned.segments) == 1
         self._collected_bytes = chunk_bytes * (1 if one else COLLECTED_CHUNKS)
-        self._ahead = BYTES_AHEAD // chunk_bytes
-        self._uploads = ChunkUploads[list[_Group] | None](self._store, self._ahead, "chunks")
+        self._in_flight = BYTES_IN_FLIGHT // chunk_bytes
+        self._uploads = ChunkUploads[list[_Group] | None](self._store, self._in_flight, "chunks")
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Route and frame the rows of a batch."""
         events = batch.column("event")
-        if events.null_count:  # which row it is would not help: Spark cuts rows into tasks and batches as it likes
+        if events.null_count:  # the row's number would not help, as Spark cuts rows into tasks and batches freely
             raise ValueError(
                 f"Column 'event' is null in {events.null_count} of the {len(events)} rows that a task got at once: "
-                'leave such rows out, with where("event is not null"), or give them an empty event.'
+                'filter out such rows with where("event is not null"), or give them an empty event.'
             )
-        places = self._router.find(batch)
+        targets = self._router.find(batch)
         first = 0
         for row in large_rows(events):
-            self._add_small(events, places, first, row)
-            self._write_large(0 if places is None else int(places[row]), payload_of(events, row))
+            self._add_small(events, targets, first, row)
+            self._write_large(0 if targets is None else int(targets[row]), payload_of(events, row))
             first = row + 1
-        self._add_small(events, places, first, len(events))
+        self._add_small(events, targets, first, len(events))
 
-    def _add_small(self, events: pa.Array, places: np.ndarray | None, first: int, end: int) -> None:
+    def _add_small(self, events: pa.Array, targets: np.ndarray | None, first: int, end: int) -> None:
         """Frame some rows of a column, none of which is large."""
         if first == end:
             return
-        own = None if places is None else places[first:end]
-        framed = frame_column(events.slice(first, end - first), own, len(self._router.places))
+        own = None if targets is None else targets[first:end]
+        framed = frame_column(events.slice(first, end - first), own, len(self._router.targets))
         if self._digests is not None:
             for stream, begin, behind in self._router.spans():
                 self._digest(stream, Digest.of_framed(framed.part(begin, behind)))
@@ -130,7 +130,7 @@ class Collector:
             self._digests[stream] = Digest.total([self._digests[stream], digest])
 
     def finish(self, query_id: str | None) -> TaskMessage:
-        """What the driver is told: the outputs of all rows, durable unless they are inline."""
+        """The message to the driver: the outputs of all rows, durable unless they are inline."""
         if self._uploads.names or self._size > INLINE_BYTES:
             self._write_chunks()
         else:
@@ -154,14 +154,14 @@ class Collector:
             lengths = np.concatenate([framed.segment_lengths(index) for framed in some])
             buffers = [memoryview(framed.segment_data(index)) for framed in some]
             records = sparse_records(lengths, time_ms=0)
-            groups.append(_Group(self._router.places[index], buffers, records, len(lengths)))
+            groups.append(_Group(self._router.targets[index], buffers, records, len(lengths)))
         return groups
 
     def _write_chunks(self) -> None:
-        """Start to write all that was collected.
+        """Start to write all collected rows.
 
-        A segment with much of it gets a chunk of its own, which a flush takes over as it is; the others of a container
-        share one: whether it is garbage is known to one container.
+        A segment with many of them gets a chunk of its own, which a flush adopts as it is. The other segments of a
+        container share a chunk; not those of several containers, as one container alone decides when it is garbage.
         """
         groups = self._by_segment()
         self._framed, self._size = [], 0
@@ -169,31 +169,32 @@ class Collector:
         small: dict[int, list[_Group]] = defaultdict(list)
         for group in groups:
             if group.size() < OWN_CHUNK_BYTES:
-                small[group.place.container].append(group)
+                small[group.target.container].append(group)
         for together in [*([group] for group in large), *small.values()]:
-            self._uploads.send(together, self._name_of(together[0].place), [group.buffers for group in together])
-            self._take_written(self._ahead)
+            self._uploads.send(together, self._name_of(together[0].target), [group.buffers for group in together])
+            self._take_written(self._in_flight)
 
-    def _name_of(self, place: Place) -> str:
-        return segment_name(self._scope, place.stream, place.segment_id)
+    def _name_of(self, target: RouteTarget) -> str:
+        return segment_name(self._scope, target.stream, target.segment_id)
 
     def _write_large(self, index: int, payload: memoryview) -> None:
-        """Write a large event from where it lies, into chunks of its own, behind all that was collected before it."""
+        """Write a large event from Arrow's memory into chunks of its own, after all rows that were collected before
+        it."""
         if self._framed:
             self._write_chunks()
-        place = self._router.places[index]
+        target = self._router.targets[index]
         header = event_header(len(payload))
         parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
         parts[0].insert(0, memoryview(header))
         for part in parts:
-            self._uploads.send(None, self._name_of(place), [part])
+            self._uploads.send(None, self._name_of(target), [part])
         extents = self._take_written(0)
-        self._digest(place.stream, Digest.of_large(extents))
+        self._digest(target.stream, Digest.of_large(extents))
         records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
-        self._outputs.append(TaskOutput(place.stream, place.segment_id, extents, records, 1))
+        self._outputs.append(TaskOutput(target.stream, target.segment_id, extents, records, 1))
 
     def _take_written(self, most: int) -> tuple[Extent, ...]:
-        """Wait until no more than `most` chunks are under way. Returns the extents of those that hold a large event."""
+        """Wait until at most `most` chunks are in flight. Returns the extents of those that hold a large event."""
         large: list[Extent] = []
         for groups, extents in self._uploads.written(most):
             if groups is None:

@@ -1,6 +1,6 @@
-"""The columns of a read: what a stream has, and what of it is to be read.
+"""The columns of a read: those that a stream has, and those that a user chooses.
 
-Spark cannot tell a source in Python which columns a query needs, so whoever needs few of them gives a schema.
+Spark does not tell a Python data source which columns a query needs, so users who need few of them give a schema.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ METADATA_COLUMNS = {"timestamp": "timestamp", "event_pointer": "string", "event_
 
 
 def read_columns(options: SourceOptions) -> dict[str, str]:
-    """The columns of a read with these options; `event_columns` says their types to Arrow."""
+    """The columns of a read with these options; `event_columns` has their Arrow types."""
     if options.include_metadata:
         return READ_COLUMNS | METADATA_COLUMNS
     return {**READ_COLUMNS, "event_pointer": "string"} if options.large_events == "reference" else READ_COLUMNS
 
 
 def chosen_columns(schema: StructType) -> dict[str, bool]:
-    """The columns that a read is to have, and whether they may be null: those of a schema, which a user may have given.
+    """The columns of a schema, which a user may have given, and whether each may be null.
 
-    Any of ours in any order. Raises ValueError for one that is not ours, or of another type.
+    They are columns of a stream, in any order. Raises ValueError for an unknown column, or one of another type.
     """
-    ours = {**READ_COLUMNS, **METADATA_COLUMNS}
+    known = {**READ_COLUMNS, **METADATA_COLUMNS}
     for field in schema.fields:
-        if field.name not in ours:
+        if field.name not in known:
             raise ValueError(
-                f"Column {field.name!r} of the given schema is not one of a stream's: choose among {', '.join(ours)}."
+                f"Column {field.name!r} of the given schema is not a column of a stream: choose among "
+                f"{', '.join(known)}."
             )
-        if field.dataType.simpleString() != ours[field.name]:
+        if field.dataType.simpleString() != known[field.name]:
             raise ValueError(
-                f"Column {field.name!r} of the given schema has type {field.dataType.simpleString()}, but it is "
-                f"{ours[field.name]}: give it this type, and cast the column that is read."
+                f"Column {field.name!r} of the given schema has type {field.dataType.simpleString()} instead of "
+                f"{known[field.name]}: give it this type, and cast the column after the read."
             )
     if not schema.fields:
-        raise ValueError(f"The given schema has no columns: choose among {', '.join(ours)}.")
+        raise ValueError(f"The given schema has no columns: choose among {', '.join(known)}.")
     return {field.name: field.nullable for field in schema.fields}
 
 
 def read_schema(options: SourceOptions) -> str:
-    """The same as Spark's text of a schema."""
+    """The same columns as a schema in Spark's text form."""
     return ", ".join(f"{name} {kind}" for name, kind in read_columns(options).items())

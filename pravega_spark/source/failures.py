@@ -1,9 +1,9 @@
-"""What somebody at Spark reads of a failure: one sentence that says what is wrong and what to do, under few frames.
+"""Errors as a user of Spark reads them: one sentence that says what is wrong and what to do, with few stack frames.
 
-Spark prints an exception of Python with all frames and causes in front of its message. Of an error whose message says
-everything, both are left out; they are logged at DEBUG. What is a bug keeps them. Where an error's remedy depends on
-where one meets it, the remedy is Spark's: an option. Nothing is imported before something fails, as the data source is
-imported by every Spark session.
+Spark prints all frames and causes of a Python exception before its message. Errors whose message is complete are raised
+without both, which are logged at DEBUG. Unexpected errors keep them. If the remedy depends on how the user got the
+error, the message names the Spark option. Modules are imported only when something fails, as every Spark session
+imports the data source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OURS = ("chunkstore", "engine", "pravega_spark")
 
 
 def for_users(method: Method) -> Method:
-    """Let what Spark calls raise such errors. Also for generator functions."""
+    """Decorate a method or generator method that Spark calls, so that it raises such errors."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
@@ -33,7 +33,7 @@ def for_users(method: Method) -> Method:
             except Exception as error:
                 if not _explains_itself(error):
                     raise
-                raise _plain(error) from _why(error)
+                raise _without_frames(error) from _cause(error)
 
         return cast("Method", iterate)
 
@@ -44,13 +44,13 @@ def for_users(method: Method) -> Method:
         except Exception as error:
             if not _explains_itself(error):
                 raise
-            raise _plain(error) from _why(error)
+            raise _without_frames(error) from _cause(error)
 
     return cast("Method", call)
 
 
 def _explains_itself(error: Exception) -> bool:
-    """Whether it was raised for a reader: one of our errors, or a ValueError that our own code raised."""
+    """Whether the message is complete: an error of this project, or a ValueError that its code raised."""
     if type(error).__module__.partition(".")[0] in _OURS:
         return True
     place = error.__traceback__
@@ -60,25 +60,25 @@ def _explains_itself(error: Exception) -> bool:
         return False
     frame, step = place.tb_frame, place.tb_frame.f_code.co_code[place.tb_lasti]
     ours = str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS
-    return ours and step == opcode.opmap["RAISE_VARARGS"]  # not what an extension module raised below it
+    return ours and step == opcode.opmap["RAISE_VARARGS"]  # else an extension module that it called raised the error
 
 
-def _plain(error: Exception) -> Exception:
-    logger.debug("a failure that is shown without its frames", exc_info=error)
-    text = told(error)
+def _without_frames(error: Exception) -> Exception:
+    logger.debug("An error that is raised without its frames", exc_info=error)
+    text = message_for_users(error)
     if text != str(error):
         error.args = (text,)
     return error.with_traceback(None)
 
 
-def _why(error: Exception) -> BaseException | None:
-    """Its cause, where that belongs to what is told: of a container that is offline."""
+def _cause(error: Exception) -> BaseException | None:
+    """The cause that users should see: that of a container that is offline."""
     from engine.errors import ContainerOffline
 
     return error.__cause__ if isinstance(error, ContainerOffline) else None
 
 
-def told(error: Exception) -> str:
+def message_for_users(error: Exception) -> str:
     """The message of an error for a user of Spark."""
     from engine.errors import RootNotFound
     from pravega_spark.errors import (
@@ -94,19 +94,20 @@ def told(error: Exception) -> str:
         case ScopeNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_scope' to true."
         case StreamDeleted():
-            return f"{error.fact} Set option 'fail_on_data_loss' to false to go on without it."
+            return f"{error.fact} Set option 'fail_on_data_loss' to false to continue without it."
         case StreamRecreated():
-            return f"{error.fact} Start the query again: it reads or writes that one, with a new checkpoint."
+            return f"{error.fact} Start the query again with a new checkpoint: it then reads or writes the new stream."
         case StreamNotFound(without_scope=True):
             options = "options 'allow_create_scope' and 'allow_create_stream'"
             return f"{error.fact} Create it first, or set {options} to true."
         case StreamNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_stream' to true."
         case PositionLost():
-            there = f"that cut, {error.restored}" if error.restored is not None else "another place, such as earliest"
+            cut = f"that cut, {error.restored}" if error.restored is not None else "another cut, such as earliest"
             return (
-                f"{error.fact} Go on there by a query with a new checkpoint and option 'start_stream_cut' set to "
-                f"{there}; or let this query go on there, with option 'fail_on_data_loss' set to false."
+                f"{error.fact} Continue from there with a new query that has a new checkpoint and option "
+                f"'start_stream_cut' set to {cut}; or set option 'fail_on_data_loss' to false, and this query "
+                "continues from there."
             )
         case TruncatedData():
             return (
@@ -115,7 +116,7 @@ def told(error: Exception) -> str:
             )
         case RootNotFound(inside=False):
             return (
-                f"{error.fact} Look whether this is the right place, and whether its storage is mounted. A write makes "
-                "a root in an empty place; a read never does."
+                f"{error.fact} Check that the URL is right, and that its storage is mounted. A write creates a root in "
+                "an empty folder or bucket; a read never does."
             )
     return str(error)

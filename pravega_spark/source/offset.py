@@ -1,9 +1,9 @@
-"""The offset of a streaming query: a stream cut's text, as the original connector keeps it in checkpoints, or where
-several streams are read a JSON object with one for each; and what a query's progress shows beside it for people.
+"""The offset of a streaming query: a stream cut's text, as in checkpoints of the original connector. For several
+streams it is a JSON object with one cut for each. Also what a query's progress shows beside it.
 
-A cut names a stream by its name only. So the text carries the id of the stream too, in the comment of its gzip header,
-which other readers of such texts skip: a position in a stream of another root, or of a deleted stream, is recognised
-by it (P4).
+A cut names a stream by its name only. So the text also has the stream's id, in the comment of its gzip header, which
+other readers of such texts skip. By the id a query recognises a position in a stream of another root, or in a deleted
+stream (P4).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def text_of(cut: StreamCut, stream_id: bytes) -> str:
 
 
 def id_of(text: str) -> bytes | None:
-    """The id of the stream in which the text of a cut is a place; None if the text has none."""
+    """The id of the stream in the text of a cut; None if the text has none."""
     if not text.startswith(BEGINNING):
         return None  # UNBOUNDED
     data = base64.b64decode(text)
@@ -43,7 +43,8 @@ def cut_of(offset: Any) -> StreamCut:
     """The cut of an offset of one stream. Raises InvalidStreamCut."""
     if not isinstance(offset, str):
         raise InvalidStreamCut(
-            "the checkpoint's offset is none of a stream: give the query the checkpointLocation of a query on it"
+            "the checkpoint's offset is not that of a stream: give the query the checkpointLocation of a query that "
+            "reads it"
         )
     return StreamCut.from_text(offset)
 
@@ -61,7 +62,7 @@ def cuts_of(offset: Any) -> dict[str, StreamCut]:
 
 
 def progress_of(reached: StreamCut, tail: StreamCut, lag: Lag) -> dict[str, Any]:
-    """Where a batch ends, where the stream does, and how far the batch leaves the query behind; in plain values."""
+    """The end of a batch, the end of the stream, and the query's lag after the batch, in plain values."""
     return {
         "reached": _positions(reached),
         "tail": _positions(tail),

@@ -1,4 +1,4 @@
-"""From options to an open stream, and from the options' stream cuts to positions."""
+"""Opens the root and streams that options name, and resolves the stream cuts that options give."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ from pravega_spark.streams.stream import Stream
 log = logging.getLogger(__name__)
 
 Access = Literal["read", "follow", "write"]
-"""What a stream is opened for: a batch read, a streaming read, a write."""
+"""The use of an opened stream: a batch read, a streaming read, a write."""
 
 
 def open_root_of(options: SourceOptions, access: Access) -> Root:
     """The root that the options name. Raises RootNotFound.
 
-    A write creates it if it does not exist and its place is empty, unless an option forbids it; a read never does.
+    A write creates it if it does not exist and its folder or bucket is empty, unless an option forbids it. A read never
+    creates a root.
     """
-    place = options.root, options.storage, options.wal
+    location = options.root, options.storage, options.wal
     try:
-        root = open_root(*place, salvage=options.salvage)
+        root = open_root(*location, salvage=options.salvage)
     except RootNotFound as missing:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
-        root = open_root(*place, salvage=options.salvage, create=True)
-        if not misspelled(missing.root, missing.similar):  # else it is told where the root is made
+        root = open_root(*location, salvage=options.salvage, create=True)
+        if not misspelled(missing.root, missing.similar):  # else creating the root has logged it
             log.warning(
-                "There was no root of streams in %s, so this write made a new one. Is it the place that you meant?",
+                "There was no root of streams in %s, so this write created one. Check that this is the URL "
+                "that you meant.",
                 root.stores.chunks.root,
             )
     if access == "write":
@@ -45,7 +47,7 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
 
 
 def open_stream(options: SourceOptions, access: Access) -> Stream:
-    """The stream that the options name, created if allowed; by a batch read only on request.
+    """The stream that the options name, created if allowed; by a batch read only if an option asks for it.
 
     Raises RootNotFound, ScopeNotFound, StreamNotFound.
     """
@@ -62,12 +64,12 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
 
 
 def open_stream_of(options: SourceOptions, name: str) -> Stream:
-    """A stream of the options' scope, in a root that was there when it was planned what to do. Nothing is looked up."""
+    """A stream of the options' scope, in a root that the plan has opened. Requests nothing."""
     return Catalog(open_root_of(options, "follow")).stream(options.scope, name)
 
 
 def ensure_scope(options: SourceOptions, access: Access) -> None:
-    """Make the scope of a write whose rows name their streams, or of a read by pattern, if that is allowed.
+    """Create the scope of a write whose rows name their streams, or of a read by pattern, if that is allowed.
 
     Raises RootNotFound, ScopeNotFound.
     """
@@ -79,7 +81,7 @@ def ensure_scope(options: SourceOptions, access: Access) -> None:
 
 
 def _level(access: Access) -> int:
-    """How it is told what was made: a read that finds nothing may name it wrongly."""
+    """The log level for a created stream: if a read has to create it, the name may be wrong."""
     return logging.INFO if access == "write" else logging.WARNING
 
 
@@ -88,11 +90,11 @@ def current_snapshot(options: SourceOptions, access: Access) -> Snapshot:
     try:
         return open_stream(options, access).snapshot()
     except StreamNotFound:
-        return open_stream(options, access).snapshot()  # deleted since this process last looked, which is known by now
+        return open_stream(options, access).snapshot()  # it was deleted, which this process has learned by now
 
 
 def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCut:
-    """The cut that a keyword or a text means. Raises InvalidStreamCut or ValueError."""
+    """The cut of a keyword or a text. Raises InvalidStreamCut or ValueError."""
     if text == "earliest":
         return snapshot.head_cut()
     if text == "latest":

@@ -1,8 +1,8 @@
 """The options of the Spark data source, each described once: name, type, default, where it applies, meaning.
 
-Parsing (`options.py`) takes defaults, limits and choices from here, and the reference in the documentation is made from
-here. The messages marked as the original connector's keep its wording, mistakes included: programs may look for them.
-They follow our own sentence, which names option and value.
+This table has the defaults, limits and choices that `options.py` applies, and the documentation's reference is
+generated from it. Messages of the original connector keep its wording, mistakes included, as programs may search for
+it. They follow a sentence that names the option and the value.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ OptionType = Literal["string", "URL", "stream cut", "time", "duration", "size", 
 """stream cut: a keyword or a cut's text. time: ISO 8601 (UTC unless it names a zone), a time ago (`5m`), or
 milliseconds since 1970. duration: `7d`, or milliseconds. size: `10MiB`, or bytes. See `quantities`."""
 
-BATCH_READ: tuple[Use, ...] = ("batch read",)
 STREAM_READ: tuple[Use, ...] = ("stream read",)
 READS: tuple[Use, ...] = ("batch read", "stream read")
 RANGES: tuple[Use, ...] = (*READS, "metadata")
-"""Options that choose what is read apply to the metadata table Counts too."""
+"""Options that choose what is read. They apply to the metadata table Counts too."""
 
 BATCH_WRITE: tuple[Use, ...] = ("batch write",)
 STREAM_WRITE: tuple[Use, ...] = ("stream write",)
@@ -45,7 +44,7 @@ WHERE: Mapping[Use, str] = MappingProxyType(
 
 STORAGE_PREFIX = "storage."
 TABLE_PREFIX = "option."
-"""How the options of a table of the catalog begin when they come for the second time."""
+"""Spark passes the options of a catalog table twice, the second time with this prefix."""
 
 CUT_KEYWORDS = ("earliest", "latest", "unbounded")
 METADATA_TABLES = (
@@ -69,10 +68,9 @@ MAX_INT64 = 2**63 - 1
 class Option:
     """One option. Its name may be written in any case, and without underscores.
 
-    default: the value that counts if the option is not given, as a user would write it; by use, where uses differ;
-    None if there is none. required: whether a read or write without it fails. least, most: limits of an integer.
-    choices: the values it may have. message, too_small: the original connector's errors for a bad value, and for an
-    integer below `least`, where it has one.
+    default: the value if the option is not given, as a user would write it, or a default for each use; None if there is
+    none. required: whether a read or write without it fails. least, most: limits of an integer. choices: the allowed
+    values. message, too_small: the original connector's errors for an invalid value, and for an integer below `least`.
     """
 
     name: str
@@ -88,7 +86,7 @@ class Option:
     too_small: str = ""
 
     def default_for(self, use: Use = "batch read") -> str | None:
-        """The default in one use; `use` does not matter where all uses have the same."""
+        """The default in one use. `use` does not matter if all uses have the same default."""
         return self.default.get(use) if isinstance(self.default, Mapping) else self.default
 
 
@@ -138,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
         "stream_pattern",
         "string",
         "Read all streams of the scope whose whole name matches this regular expression (Python's), instead of option "
-        "stream. A streaming query takes in new ones as they come.",
+        "stream. A streaming query also reads streams that are created later.",
         RANGES,
     ),
     Option(
@@ -158,8 +156,8 @@ OPTIONS: tuple[Option, ...] = (
         "start_stream_cut",
         "stream cut",
         "Where the read starts: earliest, latest, unbounded or a stream cut. For several streams also a JSON object "
-        'that gives some of them one of these or a time, as {"a": "latest", "b": "5m"}; for the others the default '
-        "counts. A restarted query continues from its checkpoint instead.",
+        'that gives some of them one of these or a time, such as {"a": "latest", "b": "5m"}; the others have the '
+        "default. A restarted query continues from its checkpoint instead.",
         RANGES,
         default={"batch read": "earliest", "stream read": "latest", "metadata": "earliest"},
         choices=CUT_KEYWORDS,
@@ -167,7 +165,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "end_stream_cut",
         "stream cut",
-        "Where the read ends: latest, unbounded or a stream cut; for several streams also a JSON object as in "
+        "Where the read ends: latest, unbounded or a stream cut; for several streams also a JSON object, as in "
         "start_stream_cut.",
         RANGES,
         default={"batch read": "latest", "stream read": "unbounded", "metadata": "latest"},
@@ -176,22 +174,22 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "starting_timestamp",
         "time",
-        "Start at the first event written at this time or later, instead of at start_stream_cut; 5m is five minutes "
+        "Start at the first event written at this time or later, instead of at start_stream_cut. 5m is five minutes "
         "before the query starts. A restarted query continues from its checkpoint instead.",
         RANGES,
     ),
     Option(
         "ending_timestamp",
         "time",
-        "End before the first event written at this time or later, instead of at end_stream_cut. A time ago, as 5m, "
-        "counts from each start of the query.",
+        "End before the first event written at this time or later, instead of at end_stream_cut. A relative time such "
+        "as 5m counts back from each start of the query.",
         RANGES,
     ),
     Option(
         "approx_bytes_per_trigger",
         "size",
-        "Maximum bytes of a micro-batch, rounded to whole events; the first batch included. Several streams share it, "
-        "and what one does not need is the others'.",
+        "Maximum bytes of a micro-batch, rounded to whole events; also of the first batch. Several streams share it "
+        "fairly: a stream that needs less leaves the rest of its share to the others.",
         STREAM_READ,
         least=1,
         message="Max offset should be of type long more than or equal to one",
@@ -199,38 +197,39 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "max_bytes_per_trigger",
         "size",
-        "The same as approx_bytes_per_trigger, by the name that other Spark sources use.",
+        "The same as approx_bytes_per_trigger, under the name that other Spark sources use.",
         STREAM_READ,
         least=1,
     ),
     Option(
         "max_events_per_trigger",
         "integer",
-        "Maximum events of a micro-batch; the first batch included. Several streams share it, and what one does not "
-        "need is the others'.",
+        "Maximum events of a micro-batch; also of the first batch. Several streams share it fairly: a stream that "
+        "needs less leaves the rest of its share to the others.",
         STREAM_READ,
         least=1,
     ),
     Option(
         "min_events_per_trigger",
         "integer",
-        "Begin a micro-batch only when so many events are there, of all streams of the read, or max_trigger_delay has "
-        "passed. Not with the trigger availableNow.",
+        "Delay a micro-batch until this many events have accumulated in all streams of the read, or max_trigger_delay "
+        "has passed. Not with the trigger availableNow.",
         STREAM_READ,
         least=1,
     ),
     Option(
         "min_bytes_per_trigger",
         "size",
-        "The same by bytes, event headers included. With both, both have to be reached.",
+        "Delay a micro-batch until this many bytes have accumulated, event headers included. If min_events_per_trigger "
+        "is given too, a micro-batch waits for both.",
         STREAM_READ,
         least=1,
     ),
     Option(
         "max_trigger_delay",
         "duration",
-        "How long events wait at most for min_events_per_trigger or min_bytes_per_trigger, from when the query first "
-        "found some of them. Without effect where neither is given.",
+        "Maximum time that events wait for min_events_per_trigger or min_bytes_per_trigger, counted from the poll that "
+        "first found any of them. No effect if neither is given.",
         STREAM_READ,
         default="15m",
         least=1,
@@ -238,15 +237,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "subscriber",
         "string",
-        "Let retention wait for this query, as a subscriber of this name to each of its streams: what it has not read "
-        "is kept up to the policy's maximum. A restarted query goes on as the same subscriber; a new one begins anew.",
+        "Let retention wait for this query, as a subscriber of this name to each of its streams: events that it has "
+        "not read are kept, up to the policy's maximum. A restarted query remains the same subscriber; a new query "
+        "starts at its own position.",
         STREAM_READ,
     ),
     Option(
         "release_interval",
         "duration",
-        "How much time is at least between two releases of what a subscriber has read; 0: after each micro-batch. "
-        "Without effect unless option subscriber is given.",
+        "Minimum time between two releases of what a subscriber has read; 0 releases after each micro-batch. No effect "
+        "without option subscriber.",
         STREAM_READ,
         default="30s",
     ),
@@ -254,16 +254,16 @@ OPTIONS: tuple[Option, ...] = (
         "fail_on_data_loss",
         "boolean",
         "Fail if events that should be read have been truncated, if a restore lost events that a streaming query has "
-        "read, or a stream of it was deleted. If false, log what is lost and continue at the head of the stream, where "
-        "what was restored ends, or without the deleted stream.",
+        "read, or if one of its streams was deleted. If false, log what is lost and continue: at the head of the "
+        "stream, at the end of the restored events, or without the deleted stream.",
         RANGES,
         default="true",
     ),
     Option(
         "min_partitions",
         "integer",
-        "Minimum number of Spark partitions, if there is enough data to split. Without it, twice the cores of the "
-        "driver, with at least 4 MiB in each.",
+        "Minimum number of Spark partitions, if there is enough data to split. Without it, twice the number of the "
+        "driver's cores, with at least 4 MiB in each partition.",
         READS,
         least=1,
         most=MAX_INT32,
@@ -312,23 +312,23 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "ignore_extra_columns",
         "boolean",
-        "Write the columns event and routing_key, and drop all others. Without it other columns are an error, but for "
-        "those of a read of a stream.",
+        "Write the columns event and routing_key, and drop all others. Without it extra columns are rejected, except "
+        "those that a read of a stream returns.",
         WRITES,
         default="false",
     ),
     Option(
         "txn_app_id",
         "string",
-        "Name of the writing job; together with txn_version it makes a write idempotent, in batch jobs and in "
+        "Name of the writing job. Together with txn_version it makes a write idempotent, in batch jobs and in "
         "foreachBatch. Rejected in writeStream, which has its own key.",
         BATCH_WRITE,
     ),
     Option(
         "txn_version",
         "integer",
-        "Number of this write, larger than that of the job's write before. A number that is stored already is not "
-        "written again.",
+        "Number of this write, larger than that of the job's previous write. A write whose number is already stored is "
+        "skipped.",
         BATCH_WRITE,
         least=0,
     ),
@@ -344,8 +344,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "accept_lost_batches",
         "boolean",
-        "Write a batch although batches before it were lost: the root was restored, or a container recovered, since "
-        "they were written. By default such a batch fails with WritesLost, so that they can be written again.",
+        "Write a batch although earlier batches were lost, because the root was restored or a container recovered "
+        "since they were written. By default such a batch fails with WritesLost, so that the job can write them again.",
         WRITES,
         default="false",
     ),
@@ -353,8 +353,8 @@ OPTIONS: tuple[Option, ...] = (
         "metadata",
         "choice",
         "Read a metadata table instead of events; the name of the table is case-sensitive. Counts: how many events and "
-        "bytes a read with the same options would find. KeyValueTable: the entries of a Pravega's key-value table, "
-        "which option stream names.",
+        "bytes a read with the same options would return. KeyValueTable: the entries of the key-value table of a "
+        "Pravega cluster that option stream names.",
         ("metadata",),
         choices=METADATA_TABLES,
     ),
@@ -368,8 +368,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "salvage",
         "boolean",
-        "Of the long-term storage of a Pravega that is damaged, read the events that are sound; what is lost is logged "
-        "on the driver, by segment and offsets, and is in the table `Losses`.",
+        "Read the intact events of a Pravega cluster's damaged long-term storage. What is lost is logged on the "
+        "driver, by segment and offsets, and listed in the metadata table `Losses`.",
         (*READS, "metadata"),
         default="false",
     ),
@@ -377,7 +377,7 @@ OPTIONS: tuple[Option, ...] = (
         "allow_create_scope",
         "boolean",
         "Create the scope if it does not exist. In a write, together with allow_create_stream, it also creates a "
-        "missing root in an empty place; no read creates one.",
+        "missing root in an empty folder or bucket; no read creates a root.",
         EVERYWHERE,
         default=_CREATES,
     ),
@@ -443,14 +443,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "read_after_write_consistency",
         "boolean",
-        "Accepted for programs of the original connector and without effect: what was written can always be read.",
+        "Accepted for programs of the original connector, but has no effect: written events can always be read.",
         WRITES,
         default="true",
     ),
     Option(
         "transaction_timeout_ms",
         "duration",
-        "Accepted for programs of the original connector and without effect: a job is committed in one append.",
+        "Accepted for programs of the original connector, but has no effect: a job is committed in one append.",
         WRITES,
         least=10_000,
         too_small="Transaction time must be at least 10 seconds.",
@@ -458,7 +458,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "transaction_status_poll_interval_ms",
         "duration",
-        "Accepted for programs of the original connector and without effect: a commit is done when it returns.",
+        "Accepted for programs of the original connector, but has no effect: a commit is done when it returns.",
         WRITES,
         default="50",
     ),
@@ -469,15 +469,15 @@ OPTIONS: tuple[Option, ...] = (
 _NO_BROKER = "There is no broker to set up: credentials of the storage go into options 'storage.<name>'."
 _NO_SCHEMA = "Events are bytes without a schema: decode them in the query, as with from_json."
 _ALL_CHANGES = (
-    "A stream is its changes, and a read returns them: 'start_stream_cut' and 'end_stream_cut' say which, or "
-    "'starting_timestamp' and 'ending_timestamp'."
+    "A stream has no change feed apart from its events: choose them by 'start_stream_cut' and 'end_stream_cut', or "
+    "by 'starting_timestamp' and 'ending_timestamp'."
 )
 _NO_CHANGES = (
-    "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss' is about events that "
-    "were truncated."
+    "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss' decides what happens if "
+    "events were truncated."
 )
 
-NAMES_OF_OTHERS: Mapping[str, str] = {
+FOREIGN_OPTION_HINTS: Mapping[str, str] = {
     # Kafka's
     "kafka.bootstrap.servers": "controller",
     "bootstrap.servers": "controller",
@@ -492,8 +492,8 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "minOffsetsPerTrigger": "min_events_per_trigger",
     "maxRecordsPerPartition": "max_bytes_per_partition",
     "includeHeaders": "include_metadata",
-    "groupIdPrefix": "A query keeps its place in its checkpoint, and has no group.",
-    "kafka.group.id": "A query keeps its place in its checkpoint, and has no group.",
+    "groupIdPrefix": "A query has its position in its checkpoint, and no group.",
+    "kafka.group.id": "A query has its position in its checkpoint, and no group.",
     # Delta's
     "readChangeFeed": _ALL_CHANGES,
     "readChangeData": _ALL_CHANGES,
@@ -502,44 +502,44 @@ NAMES_OF_OTHERS: Mapping[str, str] = {
     "ignoreDeletes": "fail_on_data_loss",
     "mergeSchema": _NO_SCHEMA,
     "overwriteSchema": _NO_SCHEMA,
-    "replaceWhere": "Events can only be appended; the head of a stream is cut off by truncating it.",
+    "replaceWhere": "Events can only be appended. Truncate a stream to delete its oldest events.",
     # Iceberg's
     "start-timestamp": "starting_timestamp",
     "end-timestamp": "ending_timestamp",
     "stream-from-timestamp": "starting_timestamp",
     "streaming-max-files-per-micro-batch": "max_events_per_trigger",
     "streaming-max-rows-per-micro-batch": "max_events_per_trigger",
-    # those of file sources
+    # of file sources
     "maxFilesPerTrigger": "max_events_per_trigger",
     "maxFileAge": "starting_timestamp",
     "modifiedAfter": "starting_timestamp",
     "modifiedBefore": "ending_timestamp",
     "maxRecordsPerFile": "max_bytes_per_partition",
     "pathGlobFilter": "stream_pattern",
-    "cleanSource": "Retention deletes what was read: see 'default_retention_duration_milliseconds'.",
+    "cleanSource": "Retention deletes old events: see 'default_retention_duration_milliseconds'.",
     "header": _NO_SCHEMA,
     "inferSchema": _NO_SCHEMA,
 }
-"""Options of other sources and sinks that a user may give here, and the option that does here what he wants; or, where
-there is none, a sentence that says why, or what to do."""
+"""Options of other sources and sinks, and for each the option with its meaning here, or a sentence that says what to do
+instead. They are ignored, and logged with this hint."""
 
 _A_TIME = "a time, such as 2026-01-31T12:00:00Z or 5m for five minutes ago"
 _START = (
-    f"has no version or snapshot: say where the read starts, by option 'starting_timestamp' ({_A_TIME}) or "
-    "'start_stream_cut' (a cut, as metadata table StreamCuts has them)"
+    f"has no version or snapshot: set the start of the read by option 'starting_timestamp' ({_A_TIME}) or "
+    "'start_stream_cut' (a cut, such as those in metadata table StreamCuts)"
 )
 _END = (
-    f"has no version or snapshot: say where the read ends, by option 'ending_timestamp' ({_A_TIME}) or "
-    "'end_stream_cut' (a cut, as metadata table StreamCuts has them)"
+    f"has no version or snapshot: set the end of the read by option 'ending_timestamp' ({_A_TIME}) or "
+    "'end_stream_cut' (a cut, such as those in metadata table StreamCuts)"
 )
 _TIME = f"is read up to a time by option 'ending_timestamp' ({_A_TIME}), or up to a cut by 'end_stream_cut'"
 _BRANCH = "has no branches or tags: name the stream by option 'stream', and its end by 'end_stream_cut'"
 
-BOUNDS_OF_OTHERS: Mapping[str, str] = {
+REFUSED_FOREIGN_OPTIONS: Mapping[str, str] = {
     # Kafka's
     "assign": (
-        "is read with all its segments: name it by option 'stream', and choose keys in the query; into how many tasks "
-        "the read is cut say 'min_partitions' and 'max_bytes_per_partition'"
+        "is read with all its segments: name it by option 'stream', and filter by key in the query; 'min_partitions' "
+        "and 'max_bytes_per_partition' set the number of tasks"
     ),
     # Delta's
     "versionAsOf": _END,
@@ -560,46 +560,50 @@ BOUNDS_OF_OTHERS: Mapping[str, str] = {
     "hoodie.datasource.read.end.instanttime": _END,
     "hoodie.datasource.read.end.timestamp": _END,
 }
-"""Options of other sources that bound what is read, where no option here means exactly the same; and what a stream has
-or does instead. The rule: an ignored option that bounds the data would return other data than was asked for, so it is
-refused; where an option here has exactly its meaning, it is in `NAMES_OF_OTHERS` and a warning names that one."""
+"""Options of other sources that limit what is read and have no equivalent here, and for each what to do instead.
 
-OF_KAFKA = "kafka."
-"""How options of Kafka's clients begin, which all mean `_NO_BROKER` unless they have a line of their own."""
+They are rejected: if such an option were ignored, the read would return other data than the user asked for. One that
+has an exact equivalent here is in `FOREIGN_OPTION_HINTS`, and the warning names the equivalent.
+"""
 
-OF_SPARK = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
-"""What Spark hands to a source beside the options of a user, in plain spelling."""
+KAFKA_PREFIX = "kafka."
+"""The prefix of options for Kafka's clients. The hint is `_NO_BROKER`, unless an option has its own."""
+
+SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
+"""Options that Spark itself passes to a source, in plain spelling."""
 
 
-def told_of_others(name: str) -> str | None:
-    """What to do instead of giving an option of another source; None for a name that none of them has."""
-    ours = BY_NAME_OF_OTHERS.get(plain(name), _NO_BROKER if name.lower().startswith(OF_KAFKA) else None)
-    return f"Here it is option {ours!r}." if ours in BY_NAME else ours
+def foreign_option_hint(name: str) -> str | None:
+    """What to do instead of giving an option of another source; None if no source is known to have it."""
+    hint = FOREIGN_HINTS_BY_NAME.get(plain(name), _NO_BROKER if name.lower().startswith(KAFKA_PREFIX) else None)
+    return f"Here it is option {hint!r}." if hint in BY_NAME else hint
 
 
 def spelling(name: str) -> str:
-    """An option of another source as that one spells it: Spark hands all names over in lower case."""
-    return next((other for other in (*NAMES_OF_OTHERS, *BOUNDS_OF_OTHERS) if plain(other) == plain(name)), name)
+    """An option of another source as that source spells it: Spark passes all names in lower case."""
+    return next(
+        (other for other in (*FOREIGN_OPTION_HINTS, *REFUSED_FOREIGN_OPTIONS) if plain(other) == plain(name)), name
+    )
 
 
-def refused_of_others(name: str) -> str | None:
-    """Why an option of another source is refused, and what to give instead; None for one that is not."""
-    instead = _BY_BOUND.get(plain(name))
+def foreign_option_refusal(name: str) -> str | None:
+    """Why an option of another source is rejected, and what to give instead; None if it is not rejected."""
+    instead = _REFUSED_BY_NAME.get(plain(name))
     if instead is None:
         return None
-    because = "If it were ignored, other data would be read."
-    return f"Option {spelling(name)!r} is of another source, and a stream {instead}. {because}"
+    reason = "If the option were ignored, other data would be read."
+    return f"Option {spelling(name)!r} belongs to another source, and a stream {instead}. {reason}"
 
 
 def plain(name: str) -> str:
-    """A name without case and underscores, in which spellings of one option agree."""
+    """A name in lower case without underscores, which is the same for all spellings of an option."""
     return name.lower().replace("_", "")
 
 
 BY_PLAIN_NAME: Mapping[str, Option] = {plain(option.name): option for option in OPTIONS if "<" not in option.name}
-"""The options that have one fixed name, by that name in plain spelling."""
+"""The options with a fixed name, by that name in plain spelling."""
 
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 
-BY_NAME_OF_OTHERS: Mapping[str, str] = {plain(other): ours for other, ours in NAMES_OF_OTHERS.items()}
-_BY_BOUND: Mapping[str, str] = {plain(other): instead for other, instead in BOUNDS_OF_OTHERS.items()}
+FOREIGN_HINTS_BY_NAME: Mapping[str, str] = {plain(other): hint for other, hint in FOREIGN_OPTION_HINTS.items()}
+_REFUSED_BY_NAME: Mapping[str, str] = {plain(other): instead for other, instead in REFUSED_FOREIGN_OPTIONS.items()}

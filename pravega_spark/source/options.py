@@ -1,7 +1,7 @@
 """The options of one read or write of the Spark data source, checked. `option_table.py` describes each of them.
 
-Names, defaults, the order of checks and the wording of the original connector's errors are kept; where it had no
-message of its own, ours says what is wrong and what to do.
+Names, defaults, the order of checks and the wording of errors are those of the original connector. Errors that it does
+not have say what is wrong and what to do.
 
 No error, repr or log shows the value of a `storage.` option.
 """
@@ -20,8 +20,14 @@ from chunkstore import StorageRefused
 from chunkstore.urls import check_url
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import parse_time
-from pravega_spark.source.by_stream import cuts_by_stream, is_by_stream, pattern_of, places_of, stream_names
-from pravega_spark.source.given import GivenOptions
+from pravega_spark.source.multi_stream import (
+    checked_names,
+    checked_pattern,
+    checked_positions,
+    is_per_stream,
+    positions_of,
+)
+from pravega_spark.source.option_reader import OptionReader
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
 from pravega_spark.streams.model.cuts import BEGINNING, StreamCut
 from pravega_spark.streams.model.names import validate_stream_name
@@ -33,27 +39,26 @@ log = logging.getLogger(__name__)
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 
-OF_ROOTS = METADATA_TABLES[5:]
-"""Those that can be about a whole scope or root: options `scope` and `stream` may be left out."""
+ROOT_TABLES = METADATA_TABLES[5:]
+"""Metadata tables that can cover a whole scope or root: options `scope` and `stream` are not required."""
 
-OF_SEVERAL = (None, "Counts")
-"""What may be read of several streams: events (None), and the metadata table that is about what a read would find."""
+MULTI_STREAM_TABLES = (None, "Counts")
+"""Values of option `metadata` with which a read may cover several streams. None: a read of events."""
 
 LargeEvents = Literal["error", "reference", "inline"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of one read or write, checked. None is "not given" wherever the type allows it.
+    """The options of one read or write, checked. None means "not given" wherever the type allows it.
 
-    `storage` goes to fsspec; a value that parses as JSON is what it parses to (quote it, '"0123"', to keep a text).
-    `scope` and `stream` are empty where a metadata table is about all of them, `stream` where each row of a write names
-    its own. Of several streams `stream` has the
-    names with commas between them, or there is a `stream_pattern`; then a cut may be a JSON object with a place for
-    each stream. `of_stream` gives the options of a read of one of them.
-    `asked_to_create_…`: the option was given as true; a batch read creates nothing otherwise.
-    `on_changed_replay` is about a batch whose number is there already, with other data (X3); `accept_lost_batches`
-    about one before which batches were lost in a restore (P4).
+    storage: passed to fsspec; a value that parses as JSON is parsed (quote it, '"0123"', to keep a string).
+    scope, stream: empty if a metadata table covers all of them; `stream` also if each row of a write names its stream.
+    For several streams, `stream` has their names with commas between them, or there is a `stream_pattern`. Then a cut
+    may be a JSON object with a position for each stream, and `of_stream` returns the options of a read of one of them.
+    asked_to_create_…: the option was given as true; otherwise a batch read creates nothing.
+    on_changed_replay: for a batch whose number is stored already with other data (X3). accept_lost_batches: for a batch
+    before which batches were lost in a restore (P4).
     Times are milliseconds since the epoch, sizes bytes.
     """
 
@@ -109,13 +114,13 @@ class SourceOptions:
         rows_name_streams: bool = False,
         use: Use | None = None,
     ) -> SourceOptions:
-        """Checks what Spark handed us. Raises ValueError for the first fault.
+        """Check the options that Spark passes. Raises ValueError for the first invalid one.
 
-        environment: stands for os.environ. warn: log what is ignored, as is right once for each read or write.
-        rows_name_streams: these are of a write whose rows may do what option `stream` does. use: what they are for, if
-        that is known.
+        environment: replaces os.environ. warn: log ignored options, which should happen once for each read or write.
+        rows_name_streams: for a write whose rows have a column `stream`, which replaces option `stream`. use: that of
+        the options, if it is known.
         """
-        given = GivenOptions(options)
+        given = OptionReader(options)
         environment = os.environ if environment is None else environment
         scope, stream, pattern = _names(given, environment, rows_name_streams, use)
         scaling, retention = _policies(given, warn)
@@ -176,44 +181,44 @@ class SourceOptions:
             _check_streams(name, getattr(parsed, name), parsed)
         if warn:
             given.warn_of_unknown()
-        return parsed if parsed.several else parsed.of_stream(stream)
+        return parsed if parsed.is_multi_stream else parsed.of_stream(stream)
 
     @property
-    def several(self) -> bool:
-        """Whether the read may be one of several streams."""
+    def is_multi_stream(self) -> bool:
+        """Whether the read may cover several streams."""
         return self.stream_pattern is not None or "," in self.stream
 
     @property
     def by_row(self) -> bool:
-        """Whether each row of a write names the stream that it goes to."""
+        """Whether each row of a write names its stream."""
         return not self.stream and self.stream_pattern is None and self.metadata is None
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that are named; none where there is a pattern."""
+        """The named streams; empty if there is a pattern."""
         return tuple(self.stream.split(",")) if self.stream else ()
 
     def of_stream(self, stream: str) -> SourceOptions:
-        """The options of a read of one of the streams alone. Raises ValueError for one that ends before it starts."""
+        """The options of a read of one of the streams alone. Raises ValueError if it would end before it starts."""
         places: dict[str, Any] = {}
         for cut, time in (("start_stream_cut", "starting_timestamp"), ("end_stream_cut", "ending_timestamp")):
             text = getattr(self, cut)
-            if is_by_stream(text):
-                place = places_of(text).get(stream)
+            if is_per_stream(text):
+                place = positions_of(text).get(stream)
                 places |= {cut: None, time: place} if isinstance(place, int) else {cut: place}
         one = replace(self, stream=stream, stream_pattern=None, **places)
         _check_times(one.starting_timestamp, one.ending_timestamp)
         return one
 
     def batch_cuts(self) -> tuple[str, str]:
-        """Start and end of a batch read: keywords or texts. ValueError for a pair that cannot hold anything."""
+        """Start and end of a batch read: keywords or texts. Raises ValueError if nothing can lie between them."""
         start, end = self._cuts("batch read")
-        if "latest" in _places(start):
+        if "latest" in _cut_positions(start):
             raise ValueError("Option 'start_stream_cut' cannot be 'latest' in a batch read: nothing would be read.")
         return start, end
 
     def streaming_cuts(self) -> tuple[str, str]:
-        """Start and end of a new streaming query: keywords or texts. ValueError for the end `earliest`."""
+        """Start and end of a new streaming query: keywords or texts. Raises ValueError for the end `earliest`."""
         return self._cuts("stream read")
 
     def _cuts(self, use: Use) -> tuple[str, str]:
@@ -221,36 +226,36 @@ class SourceOptions:
         end = self.end_stream_cut or BY_NAME["end_stream_cut"].default_for(use)
         assert start is not None
         assert end is not None
-        if "earliest" in _places(end):
+        if "earliest" in _cut_positions(end):
             raise ValueError("Option 'end_stream_cut' cannot be 'earliest': nothing would be read.")
         return start, end
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a table's options that are ours and hold no credentials."""
+    """The options of a catalog table that belong to this source and hold no credentials."""
     return {key: value for key, value in options.items() if plain(key) in BY_PLAIN_NAME}
 
 
 def _names(
-    given: GivenOptions, environment: Mapping[str, str], by_row: bool, use: Use | None
+    given: OptionReader, environment: Mapping[str, str], by_row: bool, use: Use | None
 ) -> tuple[str, str, str | None]:
-    """Scope, stream, and the pattern of streams. by_row: rows name their streams, unless an option does."""
+    """Scope, stream, and the pattern for streams. by_row: rows name their streams, unless an option does."""
     rooted = bool(given.text("path") or given.text("controller") or environment.get(ROOT_VARIABLE))
     metadata = given.text("metadata")
-    if given.has("stream_pattern") and metadata not in OF_SEVERAL:
+    if given.has("stream_pattern") and metadata not in MULTI_STREAM_TABLES:
         raise ValueError(f"Option 'stream_pattern' is not for metadata table {metadata!r}: set option 'stream'.")
     if given.has("stream_pattern"):
         _refuse_both(given, "stream", "stream_pattern")
         (scope,) = given.required("scope", rooted=rooted)
-        return scope, "", pattern_of(given.text("stream_pattern") or "")
+        return scope, "", checked_pattern(given.text("stream_pattern") or "")
     if (by_row or metadata == "Streams") and not given.has("stream"):
         (scope,) = given.required("scope", rooted=rooted)
         return scope, "", None
-    if metadata not in OF_ROOTS:
+    if metadata not in ROOT_TABLES:
         scope, stream = given.required("scope", "stream", rooted=rooted, use=use)
-        stream = stream_names(stream)
-        if "," in stream and metadata not in OF_SEVERAL:
-            raise ValueError(f"Metadata table {metadata!r} is about one stream: option 'stream' names several.")
+        stream = checked_names(stream)
+        if "," in stream and metadata not in MULTI_STREAM_TABLES:
+            raise ValueError(f"Metadata table {metadata!r} covers one stream, but option 'stream' names several.")
         return scope, stream, None
     given.required(*(name for name in ("scope", "stream") if given.has(name)), rooted=rooted)
     scope, stream = given.text("scope") or "", given.text("stream") or ""
@@ -259,8 +264,8 @@ def _names(
     return scope, stream, None
 
 
-def _policies(given: GivenOptions, warn: bool) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
-    """Both policies of a new stream; their checks are interleaved in the original, and so they are here."""
+def _policies(given: OptionReader, warn: bool) -> tuple[ScalingPolicy | None, RetentionPolicy | None]:
+    """The policies of a new stream, checked in the order of the original connector, which interleaves the two."""
     byte_rate, event_rate = "default_segment_target_rate_bytes_per_sec", "default_segment_target_rate_events_per_sec"
     size, duration = "default_retention_size_bytes", "default_retention_duration_milliseconds"
     _refuse_both(given, byte_rate, event_rate, "Cannot set multiple options for scaling")
@@ -295,7 +300,7 @@ def _scaling(
     return ScalingPolicy("fixed", segments)
 
 
-def _max_bytes_per_trigger(given: GivenOptions) -> int | None:
+def _max_bytes_per_trigger(given: OptionReader) -> int | None:
     original, ours = given.number("approx_bytes_per_trigger"), given.number("max_bytes_per_trigger")
     if original is not None and ours is not None and original != ours:
         raise ValueError(
@@ -304,7 +309,7 @@ def _max_bytes_per_trigger(given: GivenOptions) -> int | None:
     return ours if original is None else original
 
 
-def _subscriber(given: GivenOptions) -> str | None:
+def _subscriber(given: OptionReader) -> str | None:
     name = given.text("subscriber")
     if name is not None:
         try:
@@ -315,7 +320,7 @@ def _subscriber(given: GivenOptions) -> str | None:
 
 
 def _check_least(options: SourceOptions) -> None:
-    """Raise ValueError where the least that a trigger is to have is more than the most."""
+    """Raise ValueError if the minimum of a micro-batch is larger than its maximum."""
     for kind in ("bytes", "events"):
         least, most = getattr(options, f"min_{kind}_per_trigger"), getattr(options, f"max_{kind}_per_trigger")
         if least is not None and most is not None and least > most:
@@ -324,8 +329,8 @@ def _check_least(options: SourceOptions) -> None:
             )
 
 
-def _root(given: GivenOptions, environment: Mapping[str, str]) -> str:
-    """The root of the streams. Path and option must agree; the environment counts where neither is given."""
+def _root(given: OptionReader, environment: Mapping[str, str]) -> str:
+    """The root of the streams. Path and option must agree; if neither is given, the environment variable applies."""
     found = {name: _folder(name, text) for name in ("path", "controller") if (text := given.text(name))}
     if len(set(found.values())) > 1:
         raise ValueError("The path and the option 'controller' name different roots: give one of them.")
@@ -336,12 +341,12 @@ def _root(given: GivenOptions, environment: Mapping[str, str]) -> str:
     raise ValueError(
         "Missing required option 'controller': give the root of the streams, a folder or an fsspec URL such as "
         f"s3://bucket/streams, as this option, as the path, or in the environment variable {ROOT_VARIABLE}"
-        f"{given.nearly(('controller',)) or '.'}"
+        f"{given.similar_hint(('controller',)) or '.'}"
     )
 
 
 def _folder(name: str, text: str) -> str:
-    """A root in one spelling: an fsspec URL, or an absolute path. Errors do not show it; it may hold credentials."""
+    """A root as an fsspec URL or an absolute path. Errors do not show it, as it may contain credentials."""
     scheme, separator, rest = text.partition("://")
     if (separator and scheme.lower() in ("tcp", "tls", "ssl", "pravega", "pravegas")) or re.fullmatch(
         r"[\w.\-]+:[0-9]+", text
@@ -361,15 +366,15 @@ def _folder(name: str, text: str) -> str:
     return os.path.abspath(re.sub(r"^file:(?=/)", "", text))
 
 
-def _stream_cut(given: GivenOptions, name: str) -> str | None:
+def _stream_cut(given: OptionReader, name: str) -> str | None:
     text = given.text(name)
     if text is None:
         return None
     text = text.strip()
     if not text:
         raise ValueError(f"Option {name!r} is empty: give {', '.join(CUT_KEYWORDS)}, or a stream cut's text.")
-    if is_by_stream(text):
-        return cuts_by_stream(name, text, _one_cut)
+    if is_per_stream(text):
+        return checked_positions(name, text, _one_cut)
     if _is_time(text):
         raise ValueError(
             f"Option {name!r}: {text!r} is a time, not a stream cut: give it as option {_TIME_FOR[name]!r} instead, or "
@@ -390,7 +395,7 @@ def _is_time(text: str) -> bool:
 
 
 def _one_cut(what: str, text: str) -> str:
-    """A keyword or the text of a cut. what: where it stands, for errors."""
+    """A keyword or the text of a cut, checked. what: describes the option for errors."""
     if text.lower() in CUT_KEYWORDS:
         return text.lower()
     try:
@@ -405,25 +410,25 @@ def _one_cut(what: str, text: str) -> str:
     return text
 
 
-def _places(text: str) -> Collection[str | int]:
-    """The places that a cut option gives, of whatever streams."""
-    return places_of(text).values() if is_by_stream(text) else (text,)
+def _cut_positions(text: str) -> Collection[str | int]:
+    """The positions that a cut option gives, of all streams."""
+    return positions_of(text).values() if is_per_stream(text) else (text,)
 
 
 def _check_streams(name: str, text: str | None, options: SourceOptions) -> None:
-    """Raise ValueError for a cut that is of no stream of the read, or not of all."""
+    """Raise ValueError for a cut of a stream that is not read, or a cut that does not apply to all streams."""
     if text is None:
         return
-    if is_by_stream(text):
-        for stream in places_of(text):
+    if is_per_stream(text):
+        for stream in positions_of(text):
             pattern = options.stream_pattern
             if not (re.fullmatch(pattern, stream) if pattern is not None else stream in options.streams):
                 raise ValueError(f"Option {name!r}: stream {stream!r} is not read. Remove it, or read it too.")
             options.of_stream(stream)
-    elif options.several and text not in CUT_KEYWORDS and text != "UNBOUNDED":
+    elif options.is_multi_stream and text not in CUT_KEYWORDS and text != "UNBOUNDED":
         raise ValueError(
-            f"Option {name!r} is a cut of one stream, but several are read: give a JSON object with a place for each, "
-            'as {"stream": "cut"}, or earliest or latest for all.'
+            f"Option {name!r} is a cut of one stream, but several are read: give a JSON object with a position for "
+            'each, such as {"stream": "cut"}, or earliest or latest for all.'
         )
 
 
@@ -432,13 +437,13 @@ def _check_times(starting: int | None, ending: int | None) -> None:
         raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
 
 
-def _refuse_both(given: GivenOptions, one: str, other: str, original: str = "") -> None:
-    """original: the original connector's words for it."""
+def _refuse_both(given: OptionReader, one: str, other: str, original: str = "") -> None:
+    """Raise ValueError if both options are given. original: the original connector's message."""
     if given.has(one) and given.has(other):
         raise ValueError(f"Options {one!r} and {other!r} exclude each other: give one of them. {original}".rstrip())
 
 
-def _transaction_key(given: GivenOptions) -> tuple[str | None, int | None]:
+def _transaction_key(given: OptionReader) -> tuple[str | None, int | None]:
     app_id, version = given.text("txn_app_id"), given.number("txn_version")
     if (app_id is None) != (version is None):
         raise ValueError("Options 'txn_app_id' and 'txn_version' form one key: give both or neither.")
@@ -447,7 +452,7 @@ def _transaction_key(given: GivenOptions) -> tuple[str | None, int | None]:
     return app_id, version
 
 
-def _metadata(given: GivenOptions) -> str | None:
+def _metadata(given: OptionReader) -> str | None:
     text = given.text("metadata")
     if text is not None and text not in METADATA_TABLES:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Input partitions: which slices a task reads, and the reading itself."""
+"""Input partitions: plans which slices each task reads, and reads them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
 from pravega_spark.source.columns import read_columns
-from pravega_spark.source.even_shares import EvenShares, shares_of
 from pravega_spark.source.failures import for_users
+from pravega_spark.source.split_planner import SplitPlanner, split_count
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
 from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
 from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slice
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEAST_BYTES = 4 << 20
-"""A task has to be worth its start: partitions are not made smaller than this unless `min_partitions` asks for it."""
+"""Partitions are not smaller than this, as starting a task costs time, unless `min_partitions` asks for it."""
+
+
+Slice = tuple[str, ScanSlice]
+"""The name of a stream, and a slice of one of its segments."""
 
 
 class StreamRange(NamedTuple):
-    """What is to be read of one stream: what lies between two cuts of it. options: those of a read of it alone."""
+    """The range between two cuts of one stream. options: those of a read of this stream alone."""
 
     options: SourceOptions
     snapshot: Snapshot
@@ -41,9 +45,9 @@ class StreamRange(NamedTuple):
 
 
 class SlicePartition(InputPartition):
-    """Slices that one task reads, one after the other, and the stream of each."""
+    """The slices that one task reads, one after the other, and the stream of each."""
 
-    def __init__(self, slices: Sequence[tuple[str, ScanSlice]]) -> None:
+    def __init__(self, slices: Sequence[Slice]) -> None:
         super().__init__(None)
         self.streams = tuple(stream for stream, _ in slices)
         self.slices = tuple(part for _, part in slices)
@@ -58,10 +62,10 @@ class SlicePartition(InputPartition):
 
 
 def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
-    """The partitions that cover what is to be read of some streams; columns: None for those that the options say.
+    """The partitions of a read of some streams; columns: None for those of the options.
 
-    They are even, as far as there are event boundaries to cut at, however uneven segments and streams are: small ones
-    share partitions, large ones are cut. Raises TruncatedData, InvalidStreamCut.
+    They are even, as far as event boundaries allow it, however uneven segments and streams are: small segments share a
+    partition, large ones are cut. Raises TruncatedData, InvalidStreamCut.
     """
     if not ranges:
         return []
@@ -69,27 +73,27 @@ def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | No
     reads = [_StreamRead(each) for each in ranges]
     numbered = not NUMBERED.isdisjoint(_columns(options, columns))
     total = sum(read.total for read in reads)
-    partitions = _Partitions(total, _wanted(options, total))
+    planner = SplitPlanner[Slice](total, _partition_count(options, total))
     for read in reads:
-        read.divide(partitions, numbered)
-    return partitions.made()
+        read.divide(planner, numbered)
+    return [SlicePartition(slices) for slices in planner.splits()]
 
 
-def _wanted(options: SourceOptions, total: int) -> int:
-    """Into how many partitions so many bytes are to be cut."""
-    least = options.min_partitions or min(2 * (os.cpu_count() or 1), shares_of(total, LEAST_BYTES))
+def _partition_count(options: SourceOptions, total: int) -> int:
+    """The number of partitions for `total` bytes."""
+    least = options.min_partitions or min(2 * (os.cpu_count() or 1), split_count(total, LEAST_BYTES))
     return max(1, least, -(-total // options.max_bytes_per_partition))
 
 
 class _StreamRead:
-    """What there is to read of one stream. total: its bytes, without large events that are left out."""
+    """The ranges of one stream that can be read. total: their bytes, without large events that are left out."""
 
     def __init__(self, wanted: StreamRange) -> None:
         options, self._snapshot = wanted.options, wanted.snapshot
-        asked = self._snapshot.ranges(wanted.start, wanted.end)
-        self._ranges, losses = self._snapshot.available(asked, options.fail_on_data_loss)
+        ranges = self._snapshot.ranges(wanted.start, wanted.end)
+        self._ranges, losses = self._snapshot.available(ranges, options.fail_on_data_loss)
         for loss in losses:
-            logger.warning("%s It is passed over, as option 'fail_on_data_loss' is false.", loss.fact)
+            logger.warning("%s It is skipped, as option 'fail_on_data_loss' is false.", loss.fact)
         self._left_out: dict[int, LeftOut] = {}
         if options.large_events == "reference":
             for number, (low, high) in self._ranges.items():
@@ -100,47 +104,30 @@ class _StreamRead:
     def _size(self, number: int, start: int, end: int) -> int:
         return self._left_out.get(number, NONE_LEFT_OUT).size(start, end)
 
-    def divide(self, partitions: _Partitions, numbered: bool) -> None:
-        """Add all that there is to partitions, in order."""
+    def divide(self, planner: SplitPlanner[Slice], numbered: bool) -> None:
+        """Add all that there is to splits, in order."""
         snapshot, name = self._snapshot, self._snapshot.stream.name
         for number, (start, end) in self._ranges.items():
             while start < end:
-                bound = self._bound(number, start, end, partitions.even)
+                bound = self._bound(number, start, end, planner)
                 size = self._size(number, start, bound)
-                if partitions.even.is_over(size):
-                    partitions.even.close()  # rather than put it here, begin another one with it or a part of it
+                if planner.is_over(size):
+                    planner.close()  # the next split begins with this slice, or with a part of it
                 else:
-                    partitions.add(name, plan_slice(snapshot, number, start, bound, numbered), size)
+                    planner.add((name, plan_slice(snapshot, number, start, bound, numbered)), size)
                     start = bound
 
-    def _bound(self, number: int, start: int, end: int, even: EvenShares) -> int:
-        """Where the next slice of a range ends: at an index record, which is an event boundary, or at its end."""
-        if even.takes(self._size(number, start, end)) or not self._snapshot.segments.is_indexed(number):
+    def _bound(self, number: int, start: int, end: int, planner: SplitPlanner[Slice]) -> int:
+        """The end of the next slice of a range: an index record, which is an event boundary, or the range's end."""
+        if planner.takes(self._size(number, start, end)) or not self._snapshot.segments.is_indexed(number):
             return end
         left_out = self._left_out.get(number, NONE_LEFT_OUT)
-        record = self._snapshot.segments.index(number).locate_offset(left_out.behind(start, even.room))
+        record = self._snapshot.segments.index(number).locate_offset(left_out.behind(start, planner.room))
         return end if record is None else min(record.offset, end)
 
 
-class _Partitions:
-    """Partitions that are filled one after the other, each with its share."""
-
-    def __init__(self, total: int, count: int) -> None:
-        self.even = EvenShares(total, count)
-        self._slices: dict[int, list[tuple[str, ScanSlice]]] = {}
-
-    def add(self, stream: str, part: ScanSlice, size: int) -> None:
-        """Add the next slice. size: the bytes that are read of it."""
-        self._slices.setdefault(self.even.number, []).append((stream, part))
-        self.even.take(size)
-
-    def made(self) -> list[SlicePartition]:
-        """All of them."""
-        return [SlicePartition(slices) for slices in self._slices.values()]
-
-
 def _columns(options: SourceOptions, columns: Mapping[str, bool] | None) -> Mapping[str, bool]:
-    """The columns of a read: the given ones, which may be null or not, or those that its options say."""
+    """The columns of a read, and whether each may be null: the given ones, or those of its options."""
     return dict.fromkeys(read_columns(options), True) if columns is None else columns
 
 
@@ -148,12 +135,14 @@ def _columns(options: SourceOptions, columns: Mapping[str, bool] | None) -> Mapp
 def read_partition(
     options: SourceOptions, partition: InputPartition, columns: Mapping[str, bool] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """What a task reads; columns: None for those that the options say."""
+    """The rows of a partition; columns: None for those of the options."""
     if not isinstance(partition, SlicePartition):
-        return  # Spark asks for one partition where there is nothing to read
+        return  # Spark reads one partition of its own if a plan has none
     root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
     for stream, slices in partition.by_stream():
-        made = EventColumns(options.of_stream(stream) if options.several else options, _columns(options, columns))
+        made = EventColumns(
+            options.of_stream(stream) if options.is_multi_stream else options, _columns(options, columns)
+        )
         reader = SliceReader(root, options.scope, stream, options.fail_on_data_loss, made.most_bytes)
         for events in reader.read(slices):
             yield from made.batches(events)

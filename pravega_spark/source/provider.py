@@ -1,7 +1,7 @@
-"""The Spark data source `pravega`: tells Spark the schema and makes the readers and writers.
+"""The Spark data source `pravega`: returns schemas, readers and writers to Spark.
 
-Imported by every Spark session, so nothing heavy is imported before it is used. Options are checked wherever Spark
-hands them over; they travel to the executors inside the readers and writers, never in a plan or an error.
+Every Spark session imports it, so heavy modules are imported where they are used. Options are checked wherever Spark
+passes them. They reach the executors inside readers and writers, and never appear in a plan or an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pravega_spark.source.spark_version import check_spark_version
 
 try:
     from pyspark.sql.datasource import DataSource
-except ImportError:  # of a Spark before 4.0
+except ImportError:  # Spark before 4.0
     check_spark_version()
     raise
 
@@ -34,19 +34,21 @@ if TYPE_CHECKING:
     from pravega_spark.source.option_table import Use
     from pravega_spark.source.options import SourceOptions
 
-_SEEN: set[int] = set()
-"""Hashes of the options whose faults were told: of streaming writes, and of reads that `schema` was not asked of."""
+_LOGGED: set[int] = set()
+"""Hashes of the options whose warnings were logged: of streaming writes, and of reads for which Spark does not call
+`schema`."""
 
-_MOST_SEEN = 10_000
+_MOST_LOGGED = 10_000
 
 _NAMING = frozenset({"controller", "path", "scope", "stream", "streampattern", "metadata"})
-"""Options, in plain spelling, one of which is there whenever a user has named what to read or write."""
+"""Options, in plain spelling. At least one of them is given whenever a user names what to read or write."""
 
 
 class PravegaDataSource(DataSource):
-    """`format("pravega")`: streams in a folder or a bucket. Found by Spark without registration.
+    """`format("pravega")`: streams in a folder or a bucket. Spark finds it without registration.
 
-    Sessions that do not use it import it too, so what it is not made for is told by who uses it: ImportError.
+    Sessions that do not use it import it too. So not the import, but the constructor raises ImportError if the Spark
+    version is not supported.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -64,53 +66,55 @@ class PravegaDataSource(DataSource):
         rows_name_streams: bool = False,
         use: Use | None = None,
     ) -> SourceOptions:
-        """The options, checked. warn: log what of them is ignored; of a read, only `schema` does it."""
+        """The options, checked. warn: log ignored options. For a read, only `schema` does so."""
         from pravega_spark.source.options import SourceOptions
 
         given = {**(kept or {}), **self.options}
         return SourceOptions.parse(given, warn=warn, rows_name_streams=rows_name_streams, use=use)
 
     def _is_new(self, use: Use | None = None) -> bool:
-        """Whether this process sees these options for the first time, in a use: Spark makes a writer for each
+        """Whether this process gets these options for the first time, in a use. Spark creates a writer for each
         micro-batch, and several readers."""
-        if len(_SEEN) >= _MOST_SEEN:  # some have a number that grows with each batch, and are new ones each time
-            _SEEN.clear()
-        before = len(_SEEN)
-        _SEEN.add(hash((use, frozenset(self.options.items()))))
-        return len(_SEEN) > before
+        if len(_LOGGED) >= _MOST_LOGGED:  # options with a number that grows with each batch are always new
+            _LOGGED.clear()
+        before = len(_LOGGED)
+        _LOGGED.add(hash((use, frozenset(self.options.items()))))
+        return len(_LOGGED) > before
 
-    def _tell_no_effect(self, use: Use) -> None:
-        """Log which options are for other uses; not those that a table keeps, which is read and written."""
+    def _warn_of_no_effect(self, use: Use) -> None:
+        """Log options that have no effect in this use; not those kept with a table, as it is both read and written."""
         if self._is_new(use):
-            from pravega_spark.source.given import GivenOptions
+            from pravega_spark.source.option_reader import OptionReader
 
-            GivenOptions(self.options).warn_of_no_effect(use)
+            OptionReader(self.options).warn_of_no_effect(use)
 
     def _to_read(self, schema: StructType, use: Use) -> SourceOptions:
-        """The options of a read whose columns are known. `schema` was not asked of a table, nor of columns of a user's,
-        so what is ignored is told here."""
+        """The options of a read whose columns are known.
+
+        Spark does not call `schema` for tables and for schemas given by a user, so ignored options are logged here.
+        """
         kept = self._of_table(schema)
         self._check_named(kept)
         options = self._options(kept, warn=False)
         given = {field.name: field.dataType.simpleString() for field in schema}
-        untold = bool(kept) or (options.metadata is None and given != read_columns(options))
-        self._tell_no_effect(use if options.metadata is None else "metadata")
-        return self._options(kept) if untold and self._is_new() else options
+        not_logged = bool(kept) or (options.metadata is None and given != read_columns(options))
+        self._warn_of_no_effect(use if options.metadata is None else "metadata")
+        return self._options(kept) if not_logged and self._is_new() else options
 
     def _check_named(self, kept: Mapping[str, str]) -> None:
-        """Raise ValueError where nothing names a stream or a root, as of a table that was made without its options.
+        """Raise ValueError if no option names a stream or a root, as with a table that was created without its options.
 
-        Spark does not tell a write that it makes such a table (saveAsTable, CREATE TABLE … AS SELECT).
+        Spark does not tell a write that it creates such a table (saveAsTable, CREATE TABLE … AS SELECT).
         """
         from pravega_spark.source.option_table import plain
 
         if not kept and not _NAMING & {plain(name) for name in self.options}:
             raise ValueError(
                 "Missing required option 'scope', and 'stream' and 'controller' as well. If this is a table of the "
-                "catalog, it was made without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a list "
-                "of columns: drop it, which deletes no events, and make it with CREATE TABLE t USING pravega OPTIONS "
-                "(controller '…', scope '…', stream '…'). If this inserts into a table, name the column: INSERT INTO t "
-                "(event) SELECT …; a query writes with format('pravega'), the options and start(), not "
+                "catalog, it was created without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a "
+                "list of columns: drop it, which deletes no events, and create it with CREATE TABLE t USING pravega "
+                "OPTIONS (controller '…', scope '…', stream '…'). If this inserts into a table, name the column: "
+                "INSERT INTO t (event) SELECT …; a query writes with format('pravega'), the options and start(), not "
                 "with toTable."
             )
 
@@ -120,12 +124,12 @@ class PravegaDataSource(DataSource):
         options = self._options(kept, warn, rows_name_streams="stream" in schema.names, use=use)
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: remove it from this write.")
-        if options.several:
+        if options.is_multi_stream:
             raise ValueError(
                 "Option 'stream' names several streams, and 'stream_pattern' is for reads: give the one that all rows "
                 "go to, or leave the option out, and each row goes to the stream that its column 'stream' names."
             )
-        self._tell_no_effect(use)
+        self._warn_of_no_effect(use)
         return options
 
     @for_users
@@ -136,12 +140,14 @@ class PravegaDataSource(DataSource):
             from pravega_spark.source.tables import table_schema
 
             columns = table_schema(options.metadata)
-        of_table = any(key.lower().startswith("option.") for key in self.options)  # they come twice, once so
+        from pravega_spark.source.option_table import TABLE_PREFIX
+
+        of_table = any(key.lower().startswith(TABLE_PREFIX) for key in self.options)
         if of_table and options.storage:
             logging.getLogger(__name__).warning(
-                "Storage options are not kept with a table, as the catalog shows what it keeps: give them when it is "
-                "read, as in spark.read.options(…).table(…), use a temporary view, or what the platform provides. Not "
-                "kept are %s.",
+                "Storage options are not kept with a table, as the catalog shows what it keeps: give them when you "
+                "read the table, as in spark.read.options(…).table(…), use a temporary view, or your platform's "
+                "credentials. Not kept are %s.",
                 ", ".join(f"storage.{name}" for name in options.storage),
             )
         return _keeping(self.options, columns) if of_table else columns
@@ -194,16 +200,16 @@ class PravegaDataSource(DataSource):
         return StreamWriter(options, schema)
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
-        """The options of the table of the catalog that is read or written; none for who names a stream himself."""
+        """The options of the catalog table that is read or written; none if the given options name a stream."""
         kept = [(field.metadata or {}).get(_KEPT, {}) for field in schema]
         return kept[0] if "stream" not in self.options and kept.count(kept[0]) == len(kept) else {}
 
 
 # --- tables of the catalog ---------------------------------------------------------------------------------------
-# Spark tells a table's options to `schema` only, when the table is made. They are kept in the metadata of its columns,
-# which come back whenever the table is read, and in an INSERT INTO too where Spark had to fit the rows to the table.
-# Rows that fit as they are bring what they were read with, maybe another table's: see `only_events` of the writer.
-# Credentials are not kept.
+# Spark passes a table's options to `schema` only, when the table is created. They are kept in the metadata of its
+# columns, which Spark passes whenever the table is read, and with an INSERT INTO that had to adapt the rows to the
+# table. Rows that fit as they are have the metadata of their own source, maybe of another table: see `only_events` of
+# the writer. Credentials are not kept.
 
 _KEPT = "pravega"
 
@@ -219,7 +225,7 @@ def _keeping(options: Mapping[str, str], columns: str | StructType) -> StructTyp
         return StructType.fromJson({"fields": [{**each, "metadata": {**each["metadata"], **kept}} for each in fields]})
     fields = []
     for name, kind in (column.split() for column in columns.split(",")):
-        # The parser of Spark's SQL is not at hand in this process; two types have other names in its JSON.
+        # Spark's SQL parser is not available in this process; two types have other names in its JSON.
         kind = {"bigint": "long", "int": "integer"}.get(kind, kind)
         fields.append({"name": name, "type": kind, "nullable": True, "metadata": kept})
     return StructType.fromJson({"fields": fields})

@@ -1,7 +1,8 @@
-"""Where a task's rows go: to which stream, and by their routing keys to which of its segments.
+"""Routes a task's rows: each to a stream, and by its routing key to one of the stream's segments.
 
-All rows go to one stream, by what was planned for it, or each to the stream that it names. Of those a task looks up
-each once, and makes it if that is allowed; a stream that is scaled meanwhile takes what was routed before.
+Either all rows go to one stream, by the segments that the plan has for it, or each row names its stream. A task looks
+up each named stream once, and creates it if that is allowed. If a stream is scaled meanwhile, its commit maps the rows
+to the new segments.
 """
 
 from __future__ import annotations
@@ -24,26 +25,29 @@ if TYPE_CHECKING:
     from pravega_spark.streams.stream import Stream
 
 
-class Place(NamedTuple):
-    """A segment that rows go to, its stream, and the number of the container that holds that."""
+class RouteTarget(NamedTuple):
+    """A segment to which rows are routed, its stream, and the number of the stream's container."""
 
     stream: str
     segment_id: int
     container: int
 
 
-class _Target(NamedTuple):
-    """A stream that rows go to: its first place, and the upper bounds of its segments' keys."""
+class _StreamTargets(NamedTuple):
+    """A stream to which rows are routed: the index of its first target, and the upper bounds of its segments' keys."""
 
     first: int
     bounds: Sequence[float]
 
 
 class Router:
-    """Finds the places of rows. planned: of the one stream that all of them go to; None: rows name theirs.
-    refuse_sealed: is asked of a sealed one that they name, and raises StreamSealed if nothing may be written to it.
+    """Finds the target of each row.
 
-    places: those of all streams so far; those of one are neighbours. planned: by what each stream's rows were routed.
+    planned: the routing of the one stream to which all rows go; None if rows name their streams. refuse_sealed: called
+    for a sealed stream that rows name; raises StreamSealed unless they may be written to it.
+
+    Attributes: targets: those of all streams so far, with the targets of one stream side by side. planned: the routing
+    of each stream.
     """
 
     def __init__(
@@ -53,53 +57,53 @@ class Router:
         self._refuse_sealed = refuse_sealed
         self._random = np.random.default_rng()
         self._keys = KeyPlaces()
-        self._targets: dict[str, _Target] = {}
+        self._streams: dict[str, _StreamTargets] = {}
         self._by_row = planned is None
-        self._looked: set[int] = set()
-        self.places: list[Place] = []
+        self._refreshed: set[int] = set()
+        self.targets: list[RouteTarget] = []
         self.planned: dict[str, Routing] = {}
         if planned is not None:
-            self._take(options.stream, planned, 0)
+            self._add(options.stream, planned, 0)
 
-    def _take(self, stream: str, planned: Routing, container: int) -> _Target:
-        target = _Target(len(self.places), [segment.high for segment in planned.segments])
-        self.places += [Place(stream, segment.id, container) for segment in planned.segments]
+    def _add(self, stream: str, planned: Routing, container: int) -> _StreamTargets:
+        added = _StreamTargets(len(self.targets), [segment.high for segment in planned.segments])
+        self.targets += [RouteTarget(stream, segment.id, container) for segment in planned.segments]
         self.planned[stream] = planned
-        self._targets[stream] = target
-        return target
+        self._streams[stream] = added
+        return added
 
     def find(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """The number of each row's place among `places`; None: that of all is the first.
+        """The index of each row's target in `targets`; None if it is 0 for all rows.
 
         Raises ValueError for rows that name no stream, ScopeNotFound, StreamNotFound, StreamSealed.
         """
         if self._by_row:
-            return self._of_named(batch)
-        (target,) = self._targets.values()
+            return self._find_by_name(batch)
+        (target,) = self._streams.values()
         if len(target.bounds) == 1:
             return None
         return segment_for(self._fractions(batch), target.bounds, self._random)
 
     def spans(self) -> list[tuple[str, int, int]]:
-        """The streams, and the number of the first place of each and of that behind its last."""
-        return [(name, each.first, each.first + len(each.bounds)) for name, each in self._targets.items()]
+        """Each stream, with the index of its first target and the index after its last."""
+        return [(name, each.first, each.first + len(each.bounds)) for name, each in self._streams.items()]
 
     def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
         if "routing_key" in batch.schema.names:
             return self._keys.find(batch.column("routing_key"))
         return np.full(batch.num_rows, np.nan)
 
-    def _of_named(self, batch: pa.RecordBatch) -> np.ndarray:
+    def _find_by_name(self, batch: pa.RecordBatch) -> np.ndarray:
         column = batch.column("stream")
         if column.null_count:
             raise ValueError(
-                "Column 'stream' is null in a row, but it names the stream that the row goes to: give it a name, filter"
-                " such rows out, or set option 'stream', and all rows go there."
+                "Column 'stream' is null in a row, but it names the stream to which the row is written: give it a "
+                "name, filter out such rows, or set option 'stream', which writes all rows to one stream."
             )
         encoded = column.dictionary_encode()
         numbers = numpy_values(encoded.indices)
-        targets = [self._target(name) for name in encoded.dictionary.to_pylist()]
-        places: np.ndarray = np.array([target.first for target in targets], np.int64)[numbers]
+        targets = [self._targets_of(name) for name in encoded.dictionary.to_pylist()]
+        found: np.ndarray = np.array([target.first for target in targets], np.int64)[numbers]
         split = [number for number, target in enumerate(targets) if len(target.bounds) > 1]
         if split:
             fractions = self._fractions(batch)
@@ -107,23 +111,23 @@ class Router:
             ends = np.cumsum(np.bincount(numbers, minlength=len(targets)))
             for number in split:
                 rows = order[ends[number - 1] if number else 0 : ends[number]]
-                places[rows] += segment_for(fractions[rows], targets[number].bounds, self._random)
-        return places
+                found[rows] += segment_for(fractions[rows], targets[number].bounds, self._random)
+        return found
 
-    def _target(self, name: str) -> _Target:
-        found = self._targets.get(name)
-        if found is not None:
-            return found
+    def _targets_of(self, name: str) -> _StreamTargets:
+        known = self._streams.get(name)
+        if known is not None:
+            return known
         from pravega_spark.source.opening import open_stream
 
         try:
             stream = open_stream(replace(self._options, stream=name), "write")
         except ValueError as error:
             raise ValueError(f"Column 'stream': {error}") from None
-        if stream.number not in self._looked:  # once for a task: what a worker that is used again knows may be old
+        if stream.number not in self._refreshed:  # once for a task: a reused worker may have an old state
             stream.container.refresh()
-            self._looked.add(stream.number)
+            self._refreshed.add(stream.number)
         record = stream.query(lambda snapshot: snapshot.record, refresh=False)
         if record.sealed and self._refuse_sealed is not None:
             self._refuse_sealed(stream)
-        return self._take(name, record.routing, stream.number)
+        return self._add(name, record.routing, stream.number)

@@ -1,6 +1,6 @@
-"""The streams of a read: those that option `stream` names, or all of the scope that match `stream_pattern`.
+"""The streams of a read: those that option `stream` names, or all streams of the scope that match `stream_pattern`.
 
-However many there are, a look at them requests each container's news once.
+However many streams there are, each poll refreshes each container once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Selection:
-    """The streams of a read, by name. May be pickled; what is open stays in its process."""
+    """The streams of a read, by name. May be pickled, without the streams that are open."""
 
     def __init__(self, options: SourceOptions, access: Access) -> None:
         self._options = options
@@ -36,7 +36,7 @@ class Selection:
     def options_of(self, name: str) -> SourceOptions:
         """The options of a read of one of them alone."""
         if name not in self._parsed:
-            self._parsed[name] = self._options.of_stream(name) if self._options.several else self._options
+            self._parsed[name] = self._options.of_stream(name) if self._options.is_multi_stream else self._options
         return self._parsed[name]
 
     def chooses(self, name: str) -> bool:
@@ -45,9 +45,9 @@ class Selection:
         return name in self._options.streams if pattern is None else re.fullmatch(pattern, name) is not None
 
     def look(self) -> Mapping[str, Stream]:
-        """Those that there are now. The first look makes named ones, if that is allowed.
+        """The streams that exist now. The first call creates named streams, if that is allowed.
 
-        Raises RootNotFound, ScopeNotFound, and at the first look StreamNotFound for a name.
+        Raises RootNotFound, ScopeNotFound, and in the first call StreamNotFound for a name.
         """
         if self._options.stream_pattern is not None:
             self._look_for_matches()
@@ -66,18 +66,19 @@ class Selection:
             ensure_scope(self._options, self._access)
         found = [root.container(number).refresh() for number in range(root.config.containers)]
         if len(found) == len(self._scanned) and all(map(_same, found, self._scanned)):
-            return  # nothing has happened: the tables need not be read
+            return  # no container has changed, so the tables need not be read
         names = sorted(filter(self.chooses, catalog.streams(scope, refresh=False)))
         self._streams = {name: self.stream(name) for name in names}
         self._scanned = found
 
     def stream(self, name: str) -> Stream:
-        """One of them, or one that was; nothing is looked up."""
+        """A stream by name, whether it exists or not. Requests nothing."""
         known = self._streams.get(name)
         return known or Catalog(open_root_of(self._options, self._access)).stream(self._options.scope, name)
 
     def snapshots(self) -> Iterator[tuple[SourceOptions, Snapshot]]:
-        """Each as it is now, and the options of a read of it alone. Raises ValueError if no name matches."""
+        """A snapshot of each stream as it is now, with the options of a read of it alone. Raises ValueError if none
+        matches."""
         streams = self.look()
         if not streams:
             raise ValueError(
@@ -87,7 +88,7 @@ class Selection:
         for name, stream in streams.items():
             try:
                 yield self.options_of(name), stream.snapshot(refresh=False)
-            except StreamNotFound:  # deleted since this process last looked, which is known by now
+            except StreamNotFound:  # it was deleted, which this process has learned by now
                 if self._options.stream_pattern is None:
                     yield self.options_of(name), current_snapshot(self.options_of(name), self._access)
 

@@ -1,17 +1,17 @@
-"""The writers: tasks route and frame their rows, the driver's commit is ONE append for all of them.
+"""The writers: tasks route and frame their rows, and the driver commits all of them in ONE append.
 
-Where rows name their streams there is one for each container that holds some of these, one after the other. Each
-remembers its streams' share of the batch, so a replay after a crash between two of them does the rest only.
+If rows name their streams, there is one append for each container that holds some of the streams, one after the other.
+Each append stores which batch its streams have, so a replay after a crash between two appends writes the rest only.
 
-Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). A streaming
-query's batch is remembered in the same append under the query's id and the batch's number, so a replay of it is a
-no-op, and told (X3); a digest of the rows, which each task makes, tells whether it is one. `txn_app_id` and
-`txn_version` do the same for batch jobs and `foreachBatch`. A stream that is scaled while a job runs takes its data all
-the same (`Stream.write`): as what the tasks wrote does not tell the keys, it goes into segments like those that they
-were planned for, which costs the stream two epochs if a segment was split.
+Small data travels in the tasks' commit messages, large data in chunks that the commit attaches (S3). The append of a
+streaming query's batch also stores the query's id as the producer id, the batch's number, and a digest of the rows that
+the tasks compute. So a replay of the batch writes nothing, and is logged (X3). `txn_app_id` and `txn_version` do the
+same for batch jobs and `foreachBatch`. If a stream is scaled while a job runs, the commit succeeds all the same
+(`Stream.write`): the data does not have the routing keys any more, so it goes into segments like those that the job was
+planned with, which costs two epochs if a segment was split.
 
-Spark plans a write in one process, runs its tasks in others and commits in a third, each of which may be new: what only
-one of them needs is imported there.
+Spark plans a write in one process, runs its tasks in other processes, and commits in yet another, and each may be new.
+So what only one of them needs is imported in functions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Writer:
-    """What batch and streaming writes share.
+    """The common part of batch and streaming writes.
 
-    only_events: the other columns of the rows have to be null, as they are in an INSERT INTO of events. Then no row was
-    read from a stream, and what Spark says of the table that it inserts into is true.
+    only_events: all columns but `event` have to be null, as in an INSERT INTO of events. Then the rows were not read
+    from a stream, so the options in their metadata are those of the table that is written.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, only_events: bool = False) -> None:
@@ -54,7 +54,7 @@ class _Writer:
         from pravega_spark.source.opening import current_snapshot, ensure_scope, open_stream_of
 
         self._sealed = False
-        self._planned = None  # then each task looks its streams up; otherwise none needs to look at the log
+        self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
         if options.by_row:
             ensure_scope(options, "write")
         else:
@@ -64,32 +64,34 @@ class _Writer:
                 self._refuse_sealed(open_stream_of(options, options.stream))
             self._planned = record.routing
 
-    def _remembered(self) -> bool:
-        """Whether the stream is to remember what is written, so that a replay of it is known (X3)."""
+    def _is_idempotent(self) -> bool:
+        """Whether the write has a producer id and a number, so that a replay is recognised (X3)."""
         return self._options.txn_app_id is not None
 
     def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
-        """Raise StreamSealed for a write to a sealed stream, unless it may have been written before that: that is a
-        replay, which is done (X3). context: of the task, if it is one that writes."""
+        """Raise StreamSealed for a write to a sealed stream, unless it may be a replay, which succeeds (X3).
+
+        context: that of the task, if a task calls this.
+        """
         raise NotImplementedError
 
     @for_users
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """A task: route, frame, keep or write."""
+        """Runs in a task: route and frame its rows, and write chunks if there are many."""
         from pravega_spark.source.collector import Collector
 
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         refuse_sealed = partial(self._refuse_sealed, context=context)
-        collector = Collector(self._options, self._planned, self._remembered(), refuse_sealed)
-        doubtful = self._sealed  # the plan could not always tell whether it is a replay; a task can
+        collector = Collector(self._options, self._planned, self._is_idempotent(), refuse_sealed)
+        check_sealed = self._sealed  # only a task always knows whether it is a replay
         try:
             for batch in iterator:
-                if doubtful and batch.num_rows:
+                if check_sealed and batch.num_rows:
                     from pravega_spark.source.opening import open_stream_of
 
                     refuse_sealed(open_stream_of(self._options, self._options.stream))
-                    doubtful = False
+                    check_sealed = False
                 if self._only_events:
                     _check_only_events(batch)
                 collector.add(batch)
@@ -111,7 +113,7 @@ class _Writer:
         tasks = _of_tasks(messages)
         by_stream = merged(tasks)
         if not by_stream:
-            self._tell_of_nothing(writer)
+            self._log_empty_replay(writer)
         writes: list[StreamWrite] = []
         policy = self._options.on_changed_replay
         for name, parts in by_stream.items():
@@ -128,15 +130,16 @@ class _Writer:
             try:
                 write_together(some)
             except Exception:
-                _tell_of_rest([write for write in writes if write.stream.number < number], writes)
+                _log_partial_write([write for write in writes if write.stream.number < number], writes)
                 raise
         if not all(write.new for write in writes):
-            self._abort(messages)  # they are there already; if by another attempt, ours has chunks of no use
+            self._abort(messages)  # another attempt has written the batch, so this one's chunks are not needed
         for write in writes:
             after_commit(open_stream_of(self._options, write.stream.name))
 
-    def _tell_of_nothing(self, writer: tuple[str, int] | None) -> None:
-        """Of a batch without rows nothing is written, or remembered; but where there were some before, it is told."""
+    def _log_empty_replay(self, writer: tuple[str, int] | None) -> None:
+        """Log, or raise, if an empty batch replays one that had rows. An empty batch itself writes and stores
+        nothing."""
         from pravega_spark.source.opening import open_stream_of
         from pravega_spark.streams.writing.digests import Digest
 
@@ -145,7 +148,7 @@ class _Writer:
             stream.recall(writer, Digest(), self._options.on_changed_replay)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Give up chunks that are of no use, each in the container of the stream that it is named after."""
+        """Discard the tasks' chunks, each in the container of the stream after which it is named."""
         chunks = [name for message in _of_tasks(messages) for name in message.chunks()]
         if chunks:
             from pravega_spark.source.opening import open_stream_of
@@ -157,8 +160,8 @@ class _Writer:
             for stream, some in by_container.values():
                 stream.discard(some)
 
-    def _named(self) -> tuple[str, int] | None:
-        """The writer that the options name."""
+    def _producer(self) -> tuple[str, int] | None:
+        """The producer id and number that the options give."""
         if self._options.txn_app_id is None or self._options.txn_version is None:
             return None
         return f"txn:{self._options.txn_app_id}", self._options.txn_version
@@ -168,12 +171,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all rows in one append."""
 
     def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
-        writer = self._named()
+        writer = self._producer()
         if writer is None or not stream.remembers(writer):
             raise StreamSealed(stream.key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, self._named())
+        self._commit(messages, self._producer())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -182,8 +185,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch in one append, exactly once.
 
-    Its batches have the query's name and their own numbers. Options that name one batch are refused: all batches but
-    the first would be taken for replays of it.
+    The producer id is the query's id, and the number that of the batch. Options that identify one batch are rejected:
+    all later batches would be skipped as its replays.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -194,11 +197,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             )
         super().__init__(options, schema)
 
-    def _remembered(self) -> bool:
+    def _is_idempotent(self) -> bool:
         return self._options.exactly_once
 
     def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
-        """Only a task knows of which query and batch it is. Where nothing is remembered, it is no replay of any."""
+        """Only a task knows its query and batch. If the stream stores no batch of the query, it is not a replay."""
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         known = (f"query:{query}", int(batch)) if query is not None and batch is not None else None
@@ -229,33 +232,33 @@ def _container(write: StreamWrite) -> int:
     return write.stream.number
 
 
-def _tell_of_rest(done: Sequence[StreamWrite], writes: Sequence[StreamWrite]) -> None:
-    """Log how far a write came that failed between two containers."""
+def _log_partial_write(done: Sequence[StreamWrite], writes: Sequence[StreamWrite]) -> None:
+    """Log which streams have their share of a write that failed between two containers."""
     if done:
         names = {write.stream.name for write in done}
         logger.error(
-            "A write to several streams failed after it was committed to %s. It may not be in %s. If it has a name and "
-            "a number (writeStream, or options 'txn_app_id' and 'txn_version'), writing it again does the rest only.",
+            "A write to several streams failed after it was committed to %s. It may be missing in %s. If it is "
+            "idempotent (writeStream, or options 'txn_app_id' and 'txn_version'), another try writes the rest only.",
             ", ".join(sorted(names)),
             ", ".join(sorted({write.stream.name for write in writes} - names)),
         )
 
 
 def _of_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
-    """The messages of the tasks that sent one."""
+    """The messages of the tasks that have sent one."""
     from pravega_spark.source.task_outputs import TaskMessage
 
     return [message for message in messages if isinstance(message, TaskMessage)]
 
 
 def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = False) -> None:
-    """Raise ValueError for columns that cannot be written. all_columns: or, if not set, that would be left out.
+    """Raise ValueError for columns that cannot be written, or would be dropped, unless `all_columns` allows that.
 
-    by_row: column stream says where a row goes.
+    by_row: column `stream` names the stream of each row.
     """
     fields = {field.name: field.dataType for field in schema.fields}
     if "event" not in fields:
-        raise ValueError(  # it begins with the original connector's words, as below
+        raise ValueError(  # begins with the original connector's words, as below
             f"Required attribute 'event' not found: the columns are {', '.join(fields) or 'none'}; select one as "
             f"event, with {_selection(fields)}."
         )
@@ -279,30 +282,30 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
     extra = [] if all_columns else [name for name in fields if name not in (*written, *_of_read(fields))]
     if extra == ["stream"]:
         raise ValueError(
-            "Column 'stream' would not be used, as option 'stream' says where all rows go: remove the option, and each "
-            "row goes to the stream that it names; or drop the column."
+            "Column 'stream' would be ignored, as option 'stream' writes all rows to one stream: remove the option to "
+            "write each row to the stream that it names, or drop the column."
         )
     if extra:
         names = ", ".join(map(repr, extra))
         raise ValueError(
-            f"{'Columns' if len(extra) > 1 else 'Column'} {names} would not be written, only event and routing_key "
-            'are: put them into the event, as with selectExpr("to_json(struct(*)) as event"), select '
+            f"{'Columns' if len(extra) > 1 else 'Column'} {names} would be dropped, as only event and routing_key are "
+            'written: put them into the event, for example with selectExpr("to_json(struct(*)) as event"), select '
             "event and routing_key only, or set option 'ignore_extra_columns' to true."
         )
 
 
 _WRITTEN = ("event", "routing_key")
 _PAYLOADS = ("value", "data", "payload", "body", "message", "json")
-"""Names of columns that may be meant by event."""
+"""Names of columns that are likely to hold the event."""
 
 
 def _of_read(columns: Collection[str]) -> Collection[str]:
-    """The columns that rows have as they were read from a stream: where they lay, which says nothing of the copy."""
+    """The columns that a read of a stream returns, if the rows have them: they do not apply to the copy."""
     return (*READ_COLUMNS, *METADATA_COLUMNS) if set(READ_COLUMNS) <= set(columns) else ()
 
 
 def _selection(fields: Mapping[str, DataType]) -> str:
-    """An example of how to select the event from these columns, and the key if one is named so."""
+    """An example of how to select the event from these columns, and the routing key if there is a column for it."""
     there = [name for name in _PAYLOADS if isinstance(fields.get(name), StringType | BinaryType)]
     chosen = [f'"{there[0]} as event"' if there else '"to_json(struct(*)) as event"']
     if "routing_key" in fields:
@@ -314,7 +317,7 @@ def _selection(fields: Mapping[str, DataType]) -> str:
 
 
 def _as_text(name: str, columns: Mapping[str, DataType]) -> str:
-    """How to select a column as a text, besides the other one that is written, if it is there."""
+    """How to select a column as a string, together with the other written column, if there is one."""
     nested = columns[name].typeName() in ("array", "map", "struct", "variant")
     chosen = f"{'to_json' if nested else 'cast'}({name}{'' if nested else ' as string'}) as {name}"
     return f"selectExpr({', '.join(repr(chosen if each == name else each) for each in _WRITTEN if each in columns)})"
@@ -324,6 +327,6 @@ def _check_only_events(batch: pa.RecordBatch) -> None:
     for name in batch.schema.names:
         if name != "event" and batch.column(name).null_count < batch.num_rows:
             raise ValueError(
-                f"INSERT INTO: column {name!r} has values, but it is set when an event is written. Insert events only, "
-                "as in INSERT INTO a_table (event) SELECT …"
+                f"INSERT INTO: column {name!r} has values, but the write sets it itself. Insert events only, as in "
+                "INSERT INTO a_table (event) SELECT …"
             )

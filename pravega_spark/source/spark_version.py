@@ -1,7 +1,7 @@
-"""Which versions of Spark the data source needs. Anything older is refused in words, before it fails on what it lacks.
+"""The Spark versions that the data source needs. Older versions are rejected with a message that says so.
 
-Spark 4.0 has sources in Python, 4.1 writers of Arrow batches in streaming queries, and 4.2 the start and limit of a
-micro-batch, without which a restarted query would not know what it has read.
+Spark 4.0 introduced data sources in Python, 4.1 writers of Arrow batches in streaming queries, and 4.2 the start offset
+and limit of a micro-batch, without which a restarted query would not know what it has read.
 """
 
 from __future__ import annotations

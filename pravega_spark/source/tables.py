@@ -1,7 +1,7 @@
 """The metadata tables of option `metadata`: streams and their root as DataFrames of one partition.
 
-Each is computed when it is read, of what the containers know: nothing is requested for a stream of which their states
-tell all.
+Each table is computed when it is read, from the states of the containers. Requests are made only for streams that are
+not completely described by these.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ _COLUMNS: dict[str, list[StructField]] = {
     ],
     "Segments": [
         _column("segment_id", LongType, "Segment id (number and epoch), as in the rows of a read"),
-        _column("segment", StringType, "The same as people write it: 2.1 is segment 2 of epoch 1"),
+        _column("segment", StringType, "The segment's label: 2.1 is segment 2 of epoch 1"),
         _column("epoch", IntegerType, "Epoch in which the segment was created"),
         _column("key_start", DoubleType, "Lower bound of its key range (0 to 1), exclusive"),
         _column("key_end", DoubleType, "Upper bound of its key range, inclusive"),
-        _column("start_offset", LongType, "Offset of its head; everything before it was truncated"),
+        _column("start_offset", LongType, "Offset of its head; earlier bytes were truncated"),
         _column("length", LongType, "Offset of its tail"),
         _column("events", LongType, "Events ever written to it"),
         _column("sealed", BooleanType, "Whether it is sealed"),
@@ -81,7 +81,7 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("bytes", LongType, "Bytes of the range, event headers included"),
     ],
     "KeyValueTable": [
-        _column("primary_key", BinaryType, "Primary key; all of the key where the lengths of keys are not known"),
+        _column("primary_key", BinaryType, "Primary key; the whole key if the lengths of keys are not known"),
         _column("secondary_key", BinaryType, "Secondary key"),
         _column("value", BinaryType, "Value"),
         _column("partition", IntegerType, "Number of the partition"),
@@ -90,7 +90,7 @@ _COLUMNS: dict[str, list[StructField]] = {
     "StreamCuts": [
         _SCOPE,
         _STREAM,
-        _column("number", LongType, "Number of the cut among all ever recorded, from 0"),
+        _column("number", LongType, "Number of the cut among all that were ever recorded, from 0"),
         _column("recorded", TimestampType, "When retention recorded the cut, the tail at that time"),
         _column("stream_cut", StringType, "Text of the cut, as options accept it"),
         _column("bytes", LongType, "Bytes ever written to the stream before it, event headers included"),
@@ -106,15 +106,15 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("container", IntegerType, "Container of the segment"),
         _column("offset", LongType, "Offset of these bytes in the segment"),
         _column("length", LongType, "Number of bytes"),
-        _column("place", StringType, "chunk: in LTS; attached: a chunk not taken over by LTS yet; log: a frame"),
-        _column("object", StringType, "Path below the root, or the log's own root"),
+        _column("place", StringType, "chunk: in LTS; attached: a chunk that LTS has not adopted yet; log: a frame"),
+        _column("object", StringType, "Path below the root, or below the log's own root"),
         _column("position", LongType, "Offset of these bytes in the object"),
     ],
     "Transactions": [
         _SCOPE,
         _STREAM,
         _column("transaction_id", StringType, "UUID; its first 32 bits are the epoch in which it was begun"),
-        _column("status", StringType, "open, or expired: its lease has run out and it will be aborted"),
+        _column("status", StringType, "open, or expired: its lease has ended and it will be aborted"),
         _column("began", TimestampType, "When it was begun"),
         _column("lease_ms", LongType, "Lease in milliseconds"),
         _column("timeout", TimestampType, "When it expires unless it is pinged"),
@@ -124,8 +124,8 @@ _COLUMNS: dict[str, list[StructField]] = {
         _SCOPE,
         _STREAM,
         _column("segment", StringType, "Full name of the segment"),
-        _column("start", LongType, "Offset from which on it cannot be read"),
-        _column("end", LongType, "Where it ended, as far as that is known"),
+        _column("start", LongType, "Offset at which the unreadable range begins"),
+        _column("end", LongType, "Offset at which it ends, as far as that is known"),
         _column("reason", StringType, "What is damaged"),
     ],
     "Containers": [
@@ -207,7 +207,7 @@ class TableReader(DataSourceReader):
             yield *names, low, high, segment.start_offset, segment.length, events, segment.sealed
 
     def _counts(self) -> Iterator[Row]:
-        """What a batch read with the same options would find, from the index alone."""
+        """What a batch read with the same options would return, computed from the index alone."""
         for options, snapshot, start, end in batch_ranges(self._options):
             ranges, _ = snapshot.available(snapshot.ranges(start, end), options.fail_on_data_loss)
             for number, (low, high) in ranges.items():
@@ -244,10 +244,10 @@ class TableReader(DataSourceReader):
                 yield scope, stream, str(number), status, began, record.lease, timeout, size
 
     def _chosen(self, root: Root) -> Iterator[tuple[Container, str]]:
-        """The containers to look at, up to date, and what the names of all begin with that is asked for.
+        """The refreshed containers of the chosen streams, each with the prefix of these streams' names.
 
-        A scope and a stream that are missing are made if the options say so, as by every batch read. Raises
-        ScopeNotFound, StreamNotFound.
+        A missing scope or stream is created if the options ask for it, as by every batch read. Raises ScopeNotFound,
+        StreamNotFound.
         """
         scope, stream = self._options.scope, self._options.stream
         numbers, prefix = range(root.config.containers), f"{scope}/" if scope else ""
@@ -303,7 +303,7 @@ class TableReader(DataSourceReader):
 
 
 def _recorded(stream: Stream) -> list[tuple[Recorded, StreamCut]]:
-    """The recorded cuts of a stream, none if it was deleted meanwhile. It is looked at anew only where it must be."""
+    """The recorded cuts of a stream; none if it was deleted meanwhile. Refreshes its container only if necessary."""
     try:
         try:
             return list(RecordedCuts(stream.snapshot(refresh=False)).all())
@@ -314,5 +314,5 @@ def _recorded(stream: Stream) -> list[tuple[Recorded, StreamCut]]:
 
 
 def _moment(milliseconds: int) -> datetime | None:
-    """A time in ms since the epoch, None for none."""
+    """A time in ms since the epoch, None for 0."""
     return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None

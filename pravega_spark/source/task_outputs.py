@@ -1,6 +1,6 @@
-"""What tasks hand to the driver, and how it becomes one append.
+"""The messages that tasks send to the driver, and how the driver merges them into one append.
 
-Tasks make it and the driver's processes read it; what only those need is imported where they merge it.
+Both tasks and the driver's processes import this module, so what only the driver needs is imported in functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TaskOutput(NamedTuple):
-    """What a task has for one segment: framed events or the extents that hold them, index records, number of events."""
+    """A task's output for one segment: framed events or the extents that hold them, index records, number of events."""
 
     stream: str
     segment_id: int
@@ -32,12 +32,12 @@ class TaskOutput(NamedTuple):
 
 
 class TaskMessage(WriterCommitMessage):
-    """What a task hands to the driver: its outputs in the order of its rows, the query that it belongs to, and by what
-    the rows of each stream were routed: the driver commits in a process that did not plan the job.
+    """A task's message to the driver.
 
-    created_at: when its first chunk was made by the storage's clock, None if it wrote none: it may be longer ago than
-    clean-ups leave chunks alone (see `engine.state.attach_fence`). digests: of each stream's rows, None where nobody
-    will ask for them.
+    outputs: in the order of its rows. query_id: that of the streaming query. planned: the routing of each stream's
+    rows, as the driver commits in a process that did not plan the job. created_at: the time of its first chunk by the
+    storage's clock, None if it wrote none. A commit that comes too late after that is rejected, as garbage collection
+    may have deleted the chunk (see `engine.state.attach_fence`). digests: of each stream's rows, None if not needed.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TaskMessage(WriterCommitMessage):
         self.digests = digests
 
     def chunks(self) -> list[str]:
-        """The chunks that the task has written."""
+        """The names of the chunks that the task has written."""
         extents = (output.content for output in self.outputs if isinstance(output.content, tuple))
         return sorted({str(extent.source) for some in extents for extent in some})
 
@@ -64,8 +64,8 @@ Appends = list[tuple["Routing | None", "list[SegmentAppend]"]]
 
 
 def merged(tasks: Sequence[TaskMessage]) -> dict[str, Appends]:
-    """What goes to each stream, in the order of the tasks, and by what it was routed: a part for each segment and kind
-    of content of neighbouring tasks that routed alike."""
+    """The appends to each stream, in the order of the tasks, with their routing: one for each segment and kind of
+    content of consecutive tasks with the same routing."""
     created_at = min((task.created_at for task in tasks if task.created_at is not None), default=0)
     runs: dict[str, list[tuple[Routing, dict[int, list[TaskOutput]]]]] = defaultdict(list)
     for task in tasks:
@@ -95,7 +95,7 @@ def _parts(by_segment: Mapping[int, Sequence[TaskOutput]], now: int, created_at:
 
 
 def _part(outputs: Sequence[TaskOutput], now: int, created_at: int) -> SegmentAppend:
-    """Outputs of one kind as one append; their index records count on from one to the next."""
+    """Outputs of one kind as one append, whose index records continue from one output to the next."""
     from engine.state.operations import Payload
     from pravega_spark.streams.writing.writes import SegmentAppend
 

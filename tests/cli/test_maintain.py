@@ -77,7 +77,7 @@ def steps(found: Any) -> set[tuple[str | None, str | None, str]]:
 
 
 OF_STREAMS = ("retention", "scaling", "transactions")
-OF_ROOT = {(None, None, action) for action in ("flush", "optimiser", "garbage")}
+OF_ROOT = {(None, None, action) for action in ("flush", "compaction", "garbage")}
 
 
 def test_all_that_is_needed_is_done_and_told(folder: str) -> None:
@@ -126,7 +126,7 @@ def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypat
         option = [] if age is None else ["--orphan-age", str(age)]
         rows = document("maintain", *option, "--dry-run", root=folder)["maintain"]["outcomes"]
         assert [row["detail"] for row in rows if row["step"] == "garbage"] == [
-            f"{counted(found, 'orphan')} would be given up"
+            f"{counted(found, 'orphan')} would be deleted"
         ]
 
 
@@ -170,4 +170,4 @@ def test_progress_is_told_of_each_stream_and_step(folder: str) -> None:
     streams, rest = heard[:3], heard[3:]
     assert {what for what, _, _ in streams} == {"stream one/short", "stream one/long", "stream two/other"}
     assert [(done, total) for _, done, total in streams] == [(0, 3), (1, 3), (2, 3)]
-    assert rest == [("flush", 0, 0), ("optimiser", 0, 0), ("garbage", 0, 0)]
+    assert rest == [("flush", 0, 0), ("compaction", 0, 0), ("garbage", 0, 0)]

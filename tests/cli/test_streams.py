@@ -477,7 +477,7 @@ def test_durations_sizes_and_times_ago(folder: str) -> None:
     assert texts(folder, "--from", "-5m") == texts(folder, "--from", "5 minutes ago") == ["a", "b", "c"]
     assert texts(folder, "--from", "now", "--to", "tail") == texts(folder, "--to", "1h") == []
     assert "Sizes are written as" in run("stream", "create", "sc/x", "--retain-size", "1M", root=folder, code=2).stderr
-    assert "'5' says no unit" in run("stream", "create", "sc/x", "--retain-time", "5", root=folder, code=2).stderr
+    assert "'5' has no unit" in run("stream", "create", "sc/x", "--retain-time", "5", root=folder, code=2).stderr
     wrong = run("stream", "create", "sc/x", "--retain-time", "1x", root=folder, code=2)
     assert "Durations are written as" in wrong.stderr
     assert len(document("stream", "cuts", S, "--at", "10m", root=folder)["cuts"]) == 3
@@ -819,7 +819,7 @@ def test_commands_without_a_root() -> None:
             "stream scale": [S, "--segments", "1"],
             "stream update": [S, "--no-tags"],
             "stream unsubscribe": [S, "query:job"],
-            "stream draw": [S, "-o", "x.png"],
+            "stream draw": [S, "-o", "x.svg"],
             "stream lag": [S, "--from", "head"],
             "container describe": ["0"],
             "container repair": ["0", "7"],

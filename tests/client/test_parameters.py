@@ -409,7 +409,7 @@ def test_policies_name_the_parameters_of_their_makers() -> None:
         StreamRetentionPolicy.by_time(10, 9)
     with pytest.raises(ValueError, match="by_time: time_in_millis is wrong: 'soon' is not a duration"):
         StreamRetentionPolicy.by_time("soon")
-    with pytest.raises(ValueError, match=r"^by_time: time_in_millis: '5' says no unit\. Durations are written"):
+    with pytest.raises(ValueError, match=r"^by_time: time_in_millis: '5' has no unit\. Durations are written"):
         StreamRetentionPolicy.by_time("5")
 
 

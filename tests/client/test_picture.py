@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import matplotlib
-import matplotlib.pyplot as plt
-import numpy as np
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
-from matplotlib.patches import Patch
 
 from pravega_spark import (
     UNBOUNDED,
@@ -26,8 +17,6 @@ from pravega_spark import (
     StreamManager,
     StreamNotFound,
     StreamPicture,
-    draw_segments,
-    save_segments,
     stream_picture,
 )
 from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
@@ -35,13 +24,6 @@ from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.stream import Stream
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    matplotlib.use("Agg")
-    yield
-    plt.close("all")
 
 
 def stream_of(manager: StreamManager) -> Stream:
@@ -60,41 +42,6 @@ def scale_to(manager: StreamManager, stream: str, *bounds: float) -> None:
     """Exchange all segments for those between these bounds, besides 0 and 1."""
     sealed = [segment.id for segment in manager.stream_info("sc", stream).segments]
     manager.scale_stream("sc", stream, sealed, list(pairwise([0.0, *bounds, 1.0])))
-
-
-def boxes(axes: Axes) -> dict[str, list[tuple[float, float, float, float]]]:
-    """By the names of the legend the rectangles (left, low, right, high)."""
-    colours = {patch.get_facecolor(): patch.get_label() for patch in legend_handles(axes) if isinstance(patch, Patch)}
-    found: dict[str, list[tuple[float, float, float, float]]] = {}
-    for collection in axes.collections:
-        if isinstance(collection, PolyCollection):
-            corners = [path.vertices for path in collection.get_paths()]
-            found[colours[tuple(collection.get_facecolor()[0])]] = [(*c.min(axis=0), *c.max(axis=0)) for c in corners]
-    return found
-
-
-def legend_handles(axes: Axes) -> list[matplotlib.artist.Artist]:
-    legend = axes.get_legend()
-    assert legend is not None
-    return list(legend.legend_handles)
-
-
-def named(axes: Axes) -> list[str]:
-    return [str(handle.get_label()) for handle in legend_handles(axes)]
-
-
-def labels(axes: Axes) -> set[str]:
-    """The segments that are labelled."""
-    return {text.get_text().removeprefix("seg ") for text in axes.texts if text.get_text().startswith("seg ")}
-
-
-def ink(axes: Axes) -> float:
-    """How much of the picture is not white."""
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
-    return float((pixels != 255).any(axis=2).mean())
 
 
 # --- what is told ------------------------------------------------------------------------------------------------
@@ -166,8 +113,9 @@ def test_segments_that_are_gone_and_still_named(manager: StreamManager) -> None:
     found = manager.stream_timeline("sc", "four")
     assert [number for number, _ in found.epochs] == [0, 1]
     assert {span.segment.id: span.state for span in found.spans if span.state != "open"} == {0: "gone", 3: "sealed"}
-    axes = draw_segments(manager, "sc", "four", even=True)
-    assert boxes(axes)["truncated"] == [(0.0, 0.0, 1.0, 0.25)]
+    titles = Drawn(stream_picture(manager, "sc", "four", even=True)).titles
+    (gone,) = [text for text in titles if "truncated as a whole" in text]
+    assert gone.startswith("segment 0.0 ") and "keys above 0, up to 0.25" in gone
 
 
 def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None:
@@ -178,8 +126,8 @@ def test_a_sealed_stream_ends_when_it_was_sealed(manager: StreamManager) -> None
     assert found.ended is not None and found.epochs[0][1] <= found.ended < found.now == later
     assert [(span.state, span.ended) for span in found.spans] == [("sealed", found.ended)]
     assert found.tail[0].time == found.ended
-    axes = draw_segments(manager, "sc", "one")
-    assert "sealed" in axes.get_title(loc="left") and "takes events" not in named(axes)
+    texts = Drawn(stream_picture(manager, "sc", "one")).texts
+    assert any(", sealed 20" in text for text in texts) and "takes events" not in texts
 
 
 def test_a_segment_of_this_millisecond_has_a_width(manager: StreamManager) -> None:
@@ -224,103 +172,6 @@ def test_a_cut_crosses_a_segment_without_events_where_it_crosses_the_others(mana
     assert picture.count("<title>head: the segment&#x27;s beginning, 20") == 4
 
 
-# --- the picture -------------------------------------------------------------------------------------------------
-
-
-def test_picture_of_one_segment(manager: StreamManager) -> None:
-    axes = draw_segments(manager, "sc", "one")
-    assert labels(axes) == {"0.0"} and named(axes) == ["takes events", "head", "tail"]
-    ((left, low, right, high),) = boxes(axes)["takes events"]
-    assert (low, high) == (0.0, 1.0) and right > left
-    assert axes.get_title(loc="left") == "sc/one: 0 events, 0 bytes, epoch 0" and "now" in axes.get_xlabel()
-    assert ink(axes) > 0.3
-
-
-@pytest.mark.parametrize("even", [False, True])
-def test_picture_of_splits_merges_and_cuts(manager: StreamManager, even: bool) -> None:
-    cut = write(manager, "one")
-    scale_to(manager, "one", 0.3, 0.6)
-    scale_to(manager, "one", 0.6)
-    _, given = plt.subplots(figsize=(9, 4))
-    axes = draw_segments(manager, "sc", "one", cuts={"<mark>": cut}, even=even, axes=given)
-    assert axes is given
-    assert named(axes) == ["takes events", "sealed", "split", "merge", "head", "tail", "<mark>"]
-    assert {name: len(found) for name, found in boxes(axes).items()} == {"takes events": 2, "sealed": 4}
-    lines = [each for each in axes.collections if isinstance(each, LineCollection)]
-    assert [len(each.get_segments()) for each in lines] == [1, 1]
-    if even:
-        assert {box[0] for found in boxes(axes).values() for box in found} == {0.0, 1.0, 2.0}
-        assert labels(axes) == {"0.0", "1.1", "2.1", "3.1", "4.2", "5.2"}
-
-
-def test_times_have_one_format_with_the_whole_date(manager: StreamManager) -> None:
-    for even in (False, True):
-        axes = draw_segments(manager, "sc", "one", even=even)
-        axes.figure.canvas.draw()
-        told = [text.get_text() for text in axes.get_xticklabels() if text.get_text()]
-        assert told and all(re.fullmatch(r"20\d\d-\d\d-\d\d\n\d\d:\d\d:\d\d(\.\d{3})?", text) for text in told)
-        assert re.search(r"now, 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", axes.get_xlabel())
-
-
-def test_a_cut_at_the_tail_is_seen(manager: StreamManager) -> None:
-    tail = write(manager, "one")
-    axes = draw_segments(manager, "sc", "one", cuts={"mark": tail})
-    lines = {line.get_label(): line for line in axes.lines}
-    assert lines["mark"].get_zorder() > lines["tail"].get_zorder()
-    assert lines["mark"].get_linewidth() < lines["tail"].get_linewidth()
-
-
-def test_picture_of_hundreds_of_epochs(manager: StreamManager) -> None:
-    for number in range(220):
-        scale_to(manager, "one", *((0.25, 0.5, 0.75) if number % 2 else ()))
-    axes = draw_segments(manager, "sc", "one", even=True)
-    found = boxes(axes)
-    assert len(found["sealed"]) + len(found["takes events"]) == 1 + 110 * 5
-    assert len(labels(axes)) < 100 and len(axes.get_xticks()) < 15
-    epochs = [int(text.get_text()) for text in axes.texts if text.get_text().isdigit()]
-    assert epochs[0] == 0 and 10 < len(epochs) < 60
-    assert ink(axes) > 0.3
-
-
-def test_keys_before_the_head_break_a_line(manager: StreamManager) -> None:
-    marked = write(manager, "four")
-    tail = write(manager, "four")
-    mixed = {number: (tail if number in (1, 2) else marked).positions[number] for number in range(4)}
-    manager.truncate_stream("sc", "four", StreamCut("sc", "four", mixed))
-    axes = draw_segments(manager, "sc", "four", cuts={"mark": marked})
-    (line,) = [line for line in axes.lines if line.get_label() == "mark"]
-    assert np.array_equal(line.get_ydata(), [0, 0.25, np.nan, 0.75, 1], equal_nan=True)
-    manager.truncate_stream("sc", "four", tail)
-    write(manager, "four")
-    assert "mark (before the head)" in named(draw_segments(manager, "sc", "four", cuts={"mark": marked}))
-
-
-def test_bad_input(manager: StreamManager) -> None:
-    with pytest.raises(StreamNotFound, match="sc/none"):
-        draw_segments(manager, "sc", "none")
-    with pytest.raises(InvalidStreamCut, match="sc/one"):
-        draw_segments(manager, "sc", "one", cuts={"mark": manager.stream_info("sc", "four").tail})
-    head = manager.stream_info("sc", "one").head
-    with pytest.raises(ValueError, match="at most 12"):
-        draw_segments(manager, "sc", "one", cuts={str(number): head for number in range(13)})
-    _, axes = plt.subplots()
-    axes.remove()
-    with pytest.raises(ValueError, match="no figure"):
-        draw_segments(manager, "sc", "one", axes=axes)
-
-
-@pytest.mark.processes
-def test_without_matplotlib_the_error_says_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from pravega_spark import StreamManager, draw_segments\n"
-        "try: draw_segments(StreamManager('memory://x'), 's', 't')\n"
-        "except ImportError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert 'pip install "pravega-spark[notebooks]"' in done.stdout
-
-
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
@@ -344,66 +195,138 @@ def test_stream_info_and_cuts_as_tables(manager: StreamManager) -> None:
     assert repr(cut).startswith("StreamCut(scope='sc'") and repr(info).startswith("StreamInfo(scope='sc'")
 
 
-# --- SVG ---------------------------------------------------------------------------------------------------------
+# --- the picture -------------------------------------------------------------------------------------------------
 
 
-def drawn(picture: StreamPicture) -> tuple[list[str], list[str]]:
-    """What is written in a picture, and what its parts say when the pointer is on them."""
-    tree = ElementTree.fromstring(picture.svg)
-    names = ("text", "title")
-    written, told = ([each.text or "" for each in tree.iter(f"{{http://www.w3.org/2000/svg}}{n}")] for n in names)
-    return written, told
+class Drawn:
+    """The contents of a picture: its texts, its titles, and the rectangles of segments as (x, y, width, height)."""
+
+    def __init__(self, picture: StreamPicture) -> None:
+        tree = ElementTree.fromstring(picture.svg)
+        self.texts = [each.text or "" for each in tree.iter(f"{SVG}text")]
+        self.titles = [each.text or "" for each in tree.iter(f"{SVG}title")]
+        self.labels = [(float(each.attrib["x"]), each.text) for each in tree.iter(f"{SVG}text") if is_label(each)]
+        found = [each for each in tree.iter(f"{SVG}rect") if each.get("class") == "segment"]
+        sides = ("x", "y", "width", "height")
+        self.boxes = [tuple(float(each.attrib[side]) for side in sides) for each in found]
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def is_label(text: ElementTree.Element) -> bool:
+    return (text.text or "").startswith("seg ")
+
+
+def test_picture_of_one_segment(manager: StreamManager) -> None:
+    drawn = Drawn(stream_picture(manager, "sc", "one"))
+    assert {"takes events", "head", "tail", "seg 0.0"} <= {*drawn.texts} and not {"split", "merge"} & {*drawn.texts}
+    assert "sc/one: 0 events, 0 bytes, epoch 0" in drawn.texts
+    ((_, _, width, height),) = drawn.boxes
+    assert width > 800 and height == 320
 
 
 @pytest.mark.parametrize("even", [False, True])
-def test_a_picture_as_svg_says_what_the_one_of_matplotlib_says(manager: StreamManager, even: bool) -> None:
+def test_picture_of_splits_merges_and_cuts(manager: StreamManager, even: bool) -> None:
     cut = write(manager, "one")
     scale_to(manager, "one", 0.3, 0.6)
     scale_to(manager, "one", 0.6)
     write(manager, "one")
     cuts = {"</text><script>": cut, "near": manager.stream_info("sc", "one").tail}
     picture = stream_picture(manager, "sc", "one", cuts=cuts, even=even)
-    axes = draw_segments(manager, "sc", "one", cuts=cuts, even=even)
-    written, told = drawn(picture)
-    assert {*named(axes), axes.get_title(loc="left"), "epoch", "0", "hash of the routing key"} <= {*written}
+    drawn = Drawn(picture)
+    legend = {"takes events", "sealed", "split", "merge", "head", "tail", *cuts}
+    assert {*legend, "epoch", "0", "1", "2", "hash of the routing key"} <= {*drawn.texts}
     assert "<script>" not in picture.svg
-    segments = [text.splitlines()[0] for text in told if text.startswith("segment ")]
+    segments = [text.splitlines()[0] for text in drawn.titles if text.startswith("segment ")]
     assert segments == [
         f"segment {n}.{e} (id {e << 32 | n})" for n, e in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (5, 2))
     ]
-    assert sum(text.startswith("merge at 20") for text in told) == 2, "its line, and its mark"
-    assert sum(text.startswith("</text><script>: no event follows in this segment") for text in told) == 1
-    assert any(text.startswith("tail: no event follows") and "keys above 0.6, up to 1" in text for text in told)
+    assert sum(text.startswith("split at 20") for text in drawn.titles) >= 1
+    assert sum(text.startswith("merge at 20") for text in drawn.titles) == 2, "its line, and its mark"
+    assert sum(text.startswith("</text><script>: no event follows in this segment") for text in drawn.titles) == 1
+    assert any(text.startswith("tail: no event follows") and "keys above 0.6, up to 1" in text for text in drawn.titles)
     if even:
-        assert {text for text in written if text.startswith("seg ")} == {f"seg {n}" for n in labels(axes)}
+        assert len({x for x, *_ in drawn.boxes}) == 3, "all epochs are equally wide"
+        assert len({round(width) for _, _, width, _ in drawn.boxes}) == 1
+        assert [text for _, text in drawn.labels] == [f"seg {n}" for n in ("0.0", "1.1", "2.1", "3.1", "4.2", "5.2")]
 
 
-def test_a_picture_without_matplotlib_in_notebooks_and_files(manager: StreamManager, tmp_path: Path) -> None:
-    write(manager, "one")
-    picture = stream_picture(manager, "sc", "one")
-    assert picture._repr_html_() == f"<div>{picture.svg}</div>" and picture._repr_svg_() == picture.svg
-    for name in ("a.svg", "a.html", "a.png", "a.pdf"):
-        save_segments(str(tmp_path / name), manager, "sc", "one")
-    assert (tmp_path / "a.svg").read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
-    page = (tmp_path / "a.html").read_text()
-    assert page.startswith("<!DOCTYPE html>") and "<svg" in page
-    assert (tmp_path / "a.png").read_bytes()[1:4] == b"PNG" and (tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
-    with pytest.raises(ValueError, match=r"does not end in \.svg, \.html, \.png, \.pdf"):
-        save_segments("a.gif", manager, "sc", "one")
+@pytest.mark.parametrize("even", [False, True])
+def test_times_have_one_format_with_the_whole_date(manager: StreamManager, even: bool) -> None:
+    texts = Drawn(stream_picture(manager, "sc", "one", even=even)).texts
+    days = [place for place, text in enumerate(texts) if re.fullmatch(r"20\d\d-\d\d-\d\d", text)]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d(\.\d{3})?", texts[place + 1]) for place in days)
+    assert days or not even
+    assert any(re.search(r"now, 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$", text) for text in texts)
+
+
+def test_a_cut_at_the_tail_is_drawn_on_top_of_it_and_thinner(manager: StreamManager) -> None:
+    tail = write(manager, "one")
+    svg = stream_picture(manager, "sc", "one", cuts={"mark": tail}).svg
+    lines = [line for line in svg.splitlines() if line.startswith('<g class="cut">')]
+    (mark,) = [place for place, line in enumerate(lines) if "<title>mark:" in line]
+    (end,) = [place for place, line in enumerate(lines) if "<title>tail:" in line]
+    assert mark > end
+    widths = [int(re.findall(r'stroke-width="(\d+)"', lines[place])[-1]) for place in (mark, end)]
+    assert widths[0] < widths[1]
+
+
+def test_picture_of_hundreds_of_epochs(manager: StreamManager) -> None:
+    for number in range(220):
+        scale_to(manager, "one", *((0.25, 0.5, 0.75) if number % 2 else ()))
+    drawn = Drawn(stream_picture(manager, "sc", "one", even=True))
+    assert len(drawn.boxes) == 1 + 110 * 5
+    assert len(drawn.labels) < 100
+    epochs = [int(text) for text in drawn.texts if text.isdigit()]
+    assert epochs[0] == 0 and 10 < len(epochs) < 60
+
+
+def test_keys_before_the_head_break_a_line(manager: StreamManager) -> None:
+    marked = write(manager, "four")
+    tail = write(manager, "four")
+    mixed = {number: (tail if number in (1, 2) else marked).positions[number] for number in range(4)}
+    manager.truncate_stream("sc", "four", StreamCut("sc", "four", mixed))
+    titles = Drawn(stream_picture(manager, "sc", "four", cuts={"mark": marked})).titles
+    keys = [text.splitlines()[1] for text in titles if text.startswith("mark:")]
+    assert keys == ["keys above 0, up to 0.25", "keys above 0.75, up to 1"]
+    manager.truncate_stream("sc", "four", tail)
+    write(manager, "four")
+    assert "mark (before the head)" in Drawn(stream_picture(manager, "sc", "four", cuts={"mark": marked})).texts
+
+
+def test_bad_input(manager: StreamManager) -> None:
+    with pytest.raises(StreamNotFound, match="sc/none"):
+        stream_picture(manager, "sc", "none")
+    with pytest.raises(InvalidStreamCut, match="sc/one"):
+        stream_picture(manager, "sc", "one", cuts={"mark": manager.stream_info("sc", "four").tail})
     head = manager.stream_info("sc", "one").head
     with pytest.raises(ValueError, match="at most 12"):
         stream_picture(manager, "sc", "one", cuts={str(number): head for number in range(13)})
 
 
-def test_what_is_truncated_as_svg(manager: StreamManager) -> None:
+def test_notebooks_show_a_picture_and_files_hold_it(manager: StreamManager, tmp_path: Path) -> None:
+    write(manager, "one")
+    picture = stream_picture(manager, "sc", "one")
+    assert picture._repr_html_() == f"<div>{picture.svg}</div>" and picture._repr_svg_() == picture.svg
+    for name in ("a.svg", "a.HTML"):
+        picture.save(tmp_path / name)
+    assert (tmp_path / "a.svg").read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    page = (tmp_path / "a.HTML").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "<svg" in page
+    with pytest.raises(ValueError, match=r"unsupported file extension '\.gif': use \.svg or \.html"):
+        picture.save("a.gif")
+
+
+def test_truncated_parts_are_marked(manager: StreamManager) -> None:
     early = write(manager, "one")
     manager.truncate_stream("sc", "one", early)
     write(manager, "one")
     scale_to(manager, "one", 0.5)
     manager.truncate_stream("sc", "one", early)
-    written, told = drawn(stream_picture(manager, "sc", "one", cuts={"begin": StreamCut("sc", "one", {0: 0})}))
-    assert "truncated" in written and "begin (before the head)" in written
-    assert any("truncated up to 20" in text for text in told)
+    drawn = Drawn(stream_picture(manager, "sc", "one", cuts={"begin": StreamCut("sc", "one", {0: 0})}))
+    assert "truncated" in drawn.texts and "begin (before the head)" in drawn.texts
+    assert any("truncated up to 20" in text for text in drawn.titles)
 
 
 def test_labels_keep_away_from_cuts_and_ticks_are_round() -> None:
@@ -431,21 +354,16 @@ def test_marks_do_not_hide_each_other_and_those_of_other_keys_are_shown() -> Non
         manager.create_stream("sc", "one", 2)
         manager.scale_stream("sc", "one", [0], [(0.0, 0.25), (0.25, 0.5)])
         manager.scale_stream("sc", "one", [1], [(0.5, 0.75), (0.75, 1.0)])
-        axes, drawn = draw_segments(manager, "sc", "one"), stream_picture(manager, "sc", "one")
-    (marks,) = [line for line in axes.lines if line.get_marker() == "<"]
-    assert list(marks.get_ydata()) == [0.25, 0.75]
-    assert drawn.svg.count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
+        picture = stream_picture(manager, "sc", "one")
+    assert picture.svg.count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
 
 
 def test_labels_are_not_crossed_by_cuts(manager: StreamManager) -> None:
     write(manager, "one")
     cut = write(manager, "one")
     write(manager, "one")
-    axes = draw_segments(manager, "sc", "one", cuts={"mark": cut}, even=True)
-    axes.figure.canvas.draw()
-    (line,) = [line for line in axes.lines if line.get_label() == "mark"]
-    (at,) = {x for x, _ in axes.transData.transform(line.get_xydata())}
-    for text in axes.texts:
-        if text.get_text().startswith("seg "):
-            box = text.get_window_extent()
-            assert not box.x0 <= at <= box.x1
+    picture = stream_picture(manager, "sc", "one", cuts={"mark": cut}, even=True)
+    (line,) = [line for line in picture.svg.splitlines() if "<title>mark:" in line]
+    (at,) = {float(x) for x in re.findall(r'd="M([\d.]+) ', line)}
+    drawn = Drawn(picture)
+    assert drawn.labels and all(abs(x - at) > len(str(text)) * 6.2 / 2 for x, text in drawn.labels)

@@ -125,7 +125,7 @@ def test_maintenance_takes_care_of_all(url: str) -> None:
     done = maintain.run(Target(url), check=True)
     assert not failures(done)
     about_root = [one.step for one in done if not one.stream]
-    assert about_root == ["flush", "optimiser", "garbage", "verify"]
+    assert about_root == ["flush", "compaction", "garbage", "verify"]
     assert {one.step for one in done if one.stream} == {"retention", "scaling", "transactions"}
     assert [one.step for one in maintain.run(Target(url), dry_run=True) if not one.stream] == ["garbage"]
     assert set(sizes(url).values()) == {WHOLE}

@@ -80,8 +80,8 @@ BREAKAGES = [
     Breakage(
         name="query-plans-another-stream",
         file="pravega_spark/source/micro_batch.py",
-        old="                self._identify(name, snapshot)\n            except",
-        new="                pass\n            except",
+        old="self._identified(name, self._snapshot_with(self._selection.stream(name), cut))",
+        new="self._snapshot_with(self._selection.stream(name), cut)",
         tests=[f"{_QUERIES}::test_a_checkpoint_of_another_root_is_refused"],
     ),
     Breakage(

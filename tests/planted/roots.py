@@ -167,7 +167,7 @@ BREAKAGES = [
     Breakage(
         name="a-replay-without-rows-is-not-told",
         file="pravega_spark/source/sink.py",
-        old="            self._tell_of_nothing(writer)",
+        old="            self._log_empty_replay(writer)",
         new="            return",
         tests=["tests/source/test_sink.py::test_what_is_done_with_other_rows_is_an_option"],
     ),

@@ -396,8 +396,8 @@ BREAKAGES = [
     Breakage(
         name="router-with-old-streams",
         file="pravega_spark/source/router.py",
-        old=("            stream.container.refresh()\n            self._looked"),
-        new="            self._looked",
+        old=("            stream.container.refresh()\n            self._refreshed"),
+        new="            self._refreshed",
         tests=[
             "tests/source/test_by_row.py::test_a_task_routes_by_the_stream_as_it_is_though_its_worker_knew_it_before"
         ],
@@ -412,8 +412,8 @@ BREAKAGES = [
     Breakage(
         name="small-rows-behind-the-large",
         file="pravega_spark/source/collector.py",
-        old=("        if self._framed:\n            self._write_chunks()\n        place"),
-        new="        place",
+        old=("        if self._framed:\n            self._write_chunks()\n        target"),
+        new="        target",
         tests=["tests/source/test_large_rows.py::test_large_rows_keep_their_order"],
     ),
     Breakage(
@@ -442,8 +442,8 @@ BREAKAGES = [
     Breakage(
         name="partition-over-drops",
         file="pravega_spark/source/partitions.py",
-        old="                    partitions.even.close()  # rather",
-        new="                    start = bound  # rather",
+        old="                    planner.close()  # the next",
+        new="                    start = bound  # the next",
         tests=["tests/source/test_batches.py::test_nothing_is_left_out_where_a_task_has_no_room_for_the_next_event"],
     ),
     Breakage(
@@ -465,15 +465,15 @@ BREAKAGES = [
     Breakage(
         name="available-now-is-ever-later",
         file="pravega_spark/source/micro_batch.py",
-        old="        pinned = self._pinned[name] if self._pinned is not None else None\n",
-        new="        pinned = None\n",
+        old="(self._pinned or {}).get(name)",
+        new="None",
         tests=["tests/source/test_several_streams.py::test_available_now_reads_what_is_there"],
     ),
     Breakage(
         name="new-stream-joins-at-its-tail",
         file="pravega_spark/source/micro_batch.py",
-        old="        heads = self._of_each(joining, lambda _, snapshot: snapshot.head_cut())\n",
-        new="        heads = self._of_each(joining, lambda _, snapshot: snapshot.tail_cut())\n",
+        old="        heads = self._each(snapshots, joining, lambda _, snapshot: snapshot.head_cut())\n",
+        new="        heads = self._each(snapshots, joining, lambda _, snapshot: snapshot.tail_cut())\n",
         tests=[
             "tests/source/test_several_streams.py::test_one_named_stream_keeps_its_plain_offset_and_the_query_may_get_more"
         ],

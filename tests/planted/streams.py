@@ -160,8 +160,8 @@ BREAKAGES = [
     Breakage(
         name="large-events-without-digest",
         file="pravega_spark/source/collector.py",
-        old="        self._digest(place.stream, Digest.of_large(extents))",
-        new="        self._digest(place.stream, Digest(1, len(payload), hash(self._uploads.names[-1])))",
+        old="        self._digest(target.stream, Digest.of_large(extents))",
+        new="        self._digest(target.stream, Digest(1, len(payload), hash(self._uploads.names[-1])))",
         tests=[f"{_SINK}::test_the_same_rows_in_other_tasks_and_another_order_are_a_replay"],
     ),
     Breakage(
@@ -180,9 +180,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="micro-batch-past-a-scale",
-        file="pravega_spark/source/ahead.py",
-        old="        reached = snapshot.up_to_scale(begin, tail)",
-        new="        reached = tail",
+        file="pravega_spark/source/admission.py",
+        old="        end = snapshot.up_to_scale(begin, tail)",
+        new="        end = tail",
         tests=["tests/source/test_batches.py::test_a_batch_ends_where_the_stream_was_scaled"],
     ),
     Breakage(
@@ -258,7 +258,7 @@ BREAKAGES = [
     Breakage(
         name="job-begins-before-it-looks-for-the-stream",
         file="pravega_spark/jobs/spread.py",
-        old="        catalog.stream(scope, stream).snapshot()  # it exists\n",
+        old="        catalog.stream(scope, stream).snapshot()  # raises StreamNotFound\n",
         new="",
         tests=["tests/jobs/test_jobs.py"],
     ),

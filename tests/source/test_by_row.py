@@ -327,7 +327,7 @@ def test_rows_that_name_no_stream(url: str, name: str | None, message: str) -> N
 def test_an_option_counts_for_all_rows(url: str) -> None:
     """As Kafka's option topic does."""
     given = {"controller": url, "scope": "s", "stream": "t"}
-    with pytest.raises(ValueError, match=r"^Column 'stream' would not be used.*remove the option"):
+    with pytest.raises(ValueError, match=r"^Column 'stream' would be ignored.*remove the option"):
         PravegaDataSource(given).writer(ROWS, False)
     PravegaDataSource({**given, "ignore_extra_columns": "true"}).writer(ROWS, False)
     read = StructType().add("event", BinaryType()).add("scope", StringType()).add("stream", StringType())

@@ -119,9 +119,12 @@ def test_a_streaming_read_too(stream: Stream) -> None:
 @pytest.mark.parametrize(
     ("field", "told"),
     [
-        (StructField("evnt", BinaryType()), "Column 'evnt' of the given schema is not one of a stream's: choose among"),
-        (StructField("event", StringType()), "has type string, but it is binary: give it this type, and cast"),
-        (StructField("Offset", LongType()), "Column 'Offset' of the given schema is not one"),
+        (
+            StructField("evnt", BinaryType()),
+            "Column 'evnt' of the given schema is not a column of a stream: choose",
+        ),
+        (StructField("event", StringType()), "has type string instead of binary: give it this type, and cast"),
+        (StructField("Offset", LongType()), "Column 'Offset' of the given schema is not a column"),
         (None, "The given schema has no columns"),
     ],
 )

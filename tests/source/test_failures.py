@@ -15,7 +15,7 @@ from engine.errors import ContainerOffline, RootNotFound
 from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.source.batch import BatchReader
-from pravega_spark.source.failures import for_users, told
+from pravega_spark.source.failures import for_users, message_for_users
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.stream_record import checked_tags
 
@@ -52,7 +52,7 @@ def shown(call: Callable[[], object]) -> list[str]:
     ],
 )
 def test_the_remedy_is_one_of_spark(error: Exception, advice: str) -> None:
-    assert told(error) == advice
+    assert message_for_users(error) == advice
     lines = shown(for_users(raising(error, OSError("a cause that the message tells"))))
     assert lines[-1].endswith(advice) and not any("a cause that" in line for line in lines)
     assert not any("in fail" in line for line in lines), "the frames are left out"
@@ -60,9 +60,9 @@ def test_the_remedy_is_one_of_spark(error: Exception, advice: str) -> None:
 
 
 def test_the_command_line_is_not_all_that_is_named() -> None:
-    text = told(RootNotFound("file:///data/stream", ["/data/streams"]))
+    text = message_for_users(RootNotFound("file:///data/stream", ["/data/streams"]))
     assert text.startswith("file:///data/stream holds no streams: there is no _system/pravega.json. Did you mean")
-    assert "pravega-spark" not in text and "A write makes a root" in text
+    assert "pravega-spark" not in text and "A write creates a root" in text
 
 
 def test_what_our_own_code_refuses_has_few_frames() -> None:

@@ -84,7 +84,7 @@ def test_a_range_that_goes_while_it_is_read_is_told(
     (lost,) = [record.getMessage() for record in caplog.records if "truncated" in record.getMessage()]
     assert lost == (
         "Stream sc/one, segment 0.0: the data between offsets 0 and 27 has been truncated and cannot be read any more. "
-        "It is passed over, as option 'fail_on_data_loss' is false."
+        "It is skipped, as option 'fail_on_data_loss' is false."
     )
 
 

@@ -72,7 +72,7 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     def told() -> list[tuple[str, str]]:
         found = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
-        return [(level, text) for level, text in found if "it was created" in text or "made a new one" in text]
+        return [(level, text) for level, text in found if "it was created" in text or "this write created" in text]
 
     new = tmp_path / "new"
     open_stream(options(new), "write")
@@ -80,8 +80,8 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
         ("INFO", f"created a root of streams in file://{new}, where there was none"),
         (
             "WARNING",
-            f"There was no root of streams in file://{new}, so this write made a new one. Is it the place that "
-            "you meant?",
+            f"There was no root of streams in file://{new}, so this write created one. Check that this is the URL "
+            "that you meant.",
         ),
         ("INFO", "scope s did not exist: it was created"),
         ("INFO", "stream s/t did not exist: it was created"),

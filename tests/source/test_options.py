@@ -10,13 +10,13 @@ import time
 import pytest
 
 from pravega_spark.source.option_table import (
-    BOUNDS_OF_OTHERS,
     BY_NAME,
-    BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
-    NAMES_OF_OTHERS,
-    OF_SPARK,
+    FOREIGN_HINTS_BY_NAME,
+    FOREIGN_OPTION_HINTS,
     OPTIONS,
+    REFUSED_FOREIGN_OPTIONS,
+    SPARK_OPTIONS,
     plain,
 )
 from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
@@ -130,7 +130,7 @@ def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.Lo
     assert parse(**given).fail_on_data_loss is False
     assert caplog.messages == [
         "Unknown option 'max_byte_per_trigger' is ignored. Did you mean 'max_bytes_per_trigger'?",
-        "Unknown option 'foo' is ignored. No option here has a name like it: remove it, or look it up in the table of "
+        "Unknown option 'foo' is ignored. No option has a similar name: remove it, or look it up in the table of "
         "Spark options.",
         "Unknown option 'retention_size' is ignored. Did you mean 'default_retention_size_bytes'?",
     ]
@@ -151,7 +151,7 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
     for name in (theirs, theirs.lower()):  # as Spark hands it over
         parse(**{name: "1"})
         assert caplog.messages == [
-            f"Option {theirs!r} is of another source and is ignored. Here it is option {ours!r}."
+            f"Option {theirs!r} belongs to another source and is ignored. Here it is option {ours!r}."
         ]
         caplog.clear()
         SourceOptions.parse({**REQUIRED, name: "1"}, {}, warn=False)
@@ -175,27 +175,27 @@ def test_options_of_other_sources_are_told_ours(caplog: pytest.LogCaptureFixture
 def test_an_option_of_another_source_that_bounds_the_data_is_refused(theirs: str, ours: list[str]) -> None:
     """Where no option here is exactly it: to ignore it would be to return other data than was asked for."""
     for name in (theirs, theirs.lower()):
-        with pytest.raises(ValueError, match=f"^Option '{theirs}' is of another source, and a stream ") as caught:
+        with pytest.raises(ValueError, match=f"^Option '{theirs}' belongs to another source, and a stream ") as caught:
             parse(**{name: "1"})
         first, _, rest = str(caught.value).partition(". ")
         assert re.findall(r"'([^']+)'", first) == [theirs, *ours]
-        assert rest == "If it were ignored, other data would be read."
+        assert rest == "If the option were ignored, other data would be read."
 
 
 @pytest.mark.parametrize(
     ("theirs", "told"),
     [
-        ("readChangeFeed", "A stream is its changes, and a read returns them: 'start_stream_cut' and"),
+        ("readChangeFeed", "A stream has no change feed apart from its events: choose them by"),
         ("ignoreChanges", "Events are appended and never changed, so there is nothing to ignore; 'fail_on_data_loss'"),
         ("mergeSchema", "Events are bytes without a schema"),
         ("kafka.security.protocol", "There is no broker to set up: credentials of the storage go into options"),
-        ("kafka.group.id", "A query keeps its place in its checkpoint"),
+        ("kafka.group.id", "A query has its position in its checkpoint"),
     ],
 )
 def test_what_is_no_option_here_is_told_why(caplog: pytest.LogCaptureFixture, theirs: str, told: str) -> None:
     parse(**{theirs.lower(): "sesame"})
     assert len(caplog.messages) == 1 and "sesame" not in caplog.text
-    assert caplog.messages[0].startswith(f"Option {theirs!r} is of another source and is ignored. {told}")
+    assert caplog.messages[0].startswith(f"Option {theirs!r} belongs to another source and is ignored. {told}")
 
 
 def test_an_option_of_another_source_in_the_place_of_a_required_one_is_told() -> None:
@@ -206,10 +206,10 @@ def test_an_option_of_another_source_in_the_place_of_a_required_one_is_told() ->
 
 def test_what_other_sources_call_as_we_do_is_ours() -> None:
     """And what the table says of their options is true."""
-    bounds = {plain(name) for name in BOUNDS_OF_OTHERS}
-    assert not (set(BY_NAME_OF_OTHERS) | bounds) & (set(BY_PLAIN_NAME) | OF_SPARK)
-    assert not set(BY_NAME_OF_OTHERS) & bounds
-    for instead in NAMES_OF_OTHERS.values():
+    bounds = {plain(name) for name in REFUSED_FOREIGN_OPTIONS}
+    assert not (set(FOREIGN_HINTS_BY_NAME) | bounds) & (set(BY_PLAIN_NAME) | SPARK_OPTIONS)
+    assert not set(FOREIGN_HINTS_BY_NAME) & bounds
+    for instead in FOREIGN_OPTION_HINTS.values():
         named = re.findall(r"'([^']+)'", instead) if instead.endswith(".") else [instead]
         assert set(named) <= set(BY_NAME) and (named or instead.endswith(".")), instead
     parsed = parse(failOnDataLoss="false", minPartitions="3", maxBytesPerTrigger="5", txnAppId="a", txnVersion="1")
@@ -255,7 +255,7 @@ def test_path_and_controller_must_agree() -> None:
 
 
 def test_several_paths_are_refused() -> None:
-    assert "one root" in message(paths='["/a", "/b"]')
+    assert "give one path" in message(paths='["/a", "/b"]')
 
 
 @pytest.mark.parametrize(
@@ -411,17 +411,17 @@ def test_a_path_that_ends_in_scope_and_stream() -> None:
 
 
 def test_streams_by_name() -> None:
-    assert parse().streams == ("rides",) and not parse().several
+    assert parse().streams == ("rides",) and not parse().is_multi_stream
     several = parse(stream="rides, taxis,rides")
-    assert several.streams == ("rides", "taxis") and several.several
+    assert several.streams == ("rides", "taxis") and several.is_multi_stream
     assert parse(stream="rides,rides").stream == "rides"
     assert several.of_stream("taxis") == parse(stream="taxis")
     assert message(stream="rides,,taxis") == (
-        "Option 'stream' has an empty name in its list: 'rides,,taxis'. Remove the comma too many."
+        "Option 'stream' has an empty name in its list: 'rides,,taxis'. Remove the extra comma."
     )
     assert message(stream="rides,my taxis").startswith("Option 'stream': The stream name 'my taxis'")
     assert message(stream="rides,taxis", metadata="Segments") == (
-        "Metadata table 'Segments' is about one stream: option 'stream' names several."
+        "Metadata table 'Segments' covers one stream, but option 'stream' names several."
     )
 
 
@@ -431,12 +431,12 @@ def by_pattern(pattern: str, **more: str) -> SourceOptions:
 
 def test_streams_by_pattern() -> None:
     parsed = by_pattern("r.*")
-    assert (parsed.stream_pattern, parsed.streams, parsed.several) == ("r.*", (), True)
+    assert (parsed.stream_pattern, parsed.streams, parsed.is_multi_stream) == ("r.*", (), True)
     assert parsed.of_stream("rides") == parse()
     assert message(stream_pattern="r.*") == (
         "Options 'stream' and 'stream_pattern' exclude each other: give one of them."
     )
-    told = "^Option 'stream_pattern' must be a regular expression for names of streams, not"
+    told = "^Option 'stream_pattern' must be a regular expression for stream names, not"
     for bad, why in (("", "it is empty"), ("(r", "missing \\)")):
         with pytest.raises(ValueError, match=f"{told} {re.escape(repr(bad))}: {why}"):
             by_pattern(bad)
@@ -458,9 +458,12 @@ def test_a_place_for_each_stream() -> None:
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ('{"rides": ', "Option 'start_stream_cut' begins as a JSON object, but is none: write it as"),
-        ('{"rides": {"0": 5}}', "Option 'start_stream_cut', stream 'rides': {'0': 5} is no place: give a keyword"),
-        ('{"rides": true}', "Option 'start_stream_cut', stream 'rides': True is no place"),
+        ('{"rides": ', "Option 'start_stream_cut' begins like a JSON object, but is not valid JSON: write it as"),
+        (
+            '{"rides": {"0": 5}}',
+            "Option 'start_stream_cut', stream 'rides': {'0': 5} is not a position",
+        ),
+        ('{"rides": true}', "Option 'start_stream_cut', stream 'rides': True is not a position"),
         ('{"rides": "begin"}', "Option 'start_stream_cut', stream 'rides': 'begin' is not a stream cut; use earliest"),
         ('{"trams": "5m"}', "Option 'start_stream_cut': stream 'trams' is not read. Remove it, or read it too."),
     ],

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pravega_spark import InvalidStreamCut, StreamManager
 from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
-from pravega_spark.source.ahead import fair_shares
+from pravega_spark.source.admission import allocate
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
@@ -170,7 +170,7 @@ def test_a_stream_that_is_deleted_under_a_query(
     assert lenient.initialOffset() == start
     end, _ = step(strict, start)
     place.delete("a2")
-    with pytest.raises(StreamDeleted, match=r"sc/a2 was deleted .*'fail_on_data_loss' to false to go on without"):
+    with pytest.raises(StreamDeleted, match=r"sc/a2 was deleted .*'fail_on_data_loss' to false to continue without"):
         strict.latestOffset(end, ReadAllAvailable())
     with pytest.raises(StreamDeleted):
         strict.partitions(start, end)
@@ -178,7 +178,7 @@ def test_a_stream_that_is_deleted_under_a_query(
         left, _ = step(lenient, end)
         assert "a2" not in events(lenient, lenient.partitions(start, end))
         assert step(lenient, left) == (left, {})
-    assert caplog.text.count("Stream sc/a2 was deleted. The query goes on without it") == 1
+    assert caplog.text.count("Stream sc/a2 was deleted. The query continues without it") == 1
     if isinstance(left, dict):
         assert list(left) == ["a1"]
         place.put("a2", "9")
@@ -206,7 +206,7 @@ def test_streams_that_are_chosen_no_more_are_told_and_left(place: Place, caplog:
     with caplog.at_level(logging.WARNING, "pravega_spark"):
         end, read = step(reader, start)
     assert read == {"a1": ["1", "2", "3"]} and sorted(end) == ["a1", "a2"]
-    assert "has a position in stream sc/b, which its options do not choose: it is read no more." in caplog.text
+    assert "has a position in stream sc/b, which its options do not choose: the query does not" in caplog.text
 
 
 def test_available_now_reads_what_is_there(place: Place) -> None:
@@ -291,14 +291,14 @@ def test_the_least_and_the_most_of_a_batch(place: Place) -> None:
     assert step(reader, offset) == (offset, {})
 
 
-def test_fair_shares() -> None:
-    assert fair_shares({"a": 100, "b": 1, "c": 100}, 21) == {"a": 10, "b": 1, "c": 10}
-    assert fair_shares({"a": 1, "b": 2}, 10) == {"a": 1, "b": 2}
-    assert [fair_shares({"a": 9, "b": 9, "c": 9}, 1, turn) for turn in range(2)] == [
+def test_a_limit_is_divided_fairly() -> None:
+    assert allocate(21, {"a": 100, "b": 1, "c": 100}) == {"a": 10, "b": 1, "c": 10}
+    assert allocate(10, {"a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert [allocate(1, {"a": 9, "b": 9, "c": 9}, turn) for turn in range(2)] == [
         {"a": 1, "b": 0, "c": 0},
         {"a": 0, "b": 1, "c": 0},
     ]
-    assert fair_shares({}, 5) == {}
+    assert allocate(5, {}) == {}
 
 
 def test_a_scaled_stream_among_others_goes_on(place: Place) -> None:

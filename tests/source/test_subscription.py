@@ -192,7 +192,7 @@ def test_a_restarted_query_with_another_name_tells_of_those_that_hold_back(
     renamed = started(root, subscriber="new")
     batch(renamed, batch(renamed, end))
     (told,) = [each.getMessage() for each in caplog.records if "unsubscribe" in each.getMessage()]
-    assert "stream s/t: query:old, query:other; query:new is new" in told
+    assert "stream s/t waits for these queries: query:old, query:other; query:new is new" in told
     assert f"pravega-spark --root {url(root)} stream unsubscribe s/t query:old --yes" in told
     assert "remove_subscriber('s', 't', 'query:old')" in told
     caplog.clear()

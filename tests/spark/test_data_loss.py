@@ -118,7 +118,7 @@ def test_a_loss_that_is_allowed_is_logged(folder: Folder, caplog: pytest.LogCapt
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     with caplog.at_level(logging.WARNING, "pravega_spark"):
         partitions = reader.partitions(start, end)
-    assert "passed over, as option 'fail_on_data_loss' is false" in caplog.text
+    assert "skipped, as option 'fail_on_data_loss' is false" in caplog.text
     assert "Stream s/t, segment 0.0: the data between offsets 0 and 60 has been truncated" in caplog.text
     assert events(reader, partitions) == numbers(5, 10)
 

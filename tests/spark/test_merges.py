@@ -16,7 +16,7 @@ from engine.writer.compaction import CompactedSegment, compact_segments
 from pravega_spark import StreamManager
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.jobs import maintain
-from pravega_spark.jobs.merges import copies_on
+from pravega_spark.jobs.compaction import copier_on
 from pravega_spark.jobs.spread import Target
 
 STREAMS = ("one", "two")
@@ -59,7 +59,7 @@ def chunks(url: str) -> list[str]:
 
 def merged_on(spark: SparkSession, url: str, target: Target) -> list[CompactedSegment]:
     with Root.open(url) as root:
-        return list(compact_segments(root.container(0).flush_context, "sc/", 1 << 20, copies_on(spark, target), 100))
+        return list(compact_segments(root.container(0).flush_context, "sc/", 1 << 20, copier_on(spark, target), 100))
 
 
 def test_maintenance_merges_on_the_cluster(spark: SparkSession, url: str) -> None:

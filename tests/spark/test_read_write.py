@@ -94,7 +94,7 @@ def test_rows_without_a_key_are_spread(folder: Folder) -> None:
 
 def test_other_columns_are_ignored_if_told_to(folder: Folder) -> None:
     frame = folder.rows("a", "b", keys=["1", "2"]).selectExpr("1 AS x", "routing_key", "array(2) AS offset", "event")
-    assert "Columns 'x', 'offset' would not be written" in refusal(lambda: folder.append(frame))
+    assert "Columns 'x', 'offset' would be dropped" in refusal(lambda: folder.append(frame))
     folder.append(frame, ignore_extra_columns=True)
     assert folder.events() == ["a", "b"]
 
@@ -508,7 +508,7 @@ def test_what_tables_cannot(tables: Folder) -> None:
     shown = spark.sql("DESCRIBE EXTENDED one").collect() + spark.sql("SHOW TBLPROPERTIES one").collect()
     shown += spark.sql("SHOW CREATE TABLE one").collect()
     assert "binary" in str(shown) and "sesame" not in str(shown) and tables.url not in str(shown)
-    no_options = "it was made without its options, by saveAsTable"
+    no_options = "it was created without its options, by saveAsTable"
     tables.rows("b").write.format("pravega").options(**tables.options("one")).mode("append").saveAsTable("saved")
     spark.sql(f"CREATE TABLE listed (event BINARY) USING pravega OPTIONS (controller '{tables.url}')")
     try:

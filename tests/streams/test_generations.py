@@ -370,7 +370,7 @@ def test_a_producer_whose_writes_were_lost_is_refused_until_it_writes_them_again
     for value in (3, 4):
         number(history.stream, "job", value, "b")
     history.lose()
-    with pytest.raises(WritesLost, match="write 5 of 'job' comes where 2 is its last one that is there") as error:
+    with pytest.raises(WritesLost, match="write 5 of 'job' was rejected, as its last stored write is 2") as error:
         number(history.stream, "job", 5, "c")
     assert "its writes 3 to 4" in str(error.value)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
@@ -384,7 +384,7 @@ def test_a_producer_whose_writes_were_lost_is_refused_until_it_writes_them_again
     history.root.container(0).flush()
     assert number(history.stream, "job", 9, "b"), "a gap in the same generation is the producer's own"
     assert number(history.stream, "new", 0, "b")
-    with pytest.raises(WritesLost, match="write 2 of 'newer' comes where none of it is remembered"):
+    with pytest.raises(WritesLost, match="write 2 of 'newer' was rejected, as none of its writes is stored"):
         number(history.stream, "newer", 2, "b")
 
 

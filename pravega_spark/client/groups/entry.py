@@ -5,11 +5,11 @@ It is changed only with its version as condition, so every step is carried out o
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from chunkstore import StorageError
+from chunkstore.suggestions import by_similarity
 from engine.containers.container import Container
 from engine.errors import BadKeyVersion, DataCorruption, EngineError, OutcomeUnknown, UnknownFormat, did_you_mean
 from engine.root import Root
@@ -90,8 +90,7 @@ class GroupEntry:
         with suppress(EngineError, StorageError):  # what keeps us from looking is no error of its own
             there = self.names(self._root, scope)
         name = self.key.partition("/")[2]
-        there.sort(key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
-        return GroupNotFound(self.key, similar, there)
+        return GroupNotFound(self.key, similar, by_similarity(name, there))
 
     def create(self, state: GroupState) -> GroupState:
         """Store a first state, unless there is one. Returns the one that is there then. Raises ScopeNotFound."""

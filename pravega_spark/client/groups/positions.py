@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from chunkstore.suggestions import suggest
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
 from pravega_spark.client.groups.state import SetBack
@@ -41,5 +40,5 @@ def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:
         raise GroupNotFound(f"{scope}/{group}", similar_keys(root, SCOPES, scope), without_scope=True) from None
     except StreamNotFound:
         there = group_names(root, scope)
-        similar = [f"{scope}/{name}" for name in difflib.get_close_matches(group, there)]
+        similar = [f"{scope}/{name}" for name in suggest(group, there)]
         raise GroupNotFound(f"{scope}/{group}", similar, there) from None

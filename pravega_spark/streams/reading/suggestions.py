@@ -6,11 +6,11 @@ error of its own.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
+from chunkstore.suggestions import suggest
 from engine.errors import EngineError
 from engine.root import Root
 from engine.root_placement import is_misspelling
@@ -39,10 +39,10 @@ def similar_names(names: Iterable[str], key: str) -> tuple[str, ...]:
         return ()
     scope, slash, name = key.rpartition("/")
     beside = [each.rpartition("/")[2] for each in keys if each.rpartition("/")[0] == scope and each != key]
-    found = [f"{scope}{slash}{each}" for each in difflib.get_close_matches(name, beside)]
+    found = [f"{scope}{slash}{each}" for each in suggest(name, beside)]
     if not found and slash:
         scopes = [each.rpartition("/")[0] for each in keys if each.rpartition("/")[2] == name]
-        found = [f"{each}/{name}" for each in difflib.get_close_matches(scope, scopes)]
+        found = [f"{each}/{name}" for each in suggest(scope, scopes)]
     return tuple(found)
 
 

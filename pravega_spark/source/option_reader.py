@@ -1,11 +1,10 @@
-"""The options of a read or write as they were given: found by name in any spelling, converted as the table says.
+"""Reads the options of a read or write: finds each by its name in any spelling, and converts it to the table's type.
 
 No error, repr or log holds the value of a `storage.` option.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -13,14 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from chunkstore.suggestions import suggest
 from chunkstore.urls import redact
 from pravega_spark.quantities import DURATIONS, SIZES, parse_milliseconds, parse_size, parse_time
 from pravega_spark.source.option_table import (
     BY_NAME,
-    BY_NAME_OF_OTHERS,
     BY_PLAIN_NAME,
+    FOREIGN_HINTS_BY_NAME,
     MAX_INT64,
-    OF_SPARK,
+    SPARK_OPTIONS,
     STORAGE_PREFIX,
     TABLE_PREFIX,
     WHERE,
@@ -28,41 +28,41 @@ from pravega_spark.source.option_table import (
     Option,
     OptionType,
     Use,
+    foreign_option_hint,
+    foreign_option_refusal,
     plain,
-    refused_of_others,
     spelling,
-    told_of_others,
 )
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 
 log = logging.getLogger(__name__)
 
-_NO_LIKE_IT = "No option here has a name like it: remove it, or look it up in the table of Spark options."
+_NOTHING_SIMILAR = "No option has a similar name: remove it, or look it up in the table of Spark options."
 
 
-class GivenOptions:
-    """The options as they came: looked up by name, whatever their spelling, and converted to a type."""
+class OptionReader:
+    """The given options by name, in whatever spelling. Its methods convert them to a type, and check them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.storage: dict[str, Any] = {}
         self._values: dict[str, str] = {}
         self._unknown: list[str] = []
-        of_table = {key.lower() for key in options if key.lower().startswith(TABLE_PREFIX)}
+        table_options = {key.lower() for key in options if key.lower().startswith(TABLE_PREFIX)}
         for key, value in options.items():
             # Spark lower-cases all keys on their way here, so the case of a storage option's name cannot matter.
             if key.lower().startswith(STORAGE_PREFIX):
                 self._keep_storage_option(key.lower().removeprefix(STORAGE_PREFIX), value)
-            elif key.lower() in of_table:
-                pass  # a table's options come twice, once with this prefix
+            elif key.lower() in table_options:
+                pass  # Spark passes a table's options twice, once with this prefix
             elif (option := BY_PLAIN_NAME.get(plain(key))) is None:
-                if not of_table or f"{TABLE_PREFIX}{key.lower()}" in of_table:  # others are the table's properties
+                if not table_options or f"{TABLE_PREFIX}{key.lower()}" in table_options:  # else a property of the table
                     self._unknown.append(key)
             elif self._values.setdefault(option.name, value) != value:
                 raise ValueError(f"Option {option.name!r} is given twice with different values: keep one.")
         if "paths" in self._unknown:
-            raise ValueError("Several paths were given: streams have one root, so give one path.")
+            raise ValueError("Several paths were given: give one path, the root of the streams.")
         for key in self._unknown:
-            if (refusal := refused_of_others(key)) is not None:
+            if (refusal := foreign_option_refusal(key)) is not None:
                 raise ValueError(refusal)
 
     def text(self, name: str) -> str | None:
@@ -74,9 +74,10 @@ class GivenOptions:
         return name in self._values
 
     def required(self, *names: str, rooted: bool, use: Use | None = None) -> list[str]:
-        """These options as they were given; an error that begins as the original connector's, and names all at once.
+        """These options as they were given. Raises ValueError for missing ones: it names all of them, and begins with
+        the words of the original connector's error.
 
-        rooted: whether the root is known. use: what for, if that is known.
+        rooted: whether the root is known. use: that of the options, if it is known.
         """
         values = [self.text(name) or "" for name in names]
         missing = [name for name, value in zip(names, values, strict=True) if not value]
@@ -84,25 +85,25 @@ class GivenOptions:
             return values
         missing += [] if rooted else ["controller"]
         more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
-        advice = self._of_path(missing) or self._of_others(missing) or self.nearly(missing)
+        advice = self._path_hint(missing) or self._foreign_hint(missing) or self.similar_hint(missing)
         if "stream" in missing and use in WRITES:
             advice += f"{'' if advice.endswith('?') else '.'} Or give the rows a column 'stream' that names it"
         raise ValueError(f"Missing required option '{missing[0]}'{more}{advice}")
 
-    def _of_others(self, missing: list[str]) -> str:
-        """What follows where options of other sources were given in the place of those that are missing."""
-        found = [(key, BY_NAME_OF_OTHERS.get(plain(key))) for key in self._unknown]
-        told = [f"option {spelling(key)!r} is {ours!r} here" for key, ours in found if ours in missing]
-        return f": {', '.join(told)}" if told else ""
+    def _foreign_hint(self, missing: list[str]) -> str:
+        """The end of the error if options of other sources were given instead of the missing ones."""
+        found = [(key, FOREIGN_HINTS_BY_NAME.get(plain(key))) for key in self._unknown]
+        hints = [f"option {spelling(key)!r} is {name!r} here" for key, name in found if name in missing]
+        return f": {', '.join(hints)}" if hints else ""
 
-    def nearly(self, missing: Sequence[str]) -> str:
-        """What follows where options were given whose names are like those of some that are missing."""
-        near = [(key, _nearest(plain(key), missing)) for key in self._unknown if plain(key) not in OF_SPARK]
-        told = [f"{key!r} is given. Did you mean {name!r}?" for key, name in near if name is not None]
-        return f": {' '.join(told)}" if told else ""
+    def similar_hint(self, missing: Sequence[str]) -> str:
+        """The end of the error if options with names similar to those of missing ones were given."""
+        similar = [(key, _similar(plain(key), missing)) for key in self._unknown if plain(key) not in SPARK_OPTIONS]
+        hints = [f"{key!r} is given. Did you mean {name!r}?" for key, name in similar if name is not None]
+        return f": {' '.join(hints)}" if hints else ""
 
-    def _of_path(self, missing: list[str]) -> str:
-        """What follows where the path may name the stream too."""
+    def _path_hint(self, missing: list[str]) -> str:
+        """The end of the error if the path may name the stream too."""
         path = self.text("path") or ""
         parts = path.rstrip("/").split("/")
         if missing != ["scope", "stream"] or len(parts) < 3 or redact(path) != path:
@@ -127,10 +128,10 @@ class GivenOptions:
         if value is not None and option.least <= value <= option.most:
             return value
         too_small = value is not None and value < option.least and option.too_small
-        original = too_small or option.message  # the original connector's words, which programs look for
+        original = too_small or option.message  # the original connector's words, which programs may look for
         hint = f"{_WRITTEN[option.type]}." if option.type in _WRITTEN else ""
-        told = f"Option {name!r} must be {_wanted(option, value)}, not {_shown(text)}."
-        raise ValueError(" ".join(filter(None, (told, hint, original))))
+        error = f"Option {name!r} must be {_wanted(option, value)}, not {_shown(text)}."
+        raise ValueError(" ".join(filter(None, (error, hint, original))))
 
     def size(self, name: str) -> int:
         """An integer that has a default."""
@@ -139,7 +140,7 @@ class GivenOptions:
         return value
 
     def flag(self, name: str, use: Use = "batch read") -> bool:
-        """A boolean. use: whose default counts, if defaults differ."""
+        """A boolean. use: the use whose default applies, if uses have different defaults."""
         text = self._values.get(name, BY_NAME[name].default_for(use))
         if text is None or text.lower() not in ("true", "false"):
             raise ValueError(f"Option {name!r} must be true or false, not {_shown(text)}.")
@@ -154,7 +155,7 @@ class GivenOptions:
         return text.lower()
 
     def time(self, name: str) -> int | None:
-        """Milliseconds since the epoch, None if it was not given. Finer fractions are cut off."""
+        """Milliseconds since the epoch, None if it was not given. Smaller fractions are cut off."""
         text = self.text(name)
         if text is None:
             return None
@@ -164,26 +165,25 @@ class GivenOptions:
             raise ValueError(f"Option {name!r}: {error}.") from None
 
     def warn_of_unknown(self) -> None:
-        """Log which options are ignored, and what to give instead: none of a user's is dropped without a word."""
+        """Log each ignored option as a warning, with what to give instead."""
         for key in self._unknown:
-            if plain(key) in OF_SPARK:
+            if plain(key) in SPARK_OPTIONS:
                 continue
-            instead = told_of_others(key)
-            if instead is not None:
-                log.warning("Option %r is of another source and is ignored. %s", spelling(key), instead)
+            hint = foreign_option_hint(key)
+            if hint is not None:
+                log.warning("Option %r belongs to another source and is ignored. %s", spelling(key), hint)
                 continue
-            near = _nearest(plain(key))
-            advice = _NO_LIKE_IT if near is None else f"Did you mean {near!r}?"
+            similar = _similar(plain(key))
+            advice = _NOTHING_SIMILAR if similar is None else f"Did you mean {similar!r}?"
             log.warning("Unknown option %r is ignored. %s", key, advice)
 
     def warn_of_no_effect(self, use: Use) -> None:
-        """Log which options are for other uses than this one, and for which."""
+        """Log each option that has no effect in this use, with the uses that it is for."""
         for name in self._values:
             uses = BY_NAME[name].uses
             if use not in uses:
                 others = " and ".join(WHERE[each] for each in uses)
-                told = "Option %r has no effect in %s: it is for %s. Remove it here."
-                log.warning(told, name, WHERE[use], others)
+                log.warning("Option %r has no effect in %s: it is for %s. Remove it here.", name, WHERE[use], others)
 
     def _keep_storage_option(self, name: str, text: str) -> None:
         if not name:
@@ -196,7 +196,7 @@ class GivenOptions:
 
 def _json_or_text(text: str) -> Any:
     def refuse(_: str) -> None:
-        raise ValueError  # NaN and Infinity are Python's addition to JSON
+        raise ValueError  # NaN and Infinity are no JSON, but Python accepts them
 
     try:
         return json.loads(text, parse_constant=refuse)
@@ -212,15 +212,15 @@ def _shown(text: str | None) -> str:
     return repr(text if text is None or len(text) <= 40 else f"{text[:40]}…")
 
 
-def _nearest(name: str, among: Collection[str] = BY_PLAIN_NAME) -> str | None:
-    """The option that a name, in plain spelling, is most like, or is a part of. among: the plain names of some."""
+def _similar(name: str, among: Collection[str] = BY_PLAIN_NAME) -> str | None:
+    """The option most similar to a name in plain spelling, or that contains it. among: plain names of options."""
     parts = [each for each in among if name in each] if len(name) > len("scope") else []
-    near = difflib.get_close_matches(name, among, n=1) or parts
-    return BY_PLAIN_NAME[near[0]].name if near else None
+    found = suggest(name, among, most=1) or parts
+    return BY_PLAIN_NAME[found[0]].name if found else None
 
 
 def _wanted(option: Option, value: int | None) -> str:
-    """What the value of a numeric option has to be; the largest is only told where it is exceeded."""
+    """What the value of a numeric option must be; with the maximum only if the value exceeds it."""
     noun, unit = _NOUNS.get(option.type, ("whole number", ""))
     if option.most < MAX_INT64 or (value is not None and value > option.most):
         return f"a {noun} from {option.least} to {option.most}{unit}"
@@ -229,7 +229,7 @@ def _wanted(option: Option, value: int | None) -> str:
 
 
 def _number(text: str, kind: OptionType) -> int | None:
-    """The integer that an option's text stands for, None for anything else."""
+    """The integer in an option's text, None if it has none."""
     with suppress(ValueError):
         if kind == "size":
             return parse_size(text)

@@ -1,7 +1,7 @@
-"""Merging small chunks on many machines: Spark's tasks copy the bytes, and the driver plans and swaps.
+"""Merges small chunks on a cluster: Spark's tasks copy the bytes, and the driver plans the merges and commits them.
 
-A task needs the storage only. It does what `defrag` does by itself, with the same checks; a task that is repeated makes
-the same chunk again.
+A task needs access to the storage only. It copies as `defrag` does, with the same checks. A repeated task creates the
+same chunk again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def copies_on(spark: SparkSession, target: Target) -> Copies:
-    """Copies merges on the executors, which must reach the root: one task for each merge.
+def copier_on(spark: SparkSession, target: Target) -> Copies:
+    """A function that copies the bytes of merges on the executors, which must reach the root, in one task for each
+    merge.
 
-    What is returned raises the first error of a copy when all are done.
+    It raises the first error of a copy when all tasks are done.
     """
 
     def copies(merges: Sequence[Merge]) -> list[bytes | None]:
@@ -38,7 +39,7 @@ def copies_on(spark: SparkSession, target: Target) -> Copies:
 
 
 def _copy(target: Target, merge: Merge) -> bytes | StorageError | None:
-    """A task. Errors are returned: raised, they would reach the driver as text within one of Spark's."""
+    """Runs in a task. Returns errors: if raised, they would reach the driver as text in an error of Spark."""
     try:
         store = open_store(target.root, target.storage)
     except StorageError as error:
