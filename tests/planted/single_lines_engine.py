@@ -189,7 +189,7 @@ BREAKAGES = [
         file="engine/state/tables.py",
         old="if self.flushed < entry.version <= upto]",
         new="if self.flushed < entry.version < upto]",
-        tests=["tests/engine/containers/test_tables.py::test_who_follows_the_changes_of_a_table_has_the_table"],
+        tests=["tests/cli/test_cli.py::test_entries_of_tables_are_counted_exactly"],
     ),
     Breakage(
         name="dropped-unknown",
