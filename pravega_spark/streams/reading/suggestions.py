@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 from engine.errors import EngineError
 from engine.places import is_slip
 from engine.root import Root
