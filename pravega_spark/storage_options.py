@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chunkstore import StorageRefused, Store, open_store
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 
 _OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
 _PASSED_ON = {

@@ -25,7 +25,7 @@ LAYERED = {*PACKAGES, "pyspark"}
 WINGS = {
     "chunkstore": (
         "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths remembered "
-        "selftest stamps suggestions urls",
+        "selftest similarity stamps urls",
         "backends",
         "metadata",
         "segments",

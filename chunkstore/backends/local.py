@@ -65,7 +65,7 @@ from chunkstore.port import (
     token_of,
 )
 from chunkstore.remembered import Remembered
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @change_options
 @pass_session
 def maintain(
-    session: Session, scope: str | None, stream: str | None, check: bool, dry_run: bool, yes: bool, **own: Any
+    session: Session, /, scope: str | None, stream: str | None, check: bool, dry_run: bool, yes: bool, **own: Any
 ) -> None:
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.command import document, show

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 from engine.errors import DataCorruption, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.advice import as_given, why_kept

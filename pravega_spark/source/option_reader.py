@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 from chunkstore.urls import redact
 from pravega_spark.quantities import DURATIONS, SIZES, parse_milliseconds, parse_size, parse_time
 from pravega_spark.source.option_table import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from chunkstore import StorageError
-from chunkstore.suggestions import by_similarity
+from chunkstore.similarity import by_similarity
 from engine.containers.container import Container
 from engine.errors import BadKeyVersion, DataCorruption, EngineError, OutcomeUnknown, UnknownFormat, did_you_mean
 from engine.root import Root

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
 from pravega_spark.client.groups.state import SetBack

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
-from chunkstore.suggestions import suggest
+from chunkstore.similarity import suggest
 from engine.errors import EngineError
 from engine.root import Root
 from engine.root_placement import is_misspelling
