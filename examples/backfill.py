@@ -1,4 +1,4 @@
-"""Backfill: process again exactly what lies between two stream cuts, and write the result once."""
+"""Backfill: process exactly the events between two stream cuts again, and write the result once."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ from pravega_spark import StreamManager
 
 
 def run(spark: SparkSession, folder: Path) -> list[str]:
-    """Write three days, process the second one again, twice; return the results that are in the target."""
+    """Write three days, process the second one again, twice; return the results in the target."""
     root = str(folder / "streams")
     with StreamManager(root) as manager:
         manager.create_scope("examples")
@@ -19,7 +19,7 @@ def run(spark: SparkSession, folder: Path) -> list[str]:
             with manager.create_writer("examples", "raw") as writer:
                 for hour in range(24):
                     writer.write_event(f"{day} {hour}", routing_key=str(hour))
-            cuts.append(manager.stream_info("examples", "raw").tail)  # where `stream_cut_at` would find it, too
+            cuts.append(manager.stream_info("examples", "raw").tail)  # `stream_cut_at` would find the same cut by time
 
     where = {"controller": root, "scope": "examples"}
     tuesday = (
@@ -30,7 +30,7 @@ def run(spark: SparkSession, folder: Path) -> list[str]:
     result = tuesday.selectExpr(
         "concat(split(cast(event as string), ' ')[0], ': ', count(*) over ()) as event"
     ).distinct()
-    for _ in range(2):  # a job that is repeated: the second write is known, and skipped
+    for _ in range(2):  # a repeated job: the second write has the same number, and is skipped
         rows = result.write.format("pravega").options(**where, stream="days").mode("append")
         rows.options(txn_app_id="backfill-2026-11-03", txn_version="1").save()
 

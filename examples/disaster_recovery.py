@@ -10,7 +10,7 @@ from pravega_spark import StreamManager
 
 
 def pravega(root: Path, *command: str) -> str:
-    """Run a command of pravega-spark; return what it prints."""
+    """Run a command of pravega-spark; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "pravega_spark.cli", "--root", str(root), *command],
         check=True,
@@ -37,7 +37,7 @@ def read(root: Path) -> str:
 
 
 def run(folder: Path) -> tuple[str, str]:
-    """Lose a root, then a log; return what could be read after each."""
+    """Lose a root, then a log; return the words that could be read after each."""
     root, backup = folder / "root", folder / "backup"
     write(root, "in the backup")
     pravega(root, "backup", str(backup))
@@ -49,8 +49,8 @@ def run(folder: Path) -> tuple[str, str]:
     print("restored:", restored)
 
     write(root, "and written later")
-    pravega(root, "container", "flush")  # brings what is only in the log to LTS
-    for container in (root / "_system" / "containers").iterdir():  # the second: the logs are gone, LTS is not
+    pravega(root, "container", "flush")  # moves data that is only in the log to LTS
+    for container in (root / "_system" / "containers").iterdir():  # the second disaster: the logs are gone, LTS is not
         for part in ("wal", "checkpoints"):
             shutil.rmtree(container / part, ignore_errors=True)
     for container in sorted((root / "_system" / "containers").iterdir()):

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 def run(spark: SparkSession, folder: Path) -> tuple[int, int]:
-    """Copy in two runs of the same query, with new events between; return the counts of source and copy."""
+    """Copy in two runs of the same query, with new events in between; return the counts of source and copy."""
     where = {"controller": str(folder / "streams"), "scope": "examples", "default_num_segments": "2"}
 
     def write(first: int, count: int) -> None:
@@ -24,7 +24,7 @@ def run(spark: SparkSession, folder: Path) -> tuple[int, int]:
             source.selectExpr("event", "cast(segment_id as string) as routing_key")
             .writeStream.format("pravega")
             .options(**where, stream="copy")
-            # The place in the source is here; the number of the last batch is in the target, in the append of its data.
+            # The checkpoint has the source's position. The target has the batch's number, in the append of its data.
             .option("checkpointLocation", str(folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()

@@ -33,7 +33,7 @@ def run(spark: SparkSession, folder: Path) -> dict[str, int]:
 
     orders = follow("orders", "order string")
     payments = follow("payments", "order string, amount long").withColumnRenamed("order", "paid")
-    # Both bounds let Spark forget what can find no partner any more.
+    # Both bounds let Spark drop rows that can no longer match.
     limit = "payments_time between orders_time - interval 1 hour and orders_time + interval 1 hour"
     joined = orders.join(payments, expr(f"order = paid and {limit}"))
     query = (

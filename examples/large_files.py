@@ -1,4 +1,4 @@
-"""Files as events: each becomes one event of up to 1 GiB, in bounded memory, and is there whole or not at all."""
+"""Files as events: each file becomes one event of up to 1 GiB, in bounded memory, completely or not at all."""
 
 import shutil
 import tempfile
@@ -9,7 +9,7 @@ from pravega_spark import StreamManager
 
 def store(manager: StreamManager, path: Path) -> str:
     """Write a file as an event, once however often this is repeated; return the text of its pointer."""
-    # Under a name an upload that a crash cut off goes on where it was; a committed name raises EventExists.
+    # With a name, an upload continues after a crash where it stopped; a committed name raises EventExists.
     with manager.begin_event("examples", "files", path.name, name=path.name) as event, path.open("rb") as source:
         source.seek(event.tell())
         shutil.copyfileobj(source, event)

@@ -1,4 +1,4 @@
-"""Metrics: serve a process's numbers to Prometheus, and read them as a scraper does."""
+"""Metrics: serve the metrics of a process to Prometheus, and read them as a scraper does."""
 
 import tempfile
 import urllib.request
@@ -9,7 +9,7 @@ from pravega_spark import StreamManager, default_metrics
 
 
 def run(root: str) -> str:
-    """Write some events, then scrape this process; return what a scraper gets."""
+    """Write some events, then scrape this process; return the scraped text."""
     server, thread = start_http_server(0, addr="127.0.0.1", registry=default_metrics().registry)
     try:
         with StreamManager(root) as manager:

@@ -7,7 +7,7 @@ from pravega_spark import StreamManager
 
 
 def run(root: str) -> list[str]:
-    """Write ten readings of two sensors while another thread follows the stream; return what it saw."""
+    """Write ten readings of two sensors while another thread follows the stream; return the events that it read."""
     seen: list[str] = []
     with StreamManager(root) as manager:
         manager.create_scope("examples")

@@ -1,4 +1,4 @@
-"""A reader group: two readers share the segments of a stream, and a third one goes on where the first stopped."""
+"""A reader group: two readers share the segments of a stream, and a third one continues where the first stopped."""
 
 import asyncio
 import tempfile
@@ -7,7 +7,7 @@ from pravega_spark import StreamManager, StreamReader
 
 
 async def read(reader: StreamReader, most: int) -> list[str]:
-    """Read up to so many events, and release what was read, so that nobody reads it again."""
+    """Read up to `most` events, and release them, so that no other reader gets them again."""
     found: list[str] = []
     while len(found) < most:
         piece = await reader.get_segment_slice_async()
@@ -20,7 +20,7 @@ async def read(reader: StreamReader, most: int) -> list[str]:
 
 
 def run(root: str) -> list[str]:
-    """Write 100 events, read them with the readers of one group; return all that was read."""
+    """Write 100 events, read them with the readers of one group; return all events that they read."""
     with StreamManager(root) as manager:
         manager.create_scope("examples")
         manager.create_stream("examples", "orders", 4)
@@ -31,7 +31,7 @@ def run(root: str) -> list[str]:
         group = manager.create_reader_group("billing", "examples", "orders")
         first = group.create_reader("worker-1")
         found = asyncio.run(read(first, most=1))
-        first.reader_offline()  # its segments are free again, from where it released them
+        first.reader_offline()  # its segments are free, from the last released position on
 
         second = group.create_reader("worker-2")
         found += asyncio.run(read(second, most=100 - len(found)))

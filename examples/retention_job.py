@@ -15,7 +15,7 @@ from pravega_spark.jobs.spread import Target
 
 
 def run(arguments: Sequence[str] | None = None) -> list[JobOutcome]:
-    """Truncate; return what was done to each stream."""
+    """Truncate; return the outcome of each stream."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", required=True)
     parser.add_argument("--scope", required=True)

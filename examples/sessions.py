@@ -1,4 +1,4 @@
-"""Sessions with state: clicks of a user become one session when nothing came for half an hour of event time."""
+"""Sessions with state: clicks of a user become one session after half an hour of event time without a click."""
 
 import json
 import tempfile
@@ -15,7 +15,7 @@ GAP_SECONDS = 1800
 
 
 def sessions(key: tuple[str], clicks: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """The sessions of one user that have ended; the one that goes on is the state: begin, last click, clicks."""
+    """The ended sessions of one user. The open session is the state: begin, last click, clicks."""
     begin, last, count = state.get if state.exists else (0, 0, 0)
     ended = []
     for second in sorted(second for frame in clicks for second in frame["second"]):
@@ -28,7 +28,7 @@ def sessions(key: tuple[str], clicks: Iterator[pd.DataFrame], state: GroupState)
 
 
 def run(spark: SparkSession, folder: Path) -> list[tuple[str, int, int]]:
-    """Find the sessions among some clicks; return (user, begin, clicks) of those that have ended."""
+    """Find the sessions among some clicks; return (user, begin, clicks) of the ended ones."""
     root = str(folder / "streams")
     with StreamManager(root) as manager:
         manager.create_scope("web")

@@ -6,7 +6,7 @@ from pravega_spark import StreamManager
 
 
 def run(root: str) -> list[str]:
-    """Commit one transfer, abort another; return what readers see."""
+    """Commit one transfer, abort another; return the events that readers see."""
     with StreamManager(root) as manager:
         manager.create_scope("bank")
         manager.create_stream("bank", "bookings", 4)
@@ -18,7 +18,7 @@ def run(root: str) -> list[str]:
         transfer.flush()
         print("before the commit:", [event.data for event in manager.read_events("bank", "bookings")])
 
-        # Another process that knows the id can go on with it, for example after a crash.
+        # Another process that knows the id can continue it, for example after a crash.
         same = writer.get_txn(transfer.get_txn_id())
         same.commit()
 

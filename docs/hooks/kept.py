@@ -1,6 +1,6 @@
 """The reference pages that are kept in docs/, where readers of the repository find them.
 
-`python -m docs.hooks.kept` writes them from the code, and a test says when that is due.
+`python -m docs.hooks.kept` writes them from the code. A test fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def content(name: str) -> str:
-    """What a page is to hold."""
+    """The expected content of a page."""
     return PAGES[name]().rstrip() + "\n"
 
 

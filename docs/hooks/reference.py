@@ -41,9 +41,9 @@ _OPTIONS_HEAD = """# Spark options
 
 Options of `format("pravega")`, for `spark.read`, `spark.readStream`, `df.write`, `df.writeStream` and SQL. Names may be
 written in any case and without underscores: `start_stream_cut` and `startStreamCut` are one option. Unknown options are
-ignored with a warning, which names the option that is nearly of that name, or does here what another source's does.
-Those of other sources that bound what is read, as `versionAsOf` and `timestampAsOf`, are refused where none here means
-exactly the same. [The Spark guide](spark.md) shows how they are used.
+ignored with a warning. It suggests the option with a similar name, or the one that replaces an option of another
+source. Options of other sources that limit the range of a read, like `versionAsOf` and `timestampAsOf`, are refused if
+no option here means exactly the same. [The Spark guide](spark.md) shows how to use the options.
 
 """
 
@@ -87,9 +87,9 @@ def _meaning(option: Any) -> str:
 
 _COMMANDS_HEAD = """# Commands
 
-Every command of `pravega-spark`, its arguments and options, as the program itself describes them. Conventions, exit
-codes and the documents that `--json` prints are in [Command output](cli.md); which command to use when is in
-[Operations](operations.md).
+Every command of `pravega-spark`, its arguments and options, from the program's help. [Command output](cli.md) has
+conventions, exit codes and the documents that `--json` prints. [Operations](operations.md) describes when to use which
+command.
 
 """
 _JOBS_HEAD = """## Jobs
@@ -151,10 +151,9 @@ def _option_help(option: click.Option, context: click.Context) -> str:
 
 _ERRORS_HEAD = """# Errors
 
-Every error that the packages declare, by the module that declares it. *Message* is the text as it stands in the code,
-with `‹…›` where values go. Catch `pravega_spark.StreamError`, `engine.errors.EngineError` and
-`chunkstore.StorageError` to
-have all that streams, the engine and the storage raise; options and arguments that are wrong are `ValueError`s.
+Every error that the packages declare, by its module. *Message* is the text in the code, with `‹…›` for values. Catch
+`pravega_spark.StreamError`, `engine.errors.EngineError` and `chunkstore.StorageError` to handle all errors of streams,
+of the engine and of the storage. Wrong options and arguments are `ValueError`s.
 
 """
 
@@ -255,51 +254,49 @@ METRICS: dict[str, dict[str, str]] = {
     "log": {
         "put_frame": "One frame is created; its time is what an append waits for the storage. Failures are lost races "
         "(`Overtaken`) and storage errors.",
-        "follow": "New frames of other processes are looked for and applied.",
-        "submit": "Transactions are handed to the process that makes the frames, as an object (see "
-        "[many writers](many-writers.md)).",
-        "submit_message": "The same, as a message to a process of this host. They are only counted: their time is 0.",
-        "carried": "A transaction that this process submitted: from then until a frame of another process has its "
-        "outcome.",
+        "follow": "The process reads new frames of other processes and applies them.",
+        "submit": "The process submits transactions to the maker as an object (see [many writers](many-writers.md)).",
+        "submit_message": "The same, as a message to a maker on this host. Only counted: the time is 0.",
+        "carried": "A submitted transaction, from its submission until a frame of another process has its outcome.",
         "void_submission": "A submission is void, because a frame of a higher epoch came without all of it. This "
-        "process commits what is left itself, or submits it again.",
-        "carry": "A transaction that another process submitted to this one: from when it was read until the frame with "
-        "its outcome is durable.",
-        "carrying_frame": "Frames of this process with transactions of other processes. They are only counted: their "
-        "time is 0.",
-        "begin_epoch": "A frame of this process begins an epoch. Often, where writers race for the log.",
+        "process commits the rest itself, or submits it again.",
+        "carry": "A transaction that another process submitted to this one, from reading it until the frame with its "
+        "outcome is durable.",
+        "carrying_frame": "A frame of this process carries transactions of other processes. Only counted, as for "
+        "`submit_message`.",
+        "begin_epoch": "A frame of this process begins an epoch. This is frequent if writers race for the log.",
     },
     "container": {
         "commit": "A submitted transaction, from its submission until its outcome is known.",
-        "read": "A read of a segment by a program; bytes are those delivered.",
-        "flush": "A flush cycle; bytes are those moved to LTS.",
+        "read": "A program reads a segment; bytes are the delivered ones.",
+        "flush": "A flush cycle; bytes are the ones moved to LTS.",
     },
     "maintenance": {
-        "look": "What is due is determined after an opening.",
+        "look": "After an opening, the process determines which tasks are due.",
         "checkpoint": "A checkpoint object is written.",
         "flush": "A flush cycle that maintenance began or continued.",
-        "truncate_log": "Frames and checkpoints behind an old boundary are deleted.",
+        "truncate_log": "Frames and checkpoints before the truncation point are deleted.",
         "collect_garbage": "Garbage whose delay is over is deleted.",
         "expire_transients": "Idle uploads of large events are deleted.",
     },
     "chunks": {
-        "exists": "Whether a chunk exists is asked.",
-        "create": "An empty chunk is made.",
-        "create_with_content": "A chunk is made with its content.",
+        "exists": "A chunk's existence is checked.",
+        "create": "An empty chunk is created.",
+        "create_with_content": "A chunk is created with its content.",
         "delete": "One chunk is deleted.",
         "delete_all": "Many chunks are deleted by as few requests as the backend allows.",
         "open_read": "A chunk is opened for reading.",
         "open_write": "A chunk is opened for appending.",
-        "info": "A chunk's size and time are asked.",
+        "info": "A chunk's size and time are read.",
         "read": "A range of a chunk is read into new memory.",
-        "read_into": "A range of a chunk is read into memory that is there.",
+        "read_into": "A range of a chunk is read into existing memory.",
         "write": "Bytes are appended to a chunk, or written to a new one.",
         "truncate": "A chunk is cut at its end.",
         "set_read_only": "A chunk is made read-only, or writable.",
         "list": "Chunks are listed.",
     },
 }
-"""What each operation of each layer means. tests/docs compares it with the code."""
+"""The meaning of each operation of each layer. tests/docs compares it with the code."""
 
 _METRICS_HEAD = """# Metrics
 
@@ -311,7 +308,8 @@ Each layer has three metrics, in the form of Prometheus:
 | `pravega_<layer>_bytes_total` | counter | `operation` | bytes moved; only operations that move bytes have it |
 | `pravega_<layer>_failures_total` | counter | `operation`, `error` | failures, by the name of the error's class |
 
-Numbers are those of one process, since it began. [Monitoring](monitoring.md) says how to scrape them and what to watch.
+Numbers are those of one process, since its start. [Monitoring](monitoring.md) shows how to scrape them, and which to
+watch.
 
 """
 
@@ -333,7 +331,7 @@ def metrics() -> str:
 _OPERATIONS_HEAD = """# Operations in the log
 
 The operations that frames carry, by their numbers in the format, with their fields in the order in which they are
-stored. [On-disk format](format.md#frames) says how a frame holds them, and what an extent is.
+stored. [On-disk format](format.md#frames) describes how a frame holds them, and extents.
 
 """
 
@@ -362,7 +360,7 @@ def numbered_operations() -> dict[int, Any]:
 _API_HEAD = """# Python API
 
 The public names of `pravega_spark`. Errors have [a page of their own](errors.md). Importing the package loads
-nothing but itself; each name is loaded when it is first used.
+only the package itself; each name is loaded when it is first used.
 
 """
 

@@ -300,7 +300,7 @@ def test_every_command_is_documented_with_its_keys() -> None:
             assert [key for key in documented[name] if key not in ("cut", "positions")] == wanted, name
     text = DOCS.read_text()
     for name in ("stream describe", "gc", "maintain", "import"):
-        section = text[text.index(f"\n*{name}*") :].partition("\n\n")[0]
+        section = text.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
         assert set(keys_of(SCHEMAS[name])) - {"stream", "gc", "maintain", "import"} <= set(
             re.findall(r"`(\w+)`", section)
         ), name
