@@ -25,7 +25,7 @@ IN_TRANSACTION = "split it; transactions take no large events, but begin_event w
 OF_A_WRITER = "split it, or write it with begin_event"
 
 
-def encoded_text(event: str) -> bytes:
+def encode_text(event: str) -> bytes:
     """A text as it is written. TypeError for anything else, which names the way to make one of it."""
     if isinstance(event, str):
         return event.encode()
@@ -46,7 +46,7 @@ def check_key(routing_key: str) -> None:
         )
 
 
-def framed_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
+def frame_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
     """One event with its header. ValueError, with the advice, if it is too large, TypeError if it is not bytes."""
     if not isinstance(event, bytes | bytearray | memoryview):
         raise TypeError(
@@ -104,7 +104,7 @@ def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | 
     return column
 
 
-def cut(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:
+def row_ranges(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:
     """Cut a column into runs of rows of `size` bytes at most, with their headers; of one row at least."""
     lengths = numpy_values(pc.binary_length(column))
     ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)

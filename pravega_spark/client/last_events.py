@@ -25,7 +25,7 @@ from pravega_spark.streams.reading.error_context import telling_the_rest
 from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.writing.event_order import KeptOrder, Mix
+from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 
 _SHOWN = 100  # characters of an event
 
@@ -93,7 +93,7 @@ def last_events(stream: Stream, n: int) -> LastEvents:
         # What is kept of the order may be truncated meanwhile, with its events.
         with suppress(SegmentTruncated), telling_the_rest(stream.root, stream.scope, stream.name, []):
             snapshot, slices = stream.query(lambda snapshot: (snapshot, _planned(snapshot, n)))
-            last = _in_order(_read(stream, slices), KeptOrder(snapshot), n)
+            last = _in_order(_read(stream, slices), StoredOrder(snapshot), n)
             return LastEvents(stream.key, [(_known(each.time), each.event) for each in last])
 
 
@@ -110,7 +110,7 @@ def _read(stream: Stream, slices: Sequence[ScanSlice]) -> list[_Written]:
     return found
 
 
-def _in_order(found: list[_Written], kept: KeptOrder, n: int) -> list[_Written]:
+def _in_order(found: list[_Written], stored: StoredOrder, n: int) -> list[_Written]:
     """The last `n` of what was read segment by segment, as they were appended."""
     appends: dict[int, dict[int, list[_Written]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
@@ -119,20 +119,21 @@ def _in_order(found: list[_Written], kept: KeptOrder, n: int) -> list[_Written]:
     missing = n
     for append in sorted(appends, reverse=True):
         shares = appends[append]
-        mix = kept.of(append) if len(shares) > 1 and append != UNKNOWN_APPEND else None
-        last.append(_mixed(shares, mix) if mix is not None else [each for share in shares.values() for each in share])
+        order = stored.of(append) if len(shares) > 1 and append != UNKNOWN_APPEND else None
+        unordered = [each for share in shares.values() for each in share]
+        last.append(_interleaved(shares, order) if order is not None else unordered)
         missing -= len(last[-1])
         if missing <= 0:
             break
     return [each for written in reversed(last) for each in written][-n:]
 
 
-def _mixed(shares: Mapping[int, list[_Written]], mix: Mix) -> list[_Written]:
+def _interleaved(shares: Mapping[int, list[_Written]], interleaving: Interleaving) -> list[_Written]:
     """What was read of one append, the last ones of each segment, in the order in which they were written."""
     left = {number: list(share) for number, share in shares.items()}
     backward: list[_Written] = []
-    for place in reversed(mix.places.tolist()):
-        share = left.get(mix.segments[place])
+    for place in reversed(interleaving.places.tolist()):
+        share = left.get(interleaving.segments[place])
         if share:
             backward.append(share.pop())
     rest = [each for share in left.values() for each in share]  # none, unless something is damaged

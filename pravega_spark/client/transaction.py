@@ -27,20 +27,20 @@ from pravega_spark.client.checked_events import (
     check_key,
     checked_events,
     checked_keys,
-    cut,
-    encoded_text,
-    framed_event,
+    encode_text,
+    frame_event,
+    row_ranges,
 )
 from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.framing import frame_column
-from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import hash_key, segment_for
-from pravega_spark.streams.stream import Stream, parts_of
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
-from pravega_spark.streams.writing.writes import SegmentAppend
+from pravega_spark.streams.writing.writes import SegmentAppend, segment_appends
 
 BATCH_BYTES = 4 << 20
 """How much of a column goes into one append."""
@@ -70,7 +70,7 @@ class StreamTransaction:
         self._owner = Owner(f"this object of transaction {transaction.key}", "get the transaction by its id there")
         self._segments = record.routing.segments
         self._bounds = [segment.high for segment in self._segments]
-        self._places = KeyPlaces()
+        self._key_hashes = KeyHashes()
         self._random = np.random.default_rng()
         self._waiting: deque[Future[Receipt]] = deque()
         self._failure: Exception | None = None
@@ -97,16 +97,16 @@ class StreamTransaction:
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8."""
-        self.write_event_bytes(encoded_text(event), routing_key)
+        self.write_event_bytes(encode_text(event), routing_key)
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
         self._owner.check()
-        content = framed_event(event, IN_TRANSACTION)
+        content = frame_event(event, IN_TRANSACTION)
         if routing_key is not None:
             check_key(routing_key)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
-        self._submit([parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
+        self._submit([segment_appends([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
 
     def write_events(
         self,
@@ -119,12 +119,12 @@ class StreamTransaction:
         keys = checked_keys(routing_keys, len(column))
         if len(column) == 0:
             return
-        places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
-        segments = segment_for(places, self._bounds, self._random)
+        hashes = self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)
+        segments = segment_for(hashes, self._bounds, self._random)
         appends = []
-        for start, end in cut(column, BATCH_BYTES):
+        for start, end in row_ranges(column, BATCH_BYTES):
             framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
-            appends.append(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
+            appends.append(segment_appends(framed.contents(), self._segments, 0))  # they get the time of the commit
         self._submit(appends)
 
     def _submit(self, appends: Sequence[Sequence[SegmentAppend]]) -> None:

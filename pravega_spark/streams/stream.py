@@ -7,32 +7,25 @@ writer's last number is remembered in the same append as its data; a replay chan
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
-
-import numpy as np
+from typing import NamedTuple
 
 from engine.errors import (
     BadKeyVersion,
     DataCorruption,
     UnknownFormat,
 )
-from engine.logs.pending import Receipt
 from engine.state.operations import (
     CheckEntry,
     CreateSegment,
     Operation,
-    Payload,
     PutEntry,
 )
 from engine.state.state import NOT_EXISTS
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.model.epochs import StreamSegmentRecord
-from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.names import segment_name
-from pravega_spark.streams.model.policies import ONE_SEGMENT, OnChangedReplay, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import ONE_SEGMENT, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import (
     KEPT,
     Generation,
@@ -51,13 +44,10 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.scopes import unless_deleted
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.changes import StreamChange
-from pravega_spark.streams.writing.digests import Digest
-from pravega_spark.streams.writing.event_order import Mix
-from pravega_spark.streams.writing.producer_state import NamedWrite, remembers_any
+from pravega_spark.streams.writing.event_order import Interleaving
+from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite, has_producers
 from pravega_spark.streams.writing.writable_stream import WritableStream
-from pravega_spark.streams.writing.writes import Parts, SegmentAppend, StreamWrite, stream_operations, write_together
-
-T = TypeVar("T")
+from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
 
 FAR = 1 << 24
 """A segment number that no stream comes to: where one goes on of whose last life nobody knows the numbers."""
@@ -201,91 +191,34 @@ class Stream(WritableStream):
     def write(
         self,
         parts: Sequence[SegmentAppend],
-        writer: tuple[str, int] | None = None,
+        producer: ProducerWrite | None = None,
         planned: Routing | None = None,
-        *,
-        digest: Digest | None = None,
-        on_changed_replay: OnChangedReplay = "skip",
-        accept_lost: bool = False,
-        mix: Mix | None = None,
+        interleaving: Interleaving | None = None,
     ) -> bool:
-        """Append to all segments, all or nothing, durable on return. See `submit`.
+        """Append to all segments, all or nothing, durable on return. False if the write was committed before.
 
-        writer: the name of a writer and a number that grows with each of its writes (X3). digest: of what is written,
-        if there is a writer; without one its events and bytes only are remembered. on_changed_replay: what to do where
-        the number is there already, and not known to be with the same data. accept_lost: whether the writer goes on
-        though a restore or a recovery lost writes of it.
-        planned: by what the events were routed. If the stream was scaled since, they go where these segments' keys go
-        now, after what was written before. Without it, SegmentSealed or SegmentNotFound is raised then.
-        mix: how the events of the segments were mixed, where that is known; not with `planned`.
-        Returns False when the named writer's number was there already, and nothing was done. Raises StreamSealed,
-        StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; OutcomeUnknown, with a writer's name
-        only after trying again for some minutes.
+        producer: makes the write idempotent (X3). planned: the routing that chose the segments. If the stream was
+        scaled since, events go to the segments that own their keys now, after all events written before; without it,
+        SegmentSealed or SegmentNotFound is raised. interleaving: of the events across segments; not with `planned`.
+        Raises as `write_together`.
         """
-        write = self.to_write(
-            [(planned, parts)],
-            writer,
-            digest=digest,
-            on_changed_replay=on_changed_replay,
-            accept_lost=accept_lost,
-            mix=mix,
-        )
+        write = StreamWrite(self, [(planned, parts)], producer, interleaving)
         write_together([write])
         return write.new
 
-    def to_write(
-        self,
-        parts: Parts,
-        writer: tuple[str, int] | None = None,
-        *,
-        digest: Digest | None = None,
-        on_changed_replay: OnChangedReplay = "skip",
-        accept_lost: bool = False,
-        mix: Mix | None = None,
-    ) -> StreamWrite:
-        """What `write` appends, as one of those that `write_together` appends; parts: by what they were routed.
+    def report_replay(self, write: ProducerWrite) -> None:
+        """For a write without events, which is not made: log if it was committed before, as far as this process knows.
 
-        Begins a generation of the stream if need be.
+        Raises ReplayChanged if it was committed with other data and the policy is to fail.
         """
-        self.begin_generation()
-        return StreamWrite(self, self.snapshot, parts, writer, digest, on_changed_replay, accept_lost, mix)
+        update = ProducerUpdate(self, write)
+        if update.is_committed():
+            update.resolved()
 
-    def recall(self, writer: tuple[str, int], digest: Digest, on_changed_replay: OnChangedReplay) -> None:
-        """Tell of a write that is not to be made whether it was made before, as far as this process knows.
-
-        Raises ReplayChanged, if it was made with other data and that is to be an error.
-        """
-        named = NamedWrite(self.writers, *writer, digest)
-        found = named.found(self.container)
-        if found is not None and found.number >= named.number:
-            named.judge(self.key, found, on_changed_replay)
-
-    def remembers(self, writer: tuple[str, int] | None) -> bool:
-        """Whether the write of this name and number, or a later one of that name, was made; None: one of any name.
-
-        As it is now.
-        """
+    def is_committed(self, write: ProducerWrite | None) -> bool:
+        """Whether a producer's write, or a later one of that producer, is committed now; None: any write of any
+        producer."""
         self.container.refresh()
-        if writer is None:
-            return remembers_any(self.container, self.writers)
-        found = NamedWrite(self.writers, *writer, Digest()).found(self.container)
-        return found is not None and found.number >= writer[1]
-
-    def submit(self, parts: Sequence[SegmentAppend]) -> Future[Receipt]:
-        """Append to all segments, all or nothing; the future is done when it is durable."""
-        self.begin_generation()
-        return self.container.submit(self.operations(parts))
-
-    def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
-        """The operations of one write: each segment's index records and events."""
-        return stream_operations(self, parts)
-
-
-def parts_of(
-    contents: Iterable[tuple[int, memoryview, np.ndarray]], segments: Sequence[StreamSegmentRecord], time_ms: int
-) -> list[SegmentAppend]:
-    """Framed events, as `Framed.contents` gives them, as a write to `segments` takes them."""
-    return [
-        SegmentAppend(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
-        for index, content, lengths in contents
-    ]
+        if write is None:
+            return has_producers(self.container, self.writers)
+        return ProducerUpdate(self, write).is_committed()

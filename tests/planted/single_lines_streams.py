@@ -101,8 +101,8 @@ BREAKAGES = [
     Breakage(
         name="upload-without-its-name",
         file="pravega_spark/streams/writing/uploads.py",
-        old=("            *self._registering(-self._number),\n            Append(index"),
-        new="            Append(index",
+        old=("            *self._registering(-self._number),\n            index_append("),
+        new="            index_append(",
         tests=["tests/client/large_events/test_names.py::test_an_upload_is_gone_on_with_by_name"],
     ),
     Breakage(
@@ -345,8 +345,8 @@ BREAKAGES = [
     Breakage(
         name="unplanned-write-rerouted",
         file="pravega_spark/streams/writing/writes.py",
-        old="            if not all(write.planned for write in pending):\n",
-        new="            if not any(write.planned for write in pending):\n",
+        old="            if not all(write.has_routing for write in pending):\n",
+        new="            if not any(write.has_routing for write in pending):\n",
         tests=[
             "tests/streams/test_stream.py::test_what_may_go_nowhere_else_is_refused_with_all_that_is_written_with_it"
         ],
@@ -354,7 +354,7 @@ BREAKAGES = [
     Breakage(
         name="unnamed-unknown-repeated",
         file="pravega_spark/streams/writing/writes.py",
-        old=("            if not known:\n                raise\n            retry"),
+        old=("            if not idempotent:\n                raise\n            retry"),
         new="            retry",
         tests=["tests/streams/test_outcome_retry.py::test_a_write_without_a_name_is_not_tried_again"],
     ),
@@ -509,15 +509,15 @@ BREAKAGES = [
     Breakage(
         name="rerouted-without-its-places",
         file="pravega_spark/client/batches.py",
-        old="bytes(contents[old][start:end])), place, False))",
+        old="bytes(contents[old][start:end])), position, False))",
         new="bytes(contents[old][start:end])), None, False))",
         tests=["tests/client/test_scaling.py::test_what_is_under_way_is_routed_again"],
     ),
     Breakage(
         name="single-places-after-a-column",
         file="pravega_spark/client/batches.py",
-        old="            found += [np.array(single, np.float64), place]\n",
-        new="            found += [place, np.array(single, np.float64)]\n",
+        old="                found += [np.array(single, np.float64), position]\n",
+        new="                found += [position, np.array(single, np.float64)]\n",
         tests=["tests/client/test_scaling.py::test_what_is_under_way_is_routed_again"],
     ),
     Breakage(

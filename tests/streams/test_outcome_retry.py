@@ -18,6 +18,7 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions, uploads
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.streams.test_transactions import begun, check, parts, read
 from tests.unsure import Unsure
 
@@ -39,7 +40,7 @@ def stream(unsure: Unsure) -> Stream:
 
 
 def write(stream: Stream, number: int, *events: str) -> bool:
-    return stream.write(parts(stream.snapshot().record.routing, *events), ("job", number))
+    return stream.write(parts(stream.snapshot().record.routing, *events), ProducerWrite("job", number))
 
 
 @LANDED_OR_NOT

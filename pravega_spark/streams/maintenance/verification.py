@@ -21,7 +21,7 @@ from pravega_spark.streams.maintenance.recorded_cuts import RECORDED, decode_rec
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import decode_records
 from pravega_spark.streams.model.names import index_segment_name, parse_segment_name
-from pravega_spark.streams.writing.event_order import ORDER, Mix
+from pravega_spark.streams.writing.event_order import ORDER, Interleaving
 from pravega_spark.streams.writing.uploads import upload_problem
 
 _HEADER = struct.Struct(">ii")
@@ -100,7 +100,7 @@ def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
                 yield Problem(view.name, f"an entry is said to lie between {place} and {end}", ORDER_REMEDY)
                 return
             try:
-                Mix.decode(view.read(place, end), f"{view.name}, offset {place}")
+                Interleaving.decode(view.read(place, end), f"{view.name}, offset {place}")
             except DataCorruption as error:
                 yield Problem(view.name, fact_of(error), ORDER_REMEDY)
             place = end

@@ -82,7 +82,7 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
     return found
 
 
-class KeyPlaces:
+class KeyHashes:
     """The places of routing keys, for a writer that meets the same keys in one column after the other.
 
     kept: distinct keys that are remembered at most; looking one up in many more costs as much as hashing it.

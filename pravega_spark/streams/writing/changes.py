@@ -43,7 +43,7 @@ from pravega_spark.streams.model.stream_record import (
 )
 from pravega_spark.streams.model.system_tables import NUMBERS, OF_STREAMS, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.writing.event_order import KeptOrder
+from pravega_spark.streams.writing.event_order import StoredOrder
 
 if TYPE_CHECKING:
     from engine.state.state import State
@@ -303,7 +303,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
         operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
     for number, offset in cut.positions.items():
         operations += _truncation(snapshot, number, offset)
-    operations += _forgotten_order(snapshot, cut)
+    operations += _order_truncation(snapshot, cut)
     first = history.first_epoch(cut.positions) - record.epochs[0].epoch
     changed = record.with_changes(
         head=dict(cut.positions),
@@ -329,10 +329,10 @@ def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]
     return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
 
 
-def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
-    """What forgets how the events of those appends were mixed of which none is left behind the cut."""
-    order = KeptOrder(snapshot)
-    if not order.there:
+def _order_truncation(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
+    """The operations that delete the stored order of appends that have no event after the cut."""
+    order = StoredOrder(snapshot)
+    if not order.has_entries:
         return []
     segments, history = snapshot.segments, snapshot.record.history
     first: list[int] = []
@@ -344,7 +344,7 @@ def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
             first.append(record.append)
         elif offset == segments.length(number):  # what follows it has later ones
             positions |= {each.id: 0 for each in history.successors(number)}
-    return order.forget(min(first, default=None))
+    return order.truncation(min(first, default=None))
 
 
 def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, Ended]:

@@ -52,10 +52,10 @@ from pravega_spark.streams.model.readback import readable
 from pravega_spark.streams.model.stream_record import FORMAT, REMEDY, Routing
 from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
 from pravega_spark.streams.writing import changes
-from pravega_spark.streams.writing.event_order import Mix, keeping
+from pravega_spark.streams.writing.event_order import Interleaving, order_operations
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from pravega_spark.streams.writing.writable_stream import WritableStream
-from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_content
+from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_append
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
@@ -283,8 +283,12 @@ class Transaction:
         records = {number: self._records(number, known) for number in used}
         for number in numbers:
             operations += self._merge(number, targets.get(number), known, records.get(number))
-        mix = Mix.of_appends([targets[number] for number in used], list(records.values())) if len(used) > 1 else None
-        return operations + keeping(self.stream.container, self.stream.key, mix) + after
+        interleaving = (
+            Interleaving.of_appends([targets[number] for number in used], list(records.values()))
+            if len(used) > 1
+            else None
+        )
+        return operations + order_operations(self.stream.container, self.stream.key, interleaving) + after
 
     def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
         """The index records of one of its segments."""
@@ -307,7 +311,7 @@ class Transaction:
         target = segment_name(self.stream.scope, self.stream.name, into)
         return [
             _unchanged(written),
-            Append(index_segment_name(target), index_content(target, _dated(records))),
+            index_append(target, _dated(records)),
             SealSegment(name),
             MergeSegment(target, name),
             DeleteSegment(index),

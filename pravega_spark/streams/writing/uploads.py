@@ -59,14 +59,14 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header
-from pravega_spark.streams.model.names import index_segment_name, parse_segment_name
+from pravega_spark.streams.model.names import parse_segment_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from pravega_spark.streams.writing.producer_state import writer_attribute
 from pravega_spark.streams.writing.writable_stream import WritableStream
-from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_content
+from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_append
 
 OWNER = uuid.UUID(int=1).bytes
 PLACE = uuid.UUID(int=2).bytes
@@ -300,7 +300,7 @@ class Upload:
         return [
             self._append((), self.length, one),  # refuses everything unless it is as we left it
             *self._registering(-self._number),
-            Append(index_segment_name(target), index_content(target, record)),
+            index_append(target, record),
             MergeSegment(target, self.segment, Payload(event_header(self.length))),
         ]
 
