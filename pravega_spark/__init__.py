@@ -123,7 +123,7 @@ if TYPE_CHECKING:
         ImportIncomplete as ImportIncomplete,
         ImportReport as ImportReport,
     )
-    from pravega_spark.streams.pravega_lts.streams import ArchivedEntry as ArchivedEntry
+    from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
 

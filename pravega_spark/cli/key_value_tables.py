@@ -9,7 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.pravega_lts.key_value_tables import entries
+from pravega_spark.streams.reading.foreign_root import key_value_table_entries
 
 
 @click.group()
@@ -35,7 +35,7 @@ def read(session: Session, name: StreamName) -> None:
     """Print the live entries of a key-value table. What is no text is printed as base64."""
     rows = [
         _row({"primary": entry.primary, "secondary": entry.secondary, "value": entry.value})
-        for entry in sorted(entries(session.root, *name))
+        for entry in sorted(key_value_table_entries(session.root, *name))
     ]
     session.output.document({"table": str(name), "entries": rows})
     session.output.table({"primary": "primary key", "secondary": "secondary key", "value": "value"}, rows)

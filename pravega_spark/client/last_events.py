@@ -22,7 +22,8 @@ from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.index import UNKNOWN_APPEND, UNKNOWN_TIME
 from pravega_spark.streams.reading.error_context import telling_the_rest
-from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder

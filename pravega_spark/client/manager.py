@@ -45,9 +45,11 @@ from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import KEPT, Kept
-from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete, ImportReport
-from pravega_spark.streams.pravega_lts.key_value_tables import entries, key_value_tables
-from pravega_spark.streams.pravega_lts.streams import ArchivedEntry
+from pravega_spark.streams.reading.foreign_root import (
+    KeyValueTableEntry,
+    key_value_table_entries,
+    key_value_tables,
+)
 from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
@@ -64,6 +66,8 @@ from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pravega_spark.streams.pravega_lts.imports import ImportReport
 
 logger = logging.getLogger(__name__)
 
@@ -302,6 +306,8 @@ class StreamManager:
         Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
         StorageRefused if `source` is no such storage; ArchiveDamaged.
         """
+        from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete
+
         found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
         if dry_run:
             try:
@@ -427,12 +433,12 @@ class StreamManager:
         self._catalog.check_scope(scope_name)
         return key_value_tables(self._root, scope_name)
 
-    def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[ArchivedEntry]:
+    def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[KeyValueTableEntry]:
         """The live entries of a key-value table in a Pravega's long-term storage: keys, value and version.
 
         Raises KeyValueTableNotFound.
         """
-        return entries(self._root, scope_name, table_name)
+        return key_value_table_entries(self._root, scope_name, table_name)
 
     def seal_stream(self, scope_name: str, stream_name: str) -> bool:
         """Seal the stream: it can be read and deleted, but not written. True, also if it was sealed before."""

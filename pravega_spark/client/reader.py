@@ -23,7 +23,8 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, schema_of
-from pravega_spark.streams.reading.scan import Events, ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import Place, cut_at
 from pravega_spark.streams.stream import Stream

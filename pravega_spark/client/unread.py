@@ -14,7 +14,7 @@ from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.location import StreamLocation
-from pravega_spark.streams.reading.scan import Events
+from pravega_spark.streams.reading.slices import Events
 
 
 @dataclass(frozen=True)

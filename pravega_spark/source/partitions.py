@@ -16,7 +16,8 @@ from pravega_spark.source.even_shares import EvenShares, shares_of
 from pravega_spark.source.failures import for_users
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
 from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
-from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slice
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import ScanSlice, plan_slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from pravega_spark.streams.scopes import Scope
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Catalog:
         if problems and unreadable is None:
             raise problems[0]
 
-    def _containers(self) -> Iterator[Container]:
+    def _containers(self) -> Iterator[ReadableContainer]:
         return (self.root.container(number) for number in range(self.root.config.containers))
 
     def stream(self, scope: str, name: str) -> Stream:
@@ -179,7 +179,7 @@ class Catalog:
         logger.log(level, "%s %s did not exist: it was created%s", what, key, f".{advice}" if advice else "")
 
 
-def _keys(container: Container, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:
+def _keys(container: ReadableContainer, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:
     """The keys of a table, up to date unless it is not to be refreshed."""
     if refresh:
         container.refresh()

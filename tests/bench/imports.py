@@ -17,7 +17,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.pravega_lts.imports import Import
 from pravega_spark.streams.pravega_lts.root import ArchivedRoot
 from pravega_spark.streams.reading.rebuilt_index import CACHE_VARIABLE
-from pravega_spark.streams.reading.scan import plan_slices
+from pravega_spark.streams.reading.slices import plan_slices
 from tests.archives import ROLLING, case
 
 ROUNDS = 3

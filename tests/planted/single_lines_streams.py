@@ -172,7 +172,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="chain-of-half-an-event",
-        file="pravega_spark/streams/reading/scan.py",
+        file="pravega_spark/streams/reading/unindexed.py",
         old="        if end == self._part.end and len(rest):\n",
         new="        if end > self._part.end and len(rest):\n",
         tests=["tests/streams/test_large_events.py::test_a_slice_without_an_index_ends_with_a_whole_event"],
@@ -180,10 +180,10 @@ BREAKAGES = [
     Breakage(
         name="failure-before-what-flew",
         file="pravega_spark/streams/reading/scan.py",
-        old=("        while flying:\n            yield from self._found(*flying.popleft())\n        if failure"),
+        old=("        while in_flight:\n            yield from self._found(*in_flight.popleft())\n        if failure"),
         new=(
-            "        while flying and failure is None:\n"
-            "            yield from self._found(*flying.popleft())\n"
+            "        while in_flight and failure is None:\n"
+            "            yield from self._found(*in_flight.popleft())\n"
             "        if failure"
         ),
         tests=["tests/streams/test_stream.py::test_planned_slices_are_found_again_where_they_were_moved"],

@@ -36,7 +36,8 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
 from pravega_spark.streams.reading.lag import lag
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions, uploads
 from pravega_spark.streams.writing.changes import after_gap

@@ -19,9 +19,10 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.model.index import RECORD_SIZE, WIDEST_GAP
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan
+from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan, slices
 from pravega_spark.streams.reading.large_events import HEADER_COST, NONE_LEFT_OUT, LeftOut, find_left_out, gaps
-from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
 
@@ -162,7 +163,7 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
     """Against brute force: ranges between any two events, after truncation, in small slices and steps."""
     chance = random.Random(seed)
     monkeypatch.setattr(scan, "STEP", 500)
-    monkeypatch.setattr(scan, "UNINDEXED", chance.choice([0, 5000]))
+    monkeypatch.setattr(slices, "MAX_UNINDEXED", chance.choice([0, 5000]))
     monkeypatch.setattr(scan, "WIDEST_GAP", 20_000)
     monkeypatch.setattr(indexed_segments, "WIDEST_GAP", 20_000)
     with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(upkeep=False, threaded=False)) as root:
@@ -381,6 +382,6 @@ def test_a_slice_without_an_index_ends_with_a_whole_event(stream: Stream, stray:
     end = HEADER_SIZE + len(b"first") + stray
     (whole,) = plan_slices(stream.snapshot(), {0: (0, stream.snapshot().segments.length(0))}, 1 << 30)
     pieces = tuple(object_ranges.between(whole.pieces, 0, end))
-    part = whole._replace(end=end, pieces=pieces, records=(), chained=True)
+    part = whole._replace(end=end, pieces=pieces, records=(), indexed=False)
     with pytest.raises(InvalidEvent, match=rf"runs over the end .*\(event at offset {end - stray}\)"):
         list(SliceReader(stream.root, "s", "t").read([part]))

@@ -37,7 +37,7 @@ from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
-from pravega_spark.streams.reading import scan, snapshot as snapshot_module
+from pravega_spark.streams.reading import scan, slices, snapshot as snapshot_module
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import changes
@@ -52,7 +52,7 @@ PLACES = {key: hash_key(key) for key in KEYS}
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(scan, "UNINDEXED", 200)
+    monkeypatch.setattr(slices, "MAX_UNINDEXED", 200)
     monkeypatch.setattr(scan, "STEP", 500)
 
 

@@ -15,7 +15,8 @@ from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.location import StreamLocation
-from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slice
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, plan_slice
 from pravega_spark.streams.reading.snapshot import Snapshot
 
 

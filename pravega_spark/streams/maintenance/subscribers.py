@@ -99,14 +99,14 @@ def subscriber_names(stream: StreamLocation) -> list[str]:
     return sorted(key.removeprefix(prefix) for key, _ in container.scan_entries(SUBSCRIBERS, prefix))
 
 
-def subscribe(stream: StreamLocation, name: str, cut: StreamCut, *, anew: bool = False) -> None:
+def subscribe(stream: Stream, name: str, cut: StreamCut, *, anew: bool = False) -> None:
     """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
     with suppress(BadKeyVersion):
         expected = None if anew else NOT_EXISTS
         stream.container.commit([_put(stream, name, cut, expected)])
 
 
-def unsubscribe(stream: StreamLocation, name: str) -> bool:
+def unsubscribe(stream: Stream, name: str) -> bool:
     """Let a subscriber hold back nothing any more. False if there is none of this name."""
     entry = _entry(stream, name)
     while entry is not None and entry.value is not None:

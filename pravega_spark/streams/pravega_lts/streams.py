@@ -30,6 +30,7 @@ from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.names import container_of, parse_segment_name, segment_name
+from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry
 from pravega_spark.streams.reading.suggestions import similar_names
 
 Value = TypeVar("Value")
@@ -483,15 +484,6 @@ class ArchivedStream:
         return StreamCut(self.scope, self.name, positions)
 
 
-class ArchivedEntry(NamedTuple):
-    """An entry of a key-value table. version: as the original's `Version` has it, the partition's number and offset."""
-
-    primary: bytes
-    secondary: bytes
-    value: bytes
-    version: tuple[int, int]
-
-
 class ArchivedTable:
     """A key-value table. `records`: what the controller knows of it, None if nothing."""
 
@@ -503,7 +495,7 @@ class ArchivedTable:
         self.records = records
         self._segments = sorted(segments)
 
-    def entries(self) -> Iterator[ArchivedEntry]:
+    def entries(self) -> Iterator[KeyValueTableEntry]:
         """The live entries. Where the lengths of keys are not known, all of a key is its primary one.
 
         Raises ArchiveDamaged, and what the store raises.
@@ -514,7 +506,7 @@ class ArchivedTable:
             partition = parse_segment_name(name).segment_id & 0xFFFFFFFF
             for key, entry in self._archive.table(name).items():
                 cut = length if length is not None else len(key)
-                yield ArchivedEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
+                yield KeyValueTableEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
 
     def _names(self) -> list[str]:
         epoch = self.records.epoch if self.records is not None else None

@@ -16,7 +16,7 @@ from pravega_spark.streams.model.framing import event_column
 from pravega_spark.streams.model.index import UNKNOWN_TIME
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.model.pointers import EventPointer
-from pravega_spark.streams.reading.scan import Events
+from pravega_spark.streams.reading.slices import Events
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000

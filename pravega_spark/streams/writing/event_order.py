@@ -23,7 +23,7 @@ from pravega_spark.streams.model.names import index_segment_name
 from pravega_spark.streams.model.stream_record import FORMAT, REMEDY
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
+    from pravega_spark.streams.reading.readable import ReadableContainer
     from pravega_spark.streams.reading.snapshot import Snapshot
 
 ORDER = "order"
@@ -95,7 +95,7 @@ def order_segments(stream: str) -> tuple[str, str]:
     return name, index_segment_name(name)
 
 
-def order_operations(container: Container, stream: str, interleaving: Interleaving | None) -> list[Operation]:
+def order_operations(container: ReadableContainer, stream: str, interleaving: Interleaving | None) -> list[Operation]:
     """The operations that store an interleaving in the same append as its events. None are needed for one segment.
 
     They create the segment if it does not exist, as far as this process knows. The append fails with SegmentExists or

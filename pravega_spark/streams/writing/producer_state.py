@@ -24,8 +24,8 @@ from pravega_spark.streams.model.policies import OnChangedReplay
 from pravega_spark.streams.writing.digests import Digest
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
     from pravega_spark.streams.reading.location import StreamLocation
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def writer_attribute(name: str, which: int = _NUMBER) -> bytes:
     return bytes(digest)
 
 
-def has_producers(container: Container, segment: str) -> bool:
+def has_producers(container: ReadableContainer, segment: str) -> bool:
     """Whether there is state of any producer, as this process knows it."""
     try:
         return any(not attribute[0] & 0x80 for attribute in container.known_attributes(segment))

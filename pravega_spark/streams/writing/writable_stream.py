@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from engine.errors import BadKeyVersion, OutcomeUnknown
 from engine.root import Root
@@ -17,6 +18,9 @@ from pravega_spark.streams.reading.stream_view import StreamView
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+
 _SAFE = "Repeating the call is safe"
 
 
@@ -26,6 +30,11 @@ class WritableStream(StreamView):
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
         super().__init__(root, scope, name, suggesting)
         self._begun: str | None = None  # the generation of the container that it has begun
+
+    @property
+    def container(self) -> Container:
+        """The container that holds all of the stream."""
+        return self.root.container(self.number)
 
     def begin_generation(self) -> None:
         """Let the stream have a new epoch, if its container's log was begun anew since its segments were opened (P4).
