@@ -70,8 +70,8 @@ LTS_DOORS = {
     "pravega_spark": "exports the values of an import",
     "pravega_spark.roots": "opens one as a root that is only read",
     "pravega_spark.client.manager": "imports",
-    "pravega_spark.cli.headers": "segments in the old layout",
-    "pravega_spark.cli.imports": "the command that imports",
+    "pravega_spark.cli.header": "segments in the old layout",
+    "pravega_spark.cli.import_streams": "the command that imports",
     "pravega_spark.jobs.imports": "the job that imports",
 }
 """The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""

@@ -250,7 +250,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="legacy-header-deleted-unasked",
-        file="pravega_spark/cli/headers.py",
+        file="pravega_spark/cli/header.py",
         old="dry_run=dry_run or not yes)",
         new="dry_run=dry_run)",
         tests=["tests/cli/test_confirmation.py"],

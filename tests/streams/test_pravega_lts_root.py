@@ -340,11 +340,11 @@ def test_events_are_found_wherever_the_bytes_are_cut(wanted: int | None) -> None
             sizes[50] = sizes[199] = WIDEST_GAP + 5
         data = framed(sizes)
         for _ in range(3):
-            chain = UnindexedEvents(ScanSlice(0, 100, 100 + len(data), (), (), indexed=False), wanted)
+            parser = UnindexedEvents(ScanSlice(0, 100, 100 + len(data), (), (), indexed=False), wanted)
             found, at = [], 0
             while at < len(data):
                 end = min(at + dice.choice([1, 3, 50, 4096, 3 << 20] if not large else [4 << 20]), len(data))
-                for part in chain.events(memoryview(data)[at:end], 100 + end):
+                for part in parser.events(memoryview(data)[at:end], 100 + end):
                     for start, length in zip(part.starts.tolist(), part.lengths.tolist(), strict=True):
                         taken = part.data[start + HEADER_SIZE : start + HEADER_SIZE + length]
                         kept = wanted is None or length <= WIDEST_GAP - HEADER_SIZE
@@ -353,7 +353,7 @@ def test_events_are_found_wherever_the_bytes_are_cut(wanted: int | None) -> None
                         )
                         found.append(length)
                 at = end
-            assert found == sizes and not chain.left()
+            assert found == sizes and not parser.rest()
 
 
 def test_an_index_has_the_places_of_all_events() -> None:

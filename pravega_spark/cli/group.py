@@ -9,7 +9,7 @@ import click
 from chunkstore.errors import fact_of
 from engine.errors import DataCorruption, UnknownFormat
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import cut_row
+from pravega_spark.cli.stream_values import cut_row
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType, change_options
 from pravega_spark.console.output import moment
 from pravega_spark.errors import PositionLost
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.lag import Lag
 
 
-@click.group()
-def group() -> None:
-    """List reader groups, show where they stand, and delete them."""
-
-
-@group.command("list")
+@click.command("list")
 @click.argument("scope", type=ScopeType(), required=False)
 @pass_session
 def list_(session: Session, scope: str | None) -> None:
@@ -36,7 +31,7 @@ def list_(session: Session, scope: str | None) -> None:
     session.output.table({"group": "reader group"}, rows)
 
 
-@group.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @change_options
 @pass_session
@@ -63,7 +58,7 @@ def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
     return session.manager.reader_group_cuts(name.stream, name.scope)
 
 
-@group.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:

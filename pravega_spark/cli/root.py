@@ -14,12 +14,7 @@ from pravega_spark.console.output import Headings, duration_column
 _DEFAULT = RootConfig("")
 
 
-@click.group()
-def root() -> None:
-    """Create and describe roots."""
-
-
-@root.command()
+@click.command()
 @click.option(
     "--containers",
     type=click.IntRange(min=1, max=MAX_CONTAINERS),
@@ -62,7 +57,7 @@ def create(session: Session, /, **agreed: Any) -> None:
     _tell(session, made.stores.chunks.root, made.config)
 
 
-@root.command()
+@click.command()
 @pass_session
 def describe(session: Session) -> None:
     """Show the settings that were fixed when the root was created."""

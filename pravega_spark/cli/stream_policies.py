@@ -1,4 +1,4 @@
-"""`stream update`: other policies and tags for a stream."""
+"""`stream update`: changes the policies and tags of a stream."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pravega_spark.cli.events import stream
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import retention_row, retention_text, scaling_row, scaling_text
+from pravega_spark.cli.stream_values import retention_row, retention_text, scaling_row, scaling_text
 from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.stream_record import StreamRecord
 
 
-__all__ = ["stream"]
-
-
-@stream.command()
+@click.command()
 @stream_argument
 @click.option("--min-segments", type=click.IntRange(min=1), help="Number of segments below which scaling does not go.")
 @click.option("--scale-kib", type=click.IntRange(min=1), help="Split a segment above this rate, in KiB per second.")

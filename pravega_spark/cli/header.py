@@ -11,7 +11,7 @@ from chunkstore.pravega.rolling import segment_of
 from engine.admin.inspection import open_for_reading
 from engine.admin.rolling_segments import export_header
 from engine.errors import SegmentNotFound
-from pravega_spark.cli.segments import missing
+from pravega_spark.cli.segment import missing
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType, change_options
 from pravega_spark.quantities import counted, size_text
@@ -19,12 +19,7 @@ from pravega_spark.streams.model.names import owner_of
 from pravega_spark.streams.reading.suggestions import similar_names
 
 
-@click.group()
-def header() -> None:
-    """Exchange segments with old code: legacy header files."""
-
-
-@header.command()
+@click.command()
 @click.argument("name", type=SegmentNameType())
 @pass_session
 def export(session: Session, name: str) -> None:
@@ -43,7 +38,7 @@ def export(session: Session, name: str) -> None:
     session.output.line(f"wrote {done.object}: {counted(done.chunks, 'chunk')} up to offset {done.length}")
 
 
-@header.command("import")
+@click.command("import")
 @click.argument("segment")
 @click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())
 @change_options

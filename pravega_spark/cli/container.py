@@ -16,12 +16,7 @@ from pravega_spark.console.output import Column, Headings, id_column, moment, si
 from pravega_spark.quantities import counted
 
 
-@click.group()
-def container() -> None:
-    """Inspect, flush, repair and recover containers."""
-
-
-@container.command("list")
+@click.command("list")
 @pass_session
 def list_(session: Session) -> None:
     """List the containers, and whether each is online."""
@@ -35,7 +30,7 @@ def list_(session: Session) -> None:
             session.output.line(f"container {row['number']} is offline: {row['reason']}")
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @pass_session
 def describe(session: Session, number: int) -> None:
@@ -49,7 +44,7 @@ def describe(session: Session, number: int) -> None:
     session.output.table(_TABLE, row["tables"], title="tables")
 
 
-@container.command()
+@click.command()
 @click.argument("numbers", metavar="[NUMBER]...", type=click.IntRange(min=0), nargs=-1)
 @pass_session
 def flush(session: Session, numbers: tuple[int, ...]) -> None:
@@ -67,7 +62,7 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
     session.output.table(_FLUSHED, rows)
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @change_options
 @click.option("--force", is_flag=True, help="Recover even though the log exists; what is only in the log is lost.")
@@ -108,7 +103,7 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
         session.output.line(line)
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @click.argument("address", type=click.IntRange(min=0))
 @change_options

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import stream
 from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
@@ -22,8 +21,6 @@ from pravega_spark.streams.reading.stream_position import Place
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
-
-__all__ = ["stream"]
 
 MAX_LINE = 8 << 20
 """Bytes of a line, as many as an event may have."""
@@ -34,7 +31,7 @@ _LINES_PER_UPDATE = 1000  # of the progress bar
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-@stream.command()
+@click.command()
 @stream_argument
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key", help="Routing key of all events.")
@@ -99,7 +96,7 @@ def _before(number: int) -> str:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-@stream.command()
+@click.command()
 @stream_argument
 @click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to start.")
 @click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
@@ -119,7 +116,7 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
         _print_lines(chosen)
 
 
-@stream.command()
+@click.command()
 @stream_argument
 @click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to start.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")

@@ -12,12 +12,7 @@ from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameTyp
 from pravega_spark.streams.reading.foreign_root import key_value_table_entries
 
 
-@click.group()
-def kvt() -> None:
-    """List and read the key-value tables that a Pravega left."""
-
-
-@kvt.command("list")
+@click.command("list")
 @click.argument("scope", type=ScopeType(), required=False)
 @pass_session
 def list_(session: Session, scope: str | None) -> None:
@@ -28,7 +23,7 @@ def list_(session: Session, scope: str | None) -> None:
     session.output.table({"table": "key-value table"}, rows)
 
 
-@kvt.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/TABLE", type=StreamNameType("SCOPE/TABLE"))
 @pass_session
 def read(session: Session, name: StreamName) -> None:
