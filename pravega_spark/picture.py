@@ -35,7 +35,7 @@ from pravega_spark.picture_layout import (
 )
 from pravega_spark.picture_svg import stream_picture
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.reading.stream_position import PlaceLike
+from pravega_spark.streams.reading.stream_position import PositionLike
 from pravega_spark.streams.reading.timeline import CutPoint, Timeline
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def draw_segments(
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, PlaceLike] | None = None,
+    cuts: Mapping[str, PositionLike] | None = None,
     even: bool = False,
     axes: Axes | None = None,
 ) -> Axes:
@@ -112,7 +112,7 @@ def save_segments(
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, PlaceLike] | None = None,
+    cuts: Mapping[str, PositionLike] | None = None,
     even: bool = False,
 ) -> None:
     """Write a picture to a file whose name's end says which: .svg and .html are those of `stream_picture`, which tell

@@ -59,7 +59,7 @@ def import_(
     """
     from pravega_spark.streams.pravega_lts.imports import Import  # takes longer to load than all other commands need
 
-    root, place = _looked_for(session)
+    root, place = _find_root(session)
     try:
         found = Import(open_checked(source, options), names, [str(name) for name in byte_streams], copied)
     except (ScopeNotFound, StreamNotFound) as error:
@@ -83,7 +83,7 @@ def import_(
         )
 
 
-def _looked_for(session: Session) -> tuple[Root | None, str]:
+def _find_root(session: Session) -> tuple[Root | None, str]:
     """The root; or None, and the place where it would be made. Raises what making it would raise."""
     session.new_root = session.dry_run = True
     try:

@@ -12,7 +12,7 @@ from pravega_spark.cli.stream_values import (
 from pravega_spark.console.arguments import (
     Moment,
     MomentType,
-    PlaceType,
+    PositionType,
     StreamName,
     storage_option,
     stream_argument,
@@ -20,7 +20,7 @@ from pravega_spark.console.arguments import (
 from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.streams.model.cuts import positions_text
-from pravega_spark.streams.reading.stream_position import Place, cut_at
+from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 
 
 @click.command()
@@ -48,7 +48,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[Moment, ...]) -> Non
 @stream_argument
 @click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
 @click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
-@click.option("--from", "place", type=PlaceType(), help="Any place instead of a reader.")
+@click.option("--from", "place", type=PositionType(), help="Any place instead of a reader.")
 @storage_option("--elsewhere", "the checkpoint's")
 @pass_session
 def lag(
@@ -56,7 +56,7 @@ def lag(
     name: StreamName,
     checkpoint: str | None,
     group: str | None,
-    place: Place | None,
+    place: StreamPosition | None,
     options: dict[str, object],
 ) -> None:
     """Show how far a reader is behind the tail.

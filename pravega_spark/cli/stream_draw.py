@@ -18,7 +18,7 @@ from pravega_spark.console.arguments import (
 from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import moment_text
-from pravega_spark.streams.reading.stream_position import PlaceLike
+from pravega_spark.streams.reading.stream_position import PositionLike
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
@@ -59,7 +59,7 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, .
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PlaceLike]:
+def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PositionLike]:
     """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second, and
     as it was written if that was relative to now."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, stream_argument
+from pravega_spark.console.arguments import PositionType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.streams.reading.stream_position import Place
+from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
@@ -98,11 +98,11 @@ def _before(number: int) -> str:
 
 @click.command()
 @stream_argument
-@click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to start.")
-@click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--from", "begin", type=PositionType(), default="head", show_default=True, help="Where to start.")
+@click.option("--to", "end", type=PositionType(), default="tail", show_default=True, help="Where to end.")
 @click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
 @pass_session
-def read(session: Session, name: StreamName, begin: Place, end: Place, count: int | None) -> None:
+def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
     """Print the events between two positions, one per line.
 
     They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut.
@@ -118,7 +118,7 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
 
 @click.command()
 @stream_argument
-@click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to start.")
+@click.option("--from", "begin", type=PositionType(), default="tail", show_default=True, help="Where to start.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")
 @click.option(
     "--poll",
@@ -128,7 +128,7 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
     help="Time between polls of a stream that has no new events.",
 )
 @pass_session
-def tail(session: Session, name: StreamName, begin: Place, count: int | None, poll: float) -> None:
+def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
     """Print events as they arrive, until Ctrl-C.
 
     It ends too when the stream is sealed. With --json each line is one document.

@@ -14,7 +14,7 @@ from pravega_spark.cli.stream_values import (
     retention_text,
     scaling_text,
 )
-from pravega_spark.console.advice import as_given
+from pravega_spark.console.advice import with_root_options
 from pravega_spark.console.arguments import (
     MillisecondsType,
     SizeType,
@@ -115,9 +115,9 @@ def _not_applied(
     def given(*options: str) -> bool:
         return any(context.get_parameter_source(each) is ParameterSource.COMMANDLINE for each in options)
 
-    segments, update = len(record.current.segments), as_given(f"`pravega-spark stream update {name}`")
+    segments, update = len(record.current.segments), with_root_options(f"`pravega-spark stream update {name}`")
     if given("segments") and scaling.min_segments != segments:
-        how = as_given(f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`")
+        how = with_root_options(f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`")
         yield f"not applied: --segments {scaling.min_segments}. It has {segments}: {how} replaces them"
     if given("scale_kib", "scale_events", "scale_factor") and scaling != record.scaling:
         yield f"not applied: its scaling policy is: {scaling_text(record.scaling)}. {update} changes it"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
     """Change policies and tags of a stream. What is not given stays as it is, and so do the segments."""
-    from pravega_spark.streams.model.stream_record import KEPT
+    from pravega_spark.streams.model.stream_record import UNCHANGED
 
     if not (tags or no_tags or any(given.values())):
         raise click.UsageError("Give at least one option that changes something.")
@@ -42,9 +42,9 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
     scaling = _scaling(found.snapshot().record, **{key: given[key] for key in _SCALING})
     retention = _retention(**{key: given[key] for key in _RETENTION})
     found.update(
-        scaling if scaling is not None else KEPT,
-        retention if retention is not None or given["no_retention"] else KEPT,
-        tags if tags or no_tags else KEPT,
+        scaling if scaling is not None else UNCHANGED,
+        retention if retention is not None or given["no_retention"] else UNCHANGED,
+        tags if tags or no_tags else UNCHANGED,
     )
     record = found.snapshot().record
     row = {"scaling": scaling_row(record), "retention": retention_row(record.retention), "tags": list(record.tags)}

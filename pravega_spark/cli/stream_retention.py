@@ -18,7 +18,7 @@ from pravega_spark.cli.stream_values import (
 )
 from pravega_spark.console.advice import why_kept
 from pravega_spark.console.arguments import (
-    PlaceType,
+    PositionType,
     SecondsType,
     StreamName,
     change_options,
@@ -27,7 +27,7 @@ from pravega_spark.console.arguments import (
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.streams.model.cuts import positions_text
-from pravega_spark.streams.reading.stream_position import Place, cut_to_truncate
+from pravega_spark.streams.reading.stream_position import StreamPosition, cut_to_truncate
 
 if TYPE_CHECKING:
     from pravega_spark.streams.maintenance.retention import Retained
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 @click.option(
     "--at",
     "place",
-    type=PlaceType(),
+    type=PositionType(),
     required=True,
     help="The new head.",
 )
 @change_options
 @pass_session
-def truncate(session: Session, name: StreamName, place: Place, dry_run: bool, yes: bool) -> None:
+def truncate(session: Session, name: StreamName, place: StreamPosition, dry_run: bool, yes: bool) -> None:
     """Delete the events before a place, which becomes the head."""
     from pravega_spark.streams.maintenance.truncation import truncation
 

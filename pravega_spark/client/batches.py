@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.client.checked_events import check_key
+from pravega_spark.client.event_validation import check_key
 from pravega_spark.streams.model.framing import Framed
 from pravega_spark.streams.model.key_columns import hash_keys
 from pravega_spark.streams.model.routing import hash_key

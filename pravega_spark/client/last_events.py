@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import NamedTuple, overload
 
 from engine.errors import SegmentTruncated
-from pravega_spark.client.reader import Event, each_of
+from pravega_spark.client.reader import Event, events_of
 from pravega_spark.quantities import moment_text, size_text
 from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.index import UNKNOWN_APPEND, UNKNOWN_TIME
-from pravega_spark.streams.reading.error_context import telling_the_rest
+from pravega_spark.streams.reading.error_context import with_recovery_advice
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
@@ -92,7 +92,7 @@ def last_events(stream: Stream, n: int) -> LastEvents:
         raise ValueError(f"n must be at least 1, not {n}")
     while True:
         # What is kept of the order may be truncated meanwhile, with its events.
-        with suppress(SegmentTruncated), telling_the_rest(stream.root, stream.scope, stream.name, []):
+        with suppress(SegmentTruncated), with_recovery_advice(stream.root, stream.scope, stream.name, []):
             snapshot, slices = stream.query(lambda snapshot: (snapshot, _planned(snapshot, n)))
             last = _in_order(_read(stream, slices), StoredOrder(snapshot), n)
             return LastEvents(stream.key, [(_known(each.time), each.event) for each in last])
@@ -106,7 +106,7 @@ def _read(stream: Stream, slices: Sequence[ScanSlice]) -> list[_Written]:
     found: list[_Written] = []
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
         assert events.times is not None and events.appends is not None  # which makes them numbered
-        columns = events.times.tolist(), events.appends.tolist(), each_of(stream, events)
+        columns = events.times.tolist(), events.appends.tolist(), events_of(stream, events)
         found += [_Written(*each) for each in zip(*columns, strict=True)]
     return found
 

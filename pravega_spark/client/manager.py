@@ -44,7 +44,7 @@ from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.model.stream_record import KEPT, Kept
+from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
 from pravega_spark.streams.reading.foreign_root import (
     KeyValueTableEntry,
     key_value_table_entries,
@@ -54,12 +54,12 @@ from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
     CutLike,
-    Place,
-    PlaceLike,
+    PositionLike,
+    StreamPosition,
     cut_at,
     cut_to_truncate,
     parse_cut,
-    parse_place,
+    parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.writing import uploads
@@ -362,9 +362,9 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        scaling_policy: ScalingPolicy | Kept | None = KEPT,
-        retention_policy: RetentionPolicy | Kept | None = KEPT,
-        tags: Sequence[str] | Kept | None = KEPT,
+        scaling_policy: ScalingPolicy | Unchanged | None = UNCHANGED,
+        retention_policy: RetentionPolicy | Unchanged | None = UNCHANGED,
+        tags: Sequence[str] | Unchanged | None = UNCHANGED,
         *,
         replace: bool = False,
     ) -> bool:
@@ -375,9 +375,9 @@ class StreamManager:
         they are. Raises StreamSealed.
         """
         if replace:
-            scaling_policy = None if isinstance(scaling_policy, Kept) else scaling_policy
-            retention_policy = None if isinstance(retention_policy, Kept) else retention_policy
-            tags = None if isinstance(tags, Kept) else tags
+            scaling_policy = None if isinstance(scaling_policy, Unchanged) else scaling_policy
+            retention_policy = None if isinstance(retention_policy, Unchanged) else retention_policy
+            tags = None if isinstance(tags, Unchanged) else tags
         self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tags)
         return True
 
@@ -466,20 +466,20 @@ class StreamManager:
         return self._catalog.query(scope_name, _described, unreadable)
 
     def stream_timeline(
-        self, scope_name: str, stream_name: str, cuts: Mapping[str, PlaceLike] | None = None
+        self, scope_name: str, stream_name: str, cuts: Mapping[str, PositionLike] | None = None
     ) -> Timeline:
         """When the segments of a stream were created and sealed, and where head, tail and `cuts` (places, by any names)
         lie among them; `draw_segments` draws it. Raises InvalidStreamCut.
         """
-        places = {name: parse_place(place) for name, place in (cuts or {}).items()}
+        places = {name: parse_position(place) for name, place in (cuts or {}).items()}
         return self._catalog.stream(scope_name, stream_name).query(
             lambda snapshot: timeline(snapshot, {name: cut_at(place, snapshot) for name, place in places.items()})
         )
 
-    def truncate_stream(self, scope_name: str, stream_name: str, cut: PlaceLike) -> None:
+    def truncate_stream(self, scope_name: str, stream_name: str, cut: PositionLike) -> None:
         """Delete the events before the place `cut`, which becomes the head. Raises InvalidStreamCut, also for a time in
         the future, and StreamSealed."""
-        stream, place = self._catalog.stream(scope_name, stream_name), parse_place(cut)
+        stream, place = self._catalog.stream(scope_name, stream_name), parse_position(cut)
         stream.truncate(stream.query(lambda snapshot: cut_to_truncate(place, snapshot)))
 
     def retain(
@@ -505,13 +505,15 @@ class StreamManager:
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 
-    def next_stream_cut(self, scope_name: str, stream_name: str, cut: PlaceLike, approx_bytes: SizeLike) -> StreamCut:
+    def next_stream_cut(
+        self, scope_name: str, stream_name: str, cut: PositionLike, approx_bytes: SizeLike
+    ) -> StreamCut:
         """A cut about `approx_bytes` after the place `cut`, or the tail. It may be some 16 KiB further in each segment.
 
         approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
         `cut`.
         """
-        size, place = parse_size(approx_bytes), parse_place(cut)
+        size, place = parse_size(approx_bytes), parse_position(cut)
         if size <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
         return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _next_cut(snapshot, place, size))
@@ -600,7 +602,7 @@ class StreamManager:
         scope_name: str,
         stream_name: str,
         read_from_tail: bool = False,
-        stream_cut: PlaceLike | StreamCuts | None = None,
+        stream_cut: PositionLike | StreamCuts | None = None,
     ) -> StreamReaderGroup:
         """A reader group for a stream, from its head, its tail or a place. An existing group keeps its positions.
 
@@ -626,7 +628,7 @@ class StreamManager:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
-        self, scope_name: str, stream_name: str, start: PlaceLike | None = None, end: PlaceLike | None = None
+        self, scope_name: str, stream_name: str, start: PositionLike | None = None, end: PositionLike | None = None
     ) -> EventRange:
         """The events between two places, by default all that exist now: segment by segment, in order within each.
 
@@ -640,8 +642,8 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        start: PlaceLike | None = None,
-        end: PlaceLike | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """The events between two places as a table, by default all that exist now. See `read_events` and EventRange.
@@ -662,7 +664,7 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        start: PlaceLike | None = None,
+        start: PositionLike | None = None,
         poll_interval: DurationLike = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
@@ -673,7 +675,7 @@ class StreamManager:
         stop: ends the iteration at the next poll once it is set or returns true. Without it, the iteration ends when
         the stream is sealed and everything was read. Raises the errors of `read_events`.
         """
-        begin = "tail" if start is None else parse_place(start)
+        begin = "tail" if start is None else parse_position(start)
         stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)
         if interval < 0:
             raise ValueError(f"poll_interval must be 0 seconds or more, not {poll_interval!r}")
@@ -707,11 +709,11 @@ def _described(snapshot: Snapshot) -> StreamInfo:
     )
 
 
-def _range(start: PlaceLike | None, end: PlaceLike | None) -> tuple[Place, Place]:
-    return "head" if start is None else parse_place(start), "tail" if end is None else parse_place(end)
+def _range(start: PositionLike | None, end: PositionLike | None) -> tuple[StreamPosition, StreamPosition]:
+    return "head" if start is None else parse_position(start), "tail" if end is None else parse_position(end)
 
 
-def _next_cut(snapshot: Snapshot, place: Place, approx_bytes: int) -> StreamCut:
+def _next_cut(snapshot: Snapshot, place: StreamPosition, approx_bytes: int) -> StreamCut:
     cut, tail = cut_at(place, snapshot), snapshot.tail_cut()
     snapshot.available(snapshot.ranges(cut, tail))
     return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)

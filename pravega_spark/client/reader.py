@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from engine.storage.cache import Cache
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
-from pravega_spark.client.unread import Content, Unread, payload_of, size_of
+from pravega_spark.client.lazy_payload import Content, LazyPayload, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
@@ -26,7 +26,7 @@ from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, 
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.stream_position import Place, cut_at
+from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Event(_Fields):
         return self.data
 
 
-class UnreadEvent(Event):
+class LazyEvent(Event):
     """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
 
     `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
@@ -85,7 +85,7 @@ class UnreadEvent(Event):
     def open(self) -> EventFile:
         """The payload as a file that is read piece by piece."""
         unread = self[0]
-        assert isinstance(unread, Unread)  # which makes it one of these
+        assert isinstance(unread, LazyPayload)  # which makes it one of these
         return unread.open()
 
 
@@ -112,7 +112,9 @@ class EventRange(Iterator[Event]):
     iterated before. Raises TruncatedData where a part of it was truncated meanwhile; Closed.
     """
 
-    def __init__(self, stream: Stream, start: Place, end: Place, check_open: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: Stream, start: StreamPosition, end: StreamPosition, check_open: Callable[[], None]
+    ) -> None:
         self._stream, self._check_open = stream, check_open
         self._start, self._end, slices = stream.query(partial(_resolved, start, end))
         self._events = _events(stream, slices, check_open)
@@ -150,7 +152,10 @@ class EventRange(Iterator[Event]):
 
 
 def read_events(
-    stream: Stream, start: Place = "head", end: Place = "tail", check_open: Callable[[], None] = lambda: None
+    stream: Stream,
+    start: StreamPosition = "head",
+    end: StreamPosition = "tail",
+    check_open: Callable[[], None] = lambda: None,
 ) -> EventRange:
     """The events between two places, by default all there are now: segment after segment, in order within each.
 
@@ -162,7 +167,7 @@ def read_events(
 
 def tail_events(
     stream: Stream,
-    start: Place = "tail",
+    start: StreamPosition = "tail",
     poll_interval: float = 0.2,
     stop: threading.Event | Callable[[], bool] | None = None,
     check_open: Callable[[], None] = lambda: None,
@@ -177,7 +182,7 @@ def tail_events(
     return _follow(stream, stream.query(partial(_begin, start)), poll_interval, stop, check_open)
 
 
-def _begin(start: Place, snapshot: Snapshot) -> StreamCut:
+def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
     """The cut of a place that is to be followed from. Raises InvalidStreamCut."""
     cut = cut_at(start, snapshot, "tail")
     snapshot.check(cut)
@@ -196,7 +201,7 @@ def _follow(
     while stopped is None or not stopped():
         check_open()
         stream.container.look(poll_interval)
-        tail, sealed, slices = stream.query(partial(_news, position), refresh=False)
+        tail, sealed, slices = stream.query(partial(_new_ranges, position), refresh=False)
         if slices:
             yield from _events(stream, slices, check_open, stream.container.cache)
             position = tail
@@ -206,13 +211,15 @@ def _follow(
             pause(stream.container.due_in(poll_interval))
 
 
-def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
+def _new_ranges(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
     """The tail, whether it is the end, and what there is to read up to it."""
     tail = snapshot.tail_cut()
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
 
-def _resolved(start: Place, end: Place, snapshot: Snapshot) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
+def _resolved(
+    start: StreamPosition, end: StreamPosition, snapshot: Snapshot
+) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
     begin, finish = cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail")
     return begin, finish, _planned(snapshot, begin, finish)
 
@@ -228,14 +235,14 @@ def _events(
     check_open()
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE, cache=cache).read(slices):
         check_open()
-        yield from each_of(stream, events)
+        yield from events_of(stream, events)
 
 
-def each_of(stream: Stream, events: Events) -> Iterator[Event]:
+def events_of(stream: Stream, events: Events) -> Iterator[Event]:
     """The events of a scan one by one."""
     data = events.data
     if events.large:
-        yield UnreadEvent(Unread.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)
+        yield LazyEvent(LazyPayload.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)
         return
     for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
         begin = start + HEADER_SIZE

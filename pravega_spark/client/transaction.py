@@ -20,16 +20,16 @@ from chunkstore import StorageError
 from engine.errors import EngineError, Throttled
 from engine.logs.pending import Receipt
 from engine.ownership import Owner
-from pravega_spark.client.checked_events import (
+from pravega_spark.client.event_validation import (
     IN_TRANSACTION,
     Column,
     Keys,
     check_key,
-    checked_events,
-    checked_keys,
     encode_text,
     frame_event,
     row_ranges,
+    validated_events,
+    validated_keys,
 )
 from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
@@ -115,8 +115,8 @@ class StreamTransaction:
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
         self._owner.check()
-        column = checked_events(events, IN_TRANSACTION)
-        keys = checked_keys(routing_keys, len(column))
+        column = validated_events(events, IN_TRANSACTION)
+        keys = validated_keys(routing_keys, len(column))
         if len(column) == 0:
             return
         hashes = self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)

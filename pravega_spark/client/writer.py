@@ -44,15 +44,15 @@ from pravega_spark.client.batches import (
     routes_of,
     with_random_hashes,
 )
-from pravega_spark.client.checked_events import (
+from pravega_spark.client.event_validation import (
     Column,
     Keys,
     check_key,
-    checked_events,
-    checked_keys,
     encode_text,
     frame_event,
     row_ranges,
+    validated_events,
+    validated_keys,
 )
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
@@ -199,8 +199,8 @@ class EventWriter:
         TypeError for another column type; the errors of `write_event_bytes`.
         """
         self._owner.check()
-        column = checked_events(events)
-        keys, routes = checked_keys(routing_keys, len(column)), self._routes
+        column = validated_events(events)
+        keys, routes = validated_keys(routing_keys, len(column)), self._routes
         if len(column) == 0:
             return
         segments = hashes = None

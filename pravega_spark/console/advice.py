@@ -22,7 +22,7 @@ ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
 _COMMAND = re.compile(r"`pravega-spark ((?:--root (?:'[^']*'|[^\s'`])+ )?)")
 
 
-def as_given(text: str) -> str:
+def with_root_options(text: str) -> str:
     """A text in which the commands between backticks go to the root, and the log, that this call was given.
 
     Else they would go to another root, or to none, unless it came from the environment.
@@ -44,7 +44,7 @@ def why_kept(found: Retained) -> str:
     return f"{found.why}: give a shorter --period to record one now" if found.early else found.why
 
 
-def told(error: Exception) -> str:
+def user_message(error: Exception) -> str:
     """The message of an error for a user of the command line."""
     match error:
         case ScopeNotFound():

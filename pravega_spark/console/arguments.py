@@ -24,7 +24,7 @@ from pravega_spark.quantities import (
 from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.model.cuts import UNBOUNDED
 from pravega_spark.streams.model.names import segment_name, validate_scope_name, validate_stream_name
-from pravega_spark.streams.reading.stream_position import PLACES, Place, parse_place
+from pravega_spark.streams.reading.stream_position import POSITION_FORMS, StreamPosition, parse_position
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -188,16 +188,16 @@ class SegmentNameType(click.ParamType):
         return str(value)
 
 
-class PlaceType(click.ParamType):
+class PositionType(click.ParamType):
     """A place in a stream: an end, a time, or a stream cut's text (see `stream_position`)."""
 
     name = "place"
-    form = f"{PLACES}; 'pravega-spark stream cuts' prints cuts"
+    form = f"{POSITION_FORMS}; 'pravega-spark stream cuts' prints cuts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamPosition:
         """The place, not resolved yet; a usage error for anything else."""
         try:
-            place = parse_place(value)
+            place = parse_position(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if place == UNBOUNDED:

@@ -11,14 +11,14 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from pravega_spark.console.advice import as_given, told
+from pravega_spark.console.advice import user_message, with_root_options
 
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(as_given(" ".join(message.split())))
+        super().__init__(with_root_options(" ".join(message.split())))
 
     def show(self, file: Any = None) -> None:
         """Print it."""
@@ -75,5 +75,5 @@ def _message(error: Exception) -> str:
     """The error's message; for an unexpected error, with its type."""
     ours = type(error).__module__.partition(".")[0] in ("chunkstore", "engine", "pravega_spark")
     if str(error) and (ours or isinstance(error, ValueError)):
-        return told(error)
+        return user_message(error)
     return f"unexpected {type(error).__name__}: {error}; run again with --traceback and report it"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pravega_spark.console.arguments import PlaceType
+from pravega_spark.console.arguments import PositionType
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import job
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.reading.stream_position import PlaceLike, parse_place
+from pravega_spark.streams.reading.stream_position import PositionLike, parse_position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(
     target: Target,
     *,
-    at: PlaceLike,
+    at: PositionLike,
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
@@ -31,7 +31,7 @@ def run(
     at: a time (2026-01-31, 7d: seven days ago), an end of the stream, or, of one stream, a stream cut. Some events
     written shortly before a time may remain. Truncated events cannot be restored.
     """
-    place = parse_place(at)
+    place = parse_position(at)
     if isinstance(place, StreamCut) and target.stream is None:
         raise ValueError("a stream cut belongs to one stream: give scope and stream")
     return over_streams(target, partial(work.truncate, dry_run=dry_run, place=place), spark)
@@ -46,7 +46,7 @@ main = job(
     """,
     every=True,
 )(run)
-main.params.append(click.Option(["--at"], type=PlaceType(), required=True, help="The new head."))
+main.params.append(click.Option(["--at"], type=PositionType(), required=True, help="The new head."))
 
 if __name__ == "__main__":
     main()

@@ -48,7 +48,7 @@ class Subscription:
             stream = self._stream(name)
             if restarted:
                 tell_other_queries(stream, self._name)
-            subscribe(stream, self._name, cut, anew=anew)
+            subscribe(stream, self._name, cut, restart=anew)
 
     def committed(self, cuts: Mapping[str, StreamCut]) -> None:
         """The query needs nothing before these cuts any more: release it now, or later with more."""

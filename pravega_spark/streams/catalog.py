@@ -16,7 +16,7 @@ from pravega_spark.streams.model.names import validate_scope_name, validate_stre
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.suggestions import similar_keys, slip_of
+from pravega_spark.streams.reading.suggestions import likely_typo_of, similar_keys
 from pravega_spark.streams.scopes import Scope
 from pravega_spark.streams.stream import Stream
 
@@ -154,7 +154,7 @@ class Catalog:
         if not create_stream:
             stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
         elif stream.create(scaling, retention, (), lambda: self.keep_scope(scope)):
-            self._tell_made("stream", stream.key, STREAMS, level)
+            self._log_created("stream", stream.key, STREAMS, level)
         return stream
 
     def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO) -> None:
@@ -168,12 +168,16 @@ class Catalog:
         if not create:
             raise self.scope_not_found(scope)
         if self.create_scope(scope):
-            self._tell_made("scope", scope, SCOPES, level)
+            self._log_created("scope", scope, SCOPES, level)
 
-    def _tell_made(self, what: str, key: str, table: str, level: int) -> None:
+    def _log_created(self, what: str, key: str, table: str, level: int) -> None:
         near: Iterable[str] = ()
         if self._suggesting:
-            near = similar_keys(self.root, table, key) if level >= logging.WARNING else slip_of(self.root, table, key)
+            near = (
+                similar_keys(self.root, table, key)
+                if level >= logging.WARNING
+                else likely_typo_of(self.root, table, key)
+            )
         advice = did_you_mean([each for each in near if each != key])
         level = max(level, logging.WARNING) if advice else level
         logger.log(level, "%s %s did not exist: it was created%s", what, key, f".{advice}" if advice else "")

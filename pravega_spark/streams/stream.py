@@ -27,11 +27,11 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.model.policies import ONE_SEGMENT, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import (
-    KEPT,
+    UNCHANGED,
     Generation,
-    Kept,
     Routing,
     StreamRecord,
+    Unchanged,
     check_segments,
     checked_tags,
     decode_number,
@@ -49,7 +49,7 @@ from pravega_spark.streams.writing.producer_state import ProducerUpdate, Produce
 from pravega_spark.streams.writing.writable_stream import WritableStream
 from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
 
-FAR = 1 << 24
+UNREACHABLE_NUMBER = 1 << 24
 """A segment number that no stream comes to: where one goes on of whose last life nobody knows the numbers."""
 
 
@@ -117,16 +117,16 @@ class Stream(WritableStream):
 
     def update(
         self,
-        scaling: ScalingPolicy | Kept | None = KEPT,
-        retention: RetentionPolicy | Kept | None = KEPT,
-        tags: Sequence[str] | Kept | None = KEPT,
+        scaling: ScalingPolicy | Unchanged | None = UNCHANGED,
+        retention: RetentionPolicy | Unchanged | None = UNCHANGED,
+        tags: Sequence[str] | Unchanged | None = UNCHANGED,
     ) -> None:
         """Give the stream these policies and tags instead of those that it has; None: those of a new stream.
 
         What is left out is kept. Raises StreamSealed.
         """
         policy = ONE_SEGMENT if scaling is None else scaling
-        labels = tags if isinstance(tags, Kept) else checked_tags(tags or ())
+        labels = tags if isinstance(tags, Unchanged) else checked_tags(tags or ())
         self._change(lambda snapshot: changes.update(snapshot, policy, retention, labels))
 
     def scale(
@@ -180,7 +180,7 @@ class Stream(WritableStream):
         except UnknownFormat:
             raise
         except DataCorruption as error:
-            far = PutEntry(NUMBERS, self.key, encode_number(FAR), numbers.version)
+            far = PutEntry(NUMBERS, self.key, encode_number(UNREACHABLE_NUMBER), numbers.version)
             return Unreadable(error, [CheckEntry(STREAMS, self.key, NOT_EXISTS), far])
 
     def _change(self, change: Callable[[Snapshot], StreamChange]) -> None:

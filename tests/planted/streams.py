@@ -12,14 +12,14 @@ BREAKAGES = [
     Breakage(
         name="unknown-named-write-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            retry.again(error)  # a repeated write is recognised",
+        old="            retry.wait_or_raise(error)  # a repeated write is recognised",
         new="            return  # a repeated write is recognised",
         tests=[f"{_RETRY}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-batch-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            retry.again(error)  # a repeated write is recognised",
+        old="            retry.wait_or_raise(error)  # a repeated write is recognised",
         new="            return  # a repeated write is recognised",
         tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
     ),
@@ -40,7 +40,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-transaction-end-is-success",
         file="pravega_spark/streams/writing/transactions.py",
-        old="            except OutcomeUnknown as error:\n                retry.again(error)",
+        old="            except OutcomeUnknown as error:\n                retry.wait_or_raise(error)",
         new="            except OutcomeUnknown:\n                return",
         tests=[f"{_RETRY}::test_a_transaction_whose_end_is_unknown_ends_once"],
     ),
@@ -50,7 +50,7 @@ BREAKAGES = [
         old="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)""",
+                retry.wait_or_raise(error)""",
         new="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown:
@@ -60,7 +60,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-group-state-is-success",
         file="pravega_spark/client/groups/entry.py",
-        old="            retry.again(error)\n            return False",
+        old="            retry.wait_or_raise(error)\n            return False",
         new="            return True",
         tests=[f"{_RETRY}::test_a_reader_group_goes_on"],
     ),

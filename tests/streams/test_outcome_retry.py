@@ -182,9 +182,9 @@ def test_the_first_unknown_outcome_is_tried_again_however_long_ago_the_change_wa
     store, now = SimulatedStore(0), [1e6]
     retry = OutcomeRetry(Container(Stores(store, store), 0, SETTINGS, clock=lambda: now[0]), "what", "advice")
     now[0] += 1e6
-    retry.again(OutcomeUnknown("first"))
+    retry.wait_or_raise(OutcomeUnknown("first"))
     now[0] += 299
-    retry.again(OutcomeUnknown("second"))
+    retry.wait_or_raise(OutcomeUnknown("second"))
     now[0] += 1
     with pytest.raises(OutcomeUnknown, match=r"what: .* for 300 seconds \(third\)\. advice"):
-        retry.again(OutcomeUnknown("third"))
+        retry.wait_or_raise(OutcomeUnknown("third"))

@@ -1,4 +1,4 @@
-"""Where reader groups stand, of a root of ours or of what a Pravega left."""
+"""The positions of reader groups, in a root of this project or in the storage of a Pravega."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pravega_spark.streams.reading.suggestions import similar_keys
 
 
 def group_names(root: Root, scope: str) -> list[str]:
-    """The names of the groups of a scope, sorted; of a Pravega's, those of which a state was flushed."""
+    """The names of the groups of a scope, sorted. In the storage of a Pravega: groups whose state was flushed."""
     if not isinstance(root, ForeignRoot):
         return GroupEntry.names(root, scope)
     try:
@@ -25,7 +25,7 @@ def group_names(root: Root, scope: str) -> list[str]:
 
 
 def group_set_backs(root: Root, scope: str, group: str) -> dict[str, SetBack]:
-    """In which streams a group was set back after a restore, by "scope/stream". Raises GroupNotFound."""
+    """The set-backs of a group after a restore, by "scope/stream". Raises GroupNotFound."""
     if isinstance(root, ForeignRoot):
         return {}
     return dict(GroupEntry(root, f"{scope}/{group}").state().set_back)

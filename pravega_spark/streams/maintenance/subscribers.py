@@ -99,10 +99,10 @@ def subscriber_names(stream: StreamLocation) -> list[str]:
     return sorted(key.removeprefix(prefix) for key, _ in container.scan_entries(SUBSCRIBERS, prefix))
 
 
-def subscribe(stream: Stream, name: str, cut: StreamCut, *, anew: bool = False) -> None:
-    """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
+def subscribe(stream: Stream, name: str, cut: StreamCut, *, restart: bool = False) -> None:
+    """Subscribe at a cut. An existing subscriber keeps its cut, unless `restart` is set."""
     with suppress(BadKeyVersion):
-        expected = None if anew else NOT_EXISTS
+        expected = None if restart else NOT_EXISTS
         stream.container.commit([_put(stream, name, cut, expected)])
 
 

@@ -51,7 +51,7 @@ def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
         return
     yield from _index_problems(view, index)
     if deep:
-        yield from _Walk(view, index).problems()
+        yield from _EventCheck(view, index).problems()
 
 
 def check_uploads(view: SegmentView, deep: bool) -> Iterator[Problem]:
@@ -136,7 +136,7 @@ def _records(index: SegmentView) -> Iterator[tuple[int, np.ndarray]]:
         yield start // RECORD_SIZE, decode_records(index.read(start, min(start + step, index.length)))
 
 
-class _Walk:
+class _EventCheck:
     """Goes through the events of a segment, whatever their sizes, and through its index records beside it."""
 
     def __init__(self, view: SegmentView, index: SegmentView) -> None:

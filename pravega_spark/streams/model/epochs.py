@@ -77,7 +77,7 @@ def overlapping(segments: Sequence[StreamSegmentRecord], segment: StreamSegmentR
     return segments[first : bisect_left(segments, segment.high, first, key=_low)]
 
 
-class Front:
+class Traversal:
     """The segments of a cut, in order of their key ranges. They may leave keys out: what it has there is GONE."""
 
     def __init__(self, segments: Iterable[StreamSegmentRecord]) -> None:
@@ -131,9 +131,9 @@ class Epochs:
             for segment in epoch.segments:
                 self._named[segment.id] = segment
                 self._last_epochs[segment.id] = epoch.epoch
-        front = Front(self._named[number] for number in head)
+        traversal = Traversal(self._named[number] for number in head)
         self.segments: dict[int, StreamSegmentRecord] = {
-            number: segment for number, segment in sorted(self._named.items()) if front.at(segment) <= number
+            number: segment for number, segment in sorted(self._named.items()) if traversal.at(segment) <= number
         }
         """All segments that are there, by their ids and in the order of them."""
         self._ids = list(self.segments)
@@ -170,9 +170,9 @@ class Epochs:
 
     # --- cuts --------------------------------------------------------------------------------------------------
 
-    def front(self, positions: Positions) -> Front:
+    def traversal(self, positions: Positions) -> Traversal:
         """Those segments of a cut that are still there."""
-        return Front(self.segments[number] for number in positions if number in self.segments)
+        return Traversal(self.segments[number] for number in positions if number in self.segments)
 
     def gone(self, positions: Positions) -> list[int]:
         """Those segments of a cut that lie before the head, as far as can be told."""
@@ -187,8 +187,8 @@ class Epochs:
         gone, unknown = self.gone(positions), self.unknown(positions)
         if unknown:
             return f"the stream has no segment {segment_label(unknown[0])}"
-        front = self.front(positions)
-        twice, gap = front.overlap(), front.gap()
+        traversal = self.traversal(positions)
+        twice, gap = traversal.overlap(), traversal.gap()
         if twice is not None:
             one, other = (segment_label(segment.id) for segment in twice)
             return f"segments {one} and {other} share keys, so one succeeds the other"
@@ -196,14 +196,14 @@ class Epochs:
             return f"no segment covers the keys between {gap[0]} and {gap[1]}"
         if gap is None and gone:
             return f"segment {segment_label(gone[0])} was deleted, but the other segments cover all keys"
-        return self._unreachable(positions, front, bool(gone))
+        return self._unreachable(positions, traversal, bool(gone))
 
-    def _unreachable(self, positions: Positions, front: Front, gone: bool) -> str | None:
+    def _unreachable(self, positions: Positions, traversal: Traversal, gone: bool) -> str | None:
         known = [number for number in positions if number in self.segments]
         if not known:
             return None
         for number in self._within(GONE if gone else min(known), max(known)):
-            places = list(front.over(self.segments[number])) if number not in positions else []
+            places = list(traversal.over(self.segments[number])) if number not in positions else []
             if places and min(places) < number < max(places):
                 label = segment_label(number)
                 return f"it is before segment {label} for some keys and after it for others, which no reader can reach"
@@ -225,7 +225,7 @@ class Epochs:
 
     def _lower(self, one: Positions, other: Positions) -> Iterator[bool]:
         """For each segment of a cut whether it is before what another cut has in its place."""
-        front = self.front(other)
+        traversal = self.traversal(other)
         gone = min((number for number in self.gone(other) if number not in one), default=None)
         for number, offset in one.items():
             if number in other:
@@ -233,17 +233,17 @@ class Epochs:
             elif number not in self.segments:
                 yield gone is None or number < gone
             else:
-                yield any(number < place for place in front.over(self.segments[number]))
+                yield any(number < place for place in traversal.over(self.segments[number]))
 
     def before(self, positions: Positions) -> list[int]:
         """The segments that lie wholly before a cut."""
-        front = self.front(positions)
+        traversal = self.traversal(positions)
         newest = max((number for number in positions if number in self.segments), default=GONE)
-        return [number for number in self._within(0, newest) if front.at(self.segments[number]) > number]
+        return [number for number in self._within(0, newest) if traversal.at(self.segments[number]) > number]
 
     def between(self, start: Positions, end: Positions) -> list[int]:
         """The segments with a range between two cuts, an empty one maybe, in order of ids, so of epochs."""
-        begin, finish = self.front(start), self.front(end)
+        begin, finish = self.traversal(start), self.traversal(end)
         first = GONE if self.gone(start) else min(start)
         return [
             number
@@ -280,11 +280,11 @@ class Epochs:
     def _chosen(self, one: Positions, other: Positions, later: bool) -> dict[int, int]:
         found: dict[int, int] = {}
         for mine, yours in ((one, other), (other, one)):
-            front = self.front(yours)
+            traversal = self.traversal(yours)
             for number, offset in mine.items():
                 if number not in self.segments:
                     continue
-                place = front.at(self.segments[number])
+                place = traversal.at(self.segments[number])
                 if number == place:
                     found[number] = max(offset, yours[number]) if later else min(offset, yours[number])
                 elif (number > place) is later:

@@ -61,9 +61,9 @@ def decode(
     if len(lanes) == 0 or lanes[0] != 0 or lanes[-1] >= end or not np.all(lanes[1:] > lanes[:-1]):
         raise ValueError(f"the known event boundaries must ascend from 0 and stay below the end {end}")
     limits = np.append(lanes[1:], end)
-    found, lanes, limits = _walk_together(data[:end], lanes, limits, base)
+    found, lanes, limits = _scan_in_lanes(data[:end], lanes, limits, base)
     for first, limit in zip(lanes.tolist(), limits.tolist(), strict=True):
-        found.append(_walk(data, first, limit, base))
+        found.append(_scan(data, first, limit, base))
     starts = np.sort(np.concatenate(found))
     # The lanes join without gaps, so an event ends where the next one starts.
     return starts, np.diff(starts, append=end) - HEADER_SIZE
@@ -88,7 +88,7 @@ def decode_whole(buffer: bytes | bytearray | memoryview, base: int = 0) -> tuple
     return found, np.diff(found, append=place) - HEADER_SIZE, place
 
 
-def _walk_together(
+def _scan_in_lanes(
     data: np.ndarray, places: np.ndarray, limits: np.ndarray, base: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Walks many lanes in lock-step until few are left; returns the events found and where the other lanes stand."""
@@ -104,7 +104,7 @@ def _walk_together(
         least = room.min()
         if least < 0 or header.max() > MAX_INT32:
             wrong = np.flatnonzero((header > MAX_INT32) | (room < 0))[0]
-            _walk(data, int(places[wrong]), int(limits[wrong]), base)
+            _scan(data, int(places[wrong]), int(limits[wrong]), base)
         found.append(places)
         if least == 0:  # some lanes are done
             going = room > 0
@@ -113,7 +113,7 @@ def _walk_together(
     return found, places, limits
 
 
-def _walk(data: np.ndarray, place: int, limit: int, base: int) -> np.ndarray:
+def _scan(data: np.ndarray, place: int, limit: int, base: int) -> np.ndarray:
     """The offsets of the events from `place` up to `limit`, one at a time. All refusals are worded here."""
     starts = []
     view = data.data

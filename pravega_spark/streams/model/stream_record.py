@@ -45,16 +45,16 @@ MAX_TAG_LENGTH = 255
 """How many tags a stream has at most, and characters of each (Pravega: StreamConfiguration)."""
 
 
-class Kept(enum.Enum):
+class Unchanged(enum.Enum):
     """What an update of a stream leaves out, and so keeps."""
 
-    KEPT = "kept"
+    UNCHANGED = "kept"
 
     def __repr__(self) -> str:
-        return "KEPT"
+        return "UNCHANGED"
 
 
-KEPT = Kept.KEPT
+UNCHANGED = Unchanged.UNCHANGED
 """Stands for a policy, or tags, that an update leaves as they are."""
 
 

@@ -47,7 +47,7 @@ from pravega_spark.streams.model.names import index_segment_name, indexed_segmen
 from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS, TRANSACTIONS
 from pravega_spark.streams.pravega_lts.records import is_open, stream_record, transaction_record
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedStreams
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaStreams
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of
 from pravega_spark.streams.scopes import encode_scope
 
@@ -69,7 +69,7 @@ class _LazyEntry(Entry):
         return self.content()
 
 
-class ArchivedContainer:
+class PravegaContainer:
     """The streams in a long-term storage, as a container that never changes.
 
     Methods raise ArchiveDamaged if what they read is damaged, and RootReadOnly for every change.
@@ -87,7 +87,7 @@ class ArchivedContainer:
         self.background = Background("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
-        self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
+        self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
         self.losses: list[Loss] = []
         self.archive = self.streams.archive
         self.salvage = salvage
@@ -95,7 +95,7 @@ class ArchivedContainer:
         self._cache = IndexCache()
         self._indexes: dict[str, bytes] = {}
         self._segments: dict[str, Segment | None] = {}
-        self._streams: dict[str, ArchivedStream] = {}
+        self._streams: dict[str, PravegaStream] = {}
         names: dict[str, list[Any] | Segment] = {name: [name] for name in self.archive.segments()}
         self._state = EMPTY._replace(segments=SegmentMap(names, lambda fields: self.info(fields[0])))
 
@@ -196,7 +196,7 @@ class ArchivedContainer:
             return not scope.startswith(_OWN) and not name.startswith(_OWN) and name in self.streams.streams(scope)
         return False
 
-    def stream(self, key: str) -> ArchivedStream:
+    def stream(self, key: str) -> PravegaStream:
         """The stream "scope/stream". Raises ScopeNotFound, StreamNotFound."""
         if key not in self._streams:
             scope, _, name = key.partition("/")
@@ -255,7 +255,7 @@ class ArchivedContainer:
             raise segment.problem
         return segment.start_offset, segment.length
 
-    def _stream_of(self, name: str) -> ArchivedStream | None:
+    def _stream_of(self, name: str) -> PravegaStream | None:
         """The stream that has a segment of this name."""
         with suppress(ValueError, ScopeNotFound, StreamNotFound):
             found = parse_segment_name(name)
@@ -276,7 +276,7 @@ class ArchivedContainer:
             Segment(name, 0, start, start, self.salvage, 0, 0, immutables.Map(), Extents(), start), lambda: 0
         )
 
-    def _sound(self, stream: ArchivedStream, segment: Segment) -> Segment:
+    def _sound(self, stream: PravegaStream, segment: Segment) -> Segment:
         """A segment without what is damaged at its end, and its index."""
         name, start = segment.name, segment.start_offset
 
@@ -437,7 +437,7 @@ class ArchivedContainer:
     def close(self) -> None:
         """There is nothing to finish."""
 
-    def __enter__(self) -> ArchivedContainer:
+    def __enter__(self) -> PravegaContainer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -27,7 +27,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.pravega_lts.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.pravega_lts.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
-from pravega_spark.streams.pravega_lts.streams import ArchivedStreams
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun
 from pravega_spark.streams.reading.suggestions import similar_names
 
@@ -306,7 +306,7 @@ def _end_of_links(place: str) -> str:
     return os.path.realpath(folder) if folder != place else place
 
 
-def _opened(store: Store) -> ArchivedStreams:
+def _opened(store: Store) -> PravegaStreams:
     for marker, data in zip(MARKERS, store.read_ranges([Range(marker, 0, 1) for marker in MARKERS]), strict=True):
         if data is not None:
             raise StorageRefused(
@@ -319,4 +319,4 @@ def _opened(store: Store) -> ArchivedStreams:
             f"{store.root} is not the long-term storage of a Pravega: there is no segment in it, and no metadata of "
             "containers in _system/containers/. Give the folder or bucket that the segment stores were configured with"
         )
-    return ArchivedStreams(archive)
+    return PravegaStreams(archive)

@@ -27,7 +27,7 @@ from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord,
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.routing import even_ranges
 from pravega_spark.streams.model.stream_record import ID_SIZE, Routing, StreamRecord, first_number_of
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTransaction
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
 _CLOSE = 1e-4
@@ -39,7 +39,7 @@ _KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
 }
 
 
-def stream_record(stream: ArchivedStream) -> StreamRecord:
+def stream_record(stream: PravegaStream) -> StreamRecord:
     """The record of a stream. Raises ArchiveDamaged if the controller's records contradict each other."""
     unknown = list(stream.unknown)
     known, head = stream.records, stream.head.positions
@@ -51,7 +51,7 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
     configuration = known.configuration
     scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
     return StreamRecord(
-        archived_id(stream),
+        pravega_stream_id(stream),
         known.created or epochs[0].created,
         tuple(epoch for epoch in epochs if epoch.epoch >= first),
         scaling,
@@ -65,7 +65,7 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
     )
 
 
-def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, since: int, until: int) -> bytes:
+def transaction_record(stream: StreamRecord, transaction: PravegaTransaction, since: int, until: int) -> bytes:
     """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
     epoch = transaction.id.int >> 96
     there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
@@ -74,14 +74,14 @@ def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, s
     return TransactionRecord(routing, since, lease, since, max(lease, 0)).encode()
 
 
-def archived_id(stream: ArchivedStream) -> bytes:
+def pravega_stream_id(stream: PravegaStream) -> bytes:
     """The id of a stream of a Pravega, in its storage and where it is imported: made of what its controller knew."""
     records = stream.records
     known = f"{stream.scope}/{stream.name}/{records.id}/{records.created}"
     return hashlib.sha256(known.encode()).digest()[:ID_SIZE]
 
 
-def is_open(transaction: ArchivedTransaction) -> bool:
+def is_open(transaction: PravegaTransaction) -> bool:
     """Whether a transaction is neither committed nor aborted, as far as that is known."""
     return transaction.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
@@ -101,7 +101,7 @@ def _epoch(epoch: ControllerEpoch) -> EpochRecord:
     return EpochRecord(epoch.epoch, epoch.created, tuple(fitted), epoch.reference)
 
 
-def _checked_ranges(stream: ArchivedStream) -> Iterator[ControllerEpoch]:
+def _checked_ranges(stream: PravegaStream) -> Iterator[ControllerEpoch]:
     for epoch in stream.epochs:
         reached = 0.0
         for segment in sorted(epoch.segments, key=lambda segment: segment.low):

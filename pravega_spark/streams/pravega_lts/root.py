@@ -17,8 +17,8 @@ from engine.root import RootConfig
 from engine.settings import Settings
 from engine.storage.reads import Stores
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.pravega_lts.container import ArchivedContainer
-from pravega_spark.streams.pravega_lts.verification import verify_archive
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.verification import verify_pravega_root
 from pravega_spark.streams.reading.foreign_root import ForeignRoot, KeyValueTableEntry
 from pravega_spark.streams.reading.readable import ReadableContainer
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from engine.containers.container import Container
 
 
-class ArchivedRoot(ForeignRoot):
+class PravegaRoot(ForeignRoot):
     """The long-term storage of a Pravega as an open root. Its metadata is read on first access.
 
-    salvage: the sound part of damaged segments can be read; see ArchivedContainer.losses.
+    salvage: the sound part of damaged segments can be read; see PravegaContainer.losses.
     """
 
     def __init__(self, store: Store, *, salvage: bool = False) -> None:
@@ -38,19 +38,19 @@ class ArchivedRoot(ForeignRoot):
         super().__init__(stores, RootConfig(id="", containers=1), Settings(upkeep=False, threaded=False))
         self._salvage = salvage
         self._lock = threading.Lock()
-        self._view: ArchivedContainer | None = None
+        self._view: PravegaContainer | None = None
 
     @classmethod
-    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> ArchivedRoot:
+    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> PravegaRoot:
         """The long-term storage at a URL."""
         return cls(open_store(url, storage_options), salvage=salvage)
 
     @property
-    def archived(self) -> ArchivedContainer:
+    def archived(self) -> PravegaContainer:
         """Its only container. Raises ArchiveDamaged, and what the store raises."""
         with self._lock:
             if self._view is None:
-                self._view = ArchivedContainer(self.stores, self._salvage)
+                self._view = PravegaContainer(self.stores, self._salvage)
             return self._view
 
     def container(self, number: int) -> Container:
@@ -74,7 +74,7 @@ class ArchivedRoot(ForeignRoot):
         return self.archived.streams.key_value_table(scope, name).entries()
 
     def verify_storage(self, progress: Progress, deep: bool) -> Report:
-        return verify_archive(self, lambda: self.archived, progress, deep)
+        return verify_pravega_root(self, lambda: self.archived, progress, deep)
 
     # --- as an open root ---------------------------------------------------------------------------------------
 
@@ -101,4 +101,4 @@ class ArchivedRoot(ForeignRoot):
         self.stores.chunks.close()
 
     def __repr__(self) -> str:
-        return f"ArchivedRoot({self.stores.chunks.root!r})"
+        return f"PravegaRoot({self.stores.chunks.root!r})"

@@ -56,9 +56,9 @@ from pravega_spark.streams.model.stream_record import (
     whole_ends,
 )
 from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS
-from pravega_spark.streams.pravega_lts.records import archived_id, retention_policy, scaling_policy
+from pravega_spark.streams.pravega_lts.records import pravega_stream_id, retention_policy, scaling_policy
 from pravega_spark.streams.pravega_lts.segment_import import SegmentContent, SegmentSource
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction, RecordedCut
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTransaction, RecordedCut
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun, begin, finish
 from pravega_spark.streams.scopes import Scope, unless_deleted
 from pravega_spark.streams.stream import Stream
@@ -82,7 +82,7 @@ class StreamPlan(NamedTuple):
     record: StreamRecord
     segments: tuple[SegmentSource, ...]
     recorded: tuple[RecordedCut, ...]
-    transactions: tuple[ArchivedTransaction, ...]
+    transactions: tuple[PravegaTransaction, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -101,7 +101,7 @@ class StreamPlan(NamedTuple):
         return sum(len(segment.chunks) for segment in self.segments)
 
 
-def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
+def plan_stream(found: PravegaStream, *, events: bool = True) -> StreamPlan:
     """What is to come of an archived stream. events: False if it is a byte stream.
 
     Raises ImportRefused for one of which too little is known, ArchiveDamaged, and what the store raises.
@@ -124,7 +124,7 @@ def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
         raise ImportRefused(f"stream {found.scope}/{found.name} cannot be one of ours: {error}") from error
 
 
-def _record(found: ArchivedStream) -> StreamRecord:
+def _record(found: PravegaStream) -> StreamRecord:
     history = found.history
     if history is None:
         raise ImportRefused(f"stream {found.scope}/{found.name} cannot be imported: {'; '.join(found.unknown)}")
@@ -134,7 +134,7 @@ def _record(found: ArchivedStream) -> StreamRecord:
     is_whole = head == {segment.id: 0 for segment in kept[0].segments}
     truncation = found.records.truncation
     record = StreamRecord(
-        archived_id(found),
+        pravega_stream_id(found),
         found.records.created if found.records.created is not None else kept[0].created,
         kept,
         scaling_policy(configuration.scaling if configuration is not None else None, len(kept[-1].segments)),
@@ -151,13 +151,13 @@ def _record(found: ArchivedStream) -> StreamRecord:
     return record
 
 
-def _is_sealed(found: ArchivedStream, current: EpochRecord) -> bool:
+def _is_sealed(found: PravegaStream, current: EpochRecord) -> bool:
     """Whether it takes no more events: it is sealed, or was about to be, and all of its segments are."""
     return bool(found.sealed) or all(found.is_sealed(segment.id) for segment in current.segments)
 
 
 def _ended(
-    found: ArchivedStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
+    found: PravegaStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
 ) -> dict[int, Ended]:
     """The segments before the head behind which nothing is lost, as a truncation of ours keeps them."""
     everything = Epochs(epochs, {segment.id: 0 for segment in epochs[0].segments})
@@ -169,7 +169,7 @@ def _ended(
     return whole_ends(deleted, head)
 
 
-def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
+def _segments(found: PravegaStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
     taking = {segment.id for segment in record.current.segments} if not record.sealed else set()
     for number, (start, end) in found.ranges().items():
         chunks = [chunk for chunk in found.chunks(number) if chunk.offset < end and chunk.offset + chunk.length > start]
@@ -243,7 +243,7 @@ class StreamImport:
                 container.commit([condition, numbers, *self._operations(contents, created)])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
             except (BadKeyVersion, SegmentExists):
                 continue  # somebody else was faster
             except ChunksGivenUp as error:

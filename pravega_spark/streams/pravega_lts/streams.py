@@ -42,7 +42,7 @@ _TABLE = "_kvtable"
 _GROUP = "_RG"  # what the stream with a reader group's state begins with
 
 
-class ArchivedEvent(NamedTuple):
+class PravegaEvent(NamedTuple):
     """An event: the id of its segment, the offset in it where its header is, and its payload."""
 
     segment: int
@@ -50,7 +50,7 @@ class ArchivedEvent(NamedTuple):
     data: bytes
 
 
-class ArchivedTransaction(NamedTuple):
+class PravegaTransaction(NamedTuple):
     """A transaction that was neither committed nor aborted. segments: bytes in the segments of it that were flushed.
 
     status: UNKNOWN where the controller's table of it is not there.
@@ -69,11 +69,11 @@ class RecordedCut(NamedTuple):
     positions: dict[int, int]
 
 
-class ArchivedStreams:
+class PravegaStreams:
     """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
 
     `unknown`: what the controller's tables do not tell, in words. salvage: a table of the controller that is damaged is
-    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see ArchivedStream.
+    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see PravegaStream.
     All methods raise ArchiveDamaged, and what the store raises.
     """
 
@@ -112,7 +112,7 @@ class ArchivedStreams:
         known = self._ids(scope, self._tables.streams)
         return sorted({*known, *(self._names(scope) if not known.whole else ())})
 
-    def stream(self, scope: str, name: str) -> ArchivedStream:
+    def stream(self, scope: str, name: str) -> PravegaStream:
         """A stream. Raises ScopeNotFound, StreamNotFound."""
         known = self._ids(scope, self._tables.streams)
         number = known.get(name)
@@ -124,7 +124,7 @@ class ArchivedStreams:
             records = self._stream_records(scope, name, number)
         else:
             records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
-        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
+        return PravegaStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
 
     def _stream_records(self, scope: str, name: str, number: uuid.UUID) -> StreamRecords:
         try:
@@ -140,13 +140,13 @@ class ArchivedStreams:
         named = self._named.get(scope, {}) if not known.whole else ()
         return sorted({*known, *(name.removesuffix(_TABLE) for name in named if name.endswith(_TABLE))})
 
-    def key_value_table(self, scope: str, name: str) -> ArchivedTable:
+    def key_value_table(self, scope: str, name: str) -> PravegaTable:
         """A key-value table. Raises ScopeNotFound, StreamNotFound."""
         if name not in self.key_value_tables(scope):
             raise StreamNotFound(f"{scope}/{name}")
         known = self._ids(scope, self._tables.key_value_tables)
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
-        return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
+        return PravegaTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
 
     def reader_groups(self, scope: str) -> list[str]:
         """The reader groups of a scope of which a state was flushed. Raises ScopeNotFound."""
@@ -223,7 +223,7 @@ class ArchivedStreams:
                 )
 
 
-class ArchivedStream:
+class PravegaStream:
     """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes.
 
     salvage: segments that are missing or damaged are no error: they are as long as is known of them. Who reads them is
@@ -294,15 +294,15 @@ class ArchivedStream:
         return self._cut({number: self._length(number) for number in self.segments if number >> 32 == last})
 
     @property
-    def transactions(self) -> list[ArchivedTransaction]:
+    def transactions(self) -> list[PravegaTransaction]:
         """Those that are open, or were on their way; their events are not delivered."""
         found = {
-            number: ArchivedTransaction(number, record.status, {})
+            number: PravegaTransaction(number, record.status, {})
             for number, record in self.records.transactions.items()
         }
         for name in self._transactions:
             number = uuid.UUID(name.rpartition(_TRANSACTION)[2])
-            entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
+            entry = found.setdefault(number, PravegaTransaction(number, TransactionStatus.UNKNOWN, {}))
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
 
@@ -364,12 +364,12 @@ class ArchivedStream:
             found[number] = begin, max(begin, min(high(number), self._length(number)))
         return found
 
-    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[ArchivedEvent]:
+    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[PravegaEvent]:
         """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
         for number, (low, high) in self.ranges(start, end).items():
             name = self._segment(number).name
             for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
-                yield ArchivedEvent(number, offset, data)
+                yield PravegaEvent(number, offset, data)
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Where a segment begins and ends. Raises ArchiveDamaged."""
@@ -484,7 +484,7 @@ class ArchivedStream:
         return StreamCut(self.scope, self.name, positions)
 
 
-class ArchivedTable:
+class PravegaTable:
     """A key-value table. `records`: what the controller knows of it, None if nothing."""
 
     def __init__(

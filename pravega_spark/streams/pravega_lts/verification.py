@@ -16,15 +16,15 @@ from engine.state.segments import EVENT_COUNT
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.events import InvalidEvent
-from pravega_spark.streams.pravega_lts.container import ArchivedContainer
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
 from pravega_spark.streams.reading.foreign_root import ForeignRoot
 
 _RESTORE = "restore the object from a copy, or read what is sound with --salvage"
 _NOT_FLUSHED = "nothing can be done: it was never flushed to long-term storage"
 
 
-def verify_archive(
-    root: ForeignRoot, opened: Callable[[], ArchivedContainer], progress: Progress, deep: bool
+def verify_pravega_root(
+    root: ForeignRoot, opened: Callable[[], PravegaContainer], progress: Progress, deep: bool
 ) -> Report:
     """Verify all of a storage: every segment's objects, every stream's records and cuts; with `deep` every event.
 
@@ -64,7 +64,7 @@ def verify_archive(
 
 
 def _check_stream(
-    container: ArchivedContainer, catalog: Catalog, scope: str, name: str, deep: bool, findings: Findings
+    container: PravegaContainer, catalog: Catalog, scope: str, name: str, deep: bool, findings: Findings
 ) -> None:
     try:
         snapshot = catalog.stream(scope, name).snapshot()
@@ -79,7 +79,7 @@ def _check_stream(
         findings.add(_error(f"{scope}/{name}", error))
 
 
-def _check_table(container: ArchivedContainer, scope: str, name: str, findings: Findings) -> None:
+def _check_table(container: PravegaContainer, scope: str, name: str, findings: Findings) -> None:
     try:
         table = container.streams.key_value_table(scope, name)
         for text in table.records.unknown if table.records is not None else ("its configuration is not known",):

@@ -22,32 +22,34 @@ class CutTraversal:
         self._history = history
         self._length = length
         self._end = end
-        self.front: dict[int, int] = {}
+        self.position: dict[int, int] = {}
         self.go_to(start)
 
     @property
     def at_end(self) -> bool:
         """Whether there is nothing left."""
-        return self.front == self._end
+        return self.position == self._end
 
     def stage(self) -> dict[int, tuple[int, int]]:
-        """What can be read next: of each segment of the front the rest up to its end, or up to where the walk ends."""
+        """The readable ranges: of each segment at the position the rest, up to its end or the end cut."""
         return {
             number: (offset, self._end[number] if number in self._end else self._length(number))
-            for number, offset in self.front.items()
+            for number, offset in self.position.items()
         }
 
     def go_to(self, positions: Mapping[int, int]) -> None:
-        """Move the front to positions within the stage. Segments at their ends give way to their successors."""
-        self.front = dict(positions)
+        """Move to positions within the stage. Segments at their ends give way to their successors."""
+        self.position = dict(positions)
         while done := self._done():
             entered = [segment.id for number in done for segment in self._history.successors(number)]
-            self.front = {number: at for number, at in self.front.items() if number not in done}
-            self.front.update(dict.fromkeys(sorted(entered), 0))
+            self.position = {number: at for number, at in self.position.items() if number not in done}
+            self.position.update(dict.fromkeys(sorted(entered), 0))
 
     def _done(self) -> set[int]:
         """The segments that were read to their ends, if those that follow them can be entered, all of them."""
-        done = {number for number, at in self.front.items() if number not in self._end and at == self._length(number)}
+        done = {
+            number for number, at in self.position.items() if number not in self._end and at == self._length(number)
+        }
         while waiting := {number for number in done if not self._may_leave(number, done)}:
             done -= waiting
         return done

@@ -11,7 +11,7 @@ from engine.root import Root
 
 
 @contextmanager
-def telling_the_rest(root: Root, scope: str, stream: str, place: list[str]) -> Iterator[None]:
+def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) -> Iterator[None]:
     """Let errors about damage say with commands for this root what to do, and how the rest of the stream is read.
 
     place: what was read last, for people; the caller keeps it up to date.

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.stream_record import StreamRecord
     from pravega_spark.streams.reading.location import StreamLocation
 
-_REMEMBERED = 256
+_CACHED_POSITIONS = 256
 
 
-class KnownPositions:
+class PositionCache:
     """How many index records lie up to offsets of segments, so that a reader that starts there need not search it.
 
     That never changes, unless an index is made again, which is another one then; the offsets that were told last are
@@ -44,21 +44,21 @@ class KnownPositions:
     def __init__(self) -> None:
         self._positions: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
-    def remember(self, index: Segment, offset: int, records: int) -> None:
+    def put(self, index: Segment, offset: int, records: int) -> None:
         """Keep the number of an index's records up to an offset."""
         self._positions[index.name, index.id, offset] = records
-        while len(self._positions) > _REMEMBERED:
+        while len(self._positions) > _CACHED_POSITIONS:
             self._positions.popitem(last=False)
 
-    def remembered(self, index: Segment, offset: int) -> int | None:
-        """What `remember` was told."""
+    def get(self, index: Segment, offset: int) -> int | None:
+        """What `put` was told."""
         return self._positions.get((index.name, index.id, offset))
 
 
 class IndexedSegments:
     """A stream's record, and its segments' states. What is asked of a segment may read its index."""
 
-    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: PositionCache) -> None:
         self.stream = stream
         self.record = record
         self.state = state
@@ -104,13 +104,13 @@ class IndexedSegments:
         segment = self.segment(segment_id)
         if self.is_indexed(segment_id):
             index = self.index_segment(segment_id)
-            self._known.remember(index, segment.length, index.length // RECORD_SIZE)
+            self._known.put(index, segment.length, index.length // RECORD_SIZE)
         return segment.length
 
     def is_indexed(self, segment_id: int) -> bool:
         """Whether the index of a segment is at hand; else what asks for it has it made, which reads the segment."""
         index = self.index_segment(segment_id)
-        return not isinstance(index, RebuiltIndex) or index.at_hand
+        return not isinstance(index, RebuiltIndex) or index.is_built
 
     def index_key(self, segment_id: int) -> str:
         """Under which key an index of all of a segment is kept by who makes it; "" for one that is stored."""
@@ -258,8 +258,8 @@ class IndexedSegments:
             return index.length // RECORD_SIZE
         if offset <= segment.start_offset:
             return index.start_offset // RECORD_SIZE
-        known = self._known.remembered(index, offset)
+        known = self._known.get(index, offset)
         if known is None:
             known = self.index(segment_id).position_of(offset + 1)
-            self._known.remember(index, offset, known)
+            self._known.put(index, offset, known)
         return known

@@ -25,7 +25,7 @@ HEADER_COST = BLOCK
 """Bytes that are read, at most, to learn that an event is large: what has one checksum."""
 
 
-class LeftOut(NamedTuple):
+class SkippedEvent(NamedTuple):
     """Large events of a segment that are not read but for their headers: [start, end) of each, ascending, int64."""
 
     starts: np.ndarray
@@ -48,16 +48,16 @@ class LeftOut(NamedTuple):
         return target + int(saved[np.searchsorted(self.ends - saved[1:], target)])
 
 
-NONE_LEFT_OUT = LeftOut(np.empty(0, np.int64), np.empty(0, np.int64))
+NONE_LEFT_OUT = SkippedEvent(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def find_left_out(segments: IndexedSegments, segment_id: int, low: int, high: int, limit: int) -> LeftOut:
+def find_skipped_events(segments: IndexedSegments, segment_id: int, low: int, high: int, limit: int) -> SkippedEvent:
     """The events between two event boundaries with more than `limit` bytes of payload, and LEAST_SOUGHT at least.
 
     Looks at the index once for every `limit` bytes or LEAST_SOUGHT.
     """
     found = np.array(list(_found(segments, segment_id, low, high, max(limit + HEADER_SIZE, LEAST_SOUGHT))), np.int64)
-    return LeftOut(*found.reshape(-1, 2).T)
+    return SkippedEvent(*found.reshape(-1, 2).T)
 
 
 def _found(segments: IndexedSegments, segment_id: int, low: int, high: int, least: int) -> Iterator[tuple[int, int]]:

@@ -56,7 +56,7 @@ class RebuiltIndex(Segment):
         return index
 
     @property
-    def at_hand(self) -> bool:
+    def is_built(self) -> bool:
         """Whether it is made already."""
         return self._known() is not None
 
@@ -91,9 +91,9 @@ class IndexCache:
 
     def __init__(self, place: str | None = None) -> None:
         """place: a folder or a URL; "" keeps nothing; None: what CACHE_VARIABLE says, else the user's cache folder."""
-        self._place = cache_place() if place is None else place
+        self._place = cache_location() if place is None else place
         self._store: Store | None = None
-        self._told = False
+        self._warned = False
 
     def load(self, key: str) -> bytes | None:
         """The records that were saved under a key; None if there are none, or not as they were."""
@@ -104,10 +104,10 @@ class IndexCache:
         except ObjectNotFound:
             return None
         except StorageError as error:
-            self._tell(error)
+            self._warn_once(error)
             return None
         try:
-            return decode_kept(data)
+            return decode_cached(data)
         except InvalidIndex:
             return None
 
@@ -116,30 +116,30 @@ class IndexCache:
         if not self._place:
             return
         try:
-            self._opened().put(_path(key), encode_kept(records))
+            self._opened().put(_path(key), encode_cached(records))
         except StorageError as error:
-            self._tell(error)
+            self._warn_once(error)
 
     def _opened(self) -> Store:
         if self._store is None:
             self._store = open_store(self._place)
         return self._store
 
-    def _tell(self, error: StorageError) -> None:
-        if not self._told:
+    def _warn_once(self, error: StorageError) -> None:
+        if not self._warned:
             logger.warning("indexes of segments are not kept in %s: %s", self._place, str(error))
-            self._told = True
+            self._warned = True
 
 
-def encode_kept(records: bytes) -> bytes:
+def encode_cached(records: bytes) -> bytes:
     """An object of the cache: the records behind their checksum."""
     return crc32c(records).to_bytes(_CHECKSUM, "big") + records
 
 
-def decode_kept(data: bytes) -> bytes:
+def decode_cached(data: bytes) -> bytes:
     """The records in an object of the cache. Raises InvalidIndex unless they are as they were, and can be searched."""
     records = data[_CHECKSUM:]
-    if len(data) < _CHECKSUM or data != encode_kept(records):
+    if len(data) < _CHECKSUM or data != encode_cached(records):
         raise InvalidIndex("its checksum is another")
     found = decode_records(records)
     if (found < 0).any() or (found[1:, :2] <= found[:-1, :2]).any():
@@ -147,7 +147,7 @@ def decode_kept(data: bytes) -> bytes:
     return records
 
 
-def cache_place() -> str:
+def cache_location() -> str:
     """Where indexes are kept: "" for nowhere."""
     given = os.environ.get(CACHE_VARIABLE)
     if given is not None:

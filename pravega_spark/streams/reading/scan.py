@@ -26,7 +26,7 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, decode, event_header
 from pravega_spark.streams.model.index import WIDEST_GAP, InvalidIndex, decode_records
 from pravega_spark.streams.reading import slices
-from pravega_spark.streams.reading.error_context import telling_the_rest
+from pravega_spark.streams.reading.error_context import with_recovery_advice
 from pravega_spark.streams.reading.large_events import gaps
 from pravega_spark.streams.reading.object_ranges import between, fetch_whole
 from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slice
@@ -113,7 +113,7 @@ class SliceReader:
         Raises TruncatedData, DataCorruption, StorageError.
         """
         place: list[str] = []
-        with telling_the_rest(self._root, self._scope, self._name, place):
+        with with_recovery_advice(self._root, self._scope, self._name, place):
             yield from self._read(parts, place)
 
     def _read(self, parts: Sequence[ScanSlice], place: list[str]) -> Iterator[Events]:

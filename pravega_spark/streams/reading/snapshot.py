@@ -18,7 +18,7 @@ from pravega_spark.streams.model.epochs import Comparison, Positions
 from pravega_spark.streams.model.generations import restored
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.reading.cut_traversal import CutTraversal
-from pravega_spark.streams.reading.indexed_segments import IndexedSegments, KnownPositions
+from pravega_spark.streams.reading.indexed_segments import IndexedSegments, PositionCache
 from pravega_spark.streams.reading.location import StreamLocation
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Snapshot:
     record: what is kept of the stream. state: that of its container. segments: the stream's segments in this state.
     """
 
-    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: PositionCache) -> None:
         self.stream = stream
         self.record = record
         self.state = state
@@ -216,7 +216,7 @@ class Snapshot:
 
     # --- from one cut on ----------------------------------------------------------------------------------------
 
-    def _walk(self, start: StreamCut, end: StreamCut) -> CutTraversal:
+    def _traverse(self, start: StreamCut, end: StreamCut) -> CutTraversal:
         begin = self.past_head(start, end).positions
         self.segments.load(number for number in begin if number in self.record.history.segments)
         return CutTraversal(self.record.history, self.segments.length, begin, end.positions)
@@ -227,9 +227,9 @@ class Snapshot:
         What lies between may be read in any order of segments. Some more segments may have been passed, all of them
         empty. The cuts have to be in this order; what lies before the head is passed over.
         """
-        walk = self._walk(start, end)
-        walk.go_to({number: high for number, (_, high) in walk.stage().items()})
-        return self._cut(walk.front)
+        traversal = self._traverse(start, end)
+        traversal.go_to({number: high for number, (_, high) in traversal.stage().items()})
+        return self._cut(traversal.position)
 
     def next_cut(
         self, start: StreamCut, end: StreamCut, *, max_bytes: int | None = None, max_events: int | None = None
@@ -246,10 +246,10 @@ class Snapshot:
         assert limit is not None
         amount = self.segments.events_in if by_events else _bytes_in
         locate = self.segments.offset_of_event if by_events else self.segments.offset_within
-        walk = self._walk(start, end)
-        begin = walk.front
-        while limit and not walk.at_end:
-            stage = walk.stage()
+        traversal = self._traverse(start, end)
+        begin = traversal.position
+        while limit and not traversal.at_end:
+            stage = traversal.stage()
             left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
             shares = _shares(left, limit)
             limit -= sum(shares.values())
@@ -257,12 +257,12 @@ class Snapshot:
                 number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
                 for number, (low, high) in stage.items()
             }
-            if not by_events and reached == walk.front == begin:
+            if not by_events and reached == traversal.position == begin:
                 number = max(shares, key=shares.__getitem__)
                 low, high = stage[number]
                 reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
-            walk.go_to(reached)
-        return self._cut(walk.front)
+            traversal.go_to(reached)
+        return self._cut(traversal.position)
 
     def cut_at(self, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
@@ -271,11 +271,13 @@ class Snapshot:
         were over CLOCKS_DIFFER before that are not looked at.
         """
         found: dict[int, int] = {}
-        walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
-        while not walk.front.keys() <= found.keys():
-            found |= {n: self.segments.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
-            walk.go_to({number: found[number] for number in walk.front})
-        return self._cut(walk.front)
+        traversal = self._traverse(self._cut(self._epoch_at(timestamp)), self.tail_cut())
+        while not traversal.position.keys() <= found.keys():
+            found |= {
+                n: self.segments.offset_at(n, at, timestamp) for n, at in traversal.position.items() if n not in found
+            }
+            traversal.go_to({number: found[number] for number in traversal.position})
+        return self._cut(traversal.position)
 
     def _epoch_at(self, timestamp: int) -> dict[int, int]:
         """The beginning of an epoch before which nothing was written at `timestamp` or later."""

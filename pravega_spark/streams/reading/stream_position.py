@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 End: TypeAlias = Literal["head", "tail"]
 
-Place: TypeAlias = "StreamCut | End | int"
+StreamPosition: TypeAlias = "StreamCut | End | int"
 """A cut, an end of the stream, or a time in ms since the epoch."""
 
-PLACES = (
+POSITION_FORMS = (
     "earliest (head), latest (tail), a stream cut or its text, or a time, as 2026-01-31T12:00:00Z, '5 minutes ago', "
     "5m, now, or ms since the epoch"
 )
@@ -35,7 +35,7 @@ CLOCKS_MAY_DIFFER = 60_000
 _ENDS: dict[str, End] = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
 
 
-def parse_place(value: StreamCut | str | int | datetime) -> Place:
+def parse_position(value: StreamCut | str | int | datetime) -> StreamPosition:
     """A place, not resolved yet. ValueError for what is none; UNBOUNDED is one, as a cut."""
     if isinstance(value, StreamCut):
         return value
@@ -49,18 +49,18 @@ def parse_place(value: StreamCut | str | int | datetime) -> Place:
     with suppress(InvalidStreamCut):
         if text is not None:
             return UNBOUNDED if text.lower() == "unbounded" else StreamCut.from_text(text)
-    raise InvalidStreamCut(f"{_quoted(value)} is no place in a stream: give {PLACES}")
+    raise InvalidStreamCut(f"{_quoted(value)} is no place in a stream: give {POSITION_FORMS}")
 
 
 def parse_cut(value: StreamCut | str) -> StreamCut:
     """A cut, which says its stream. InvalidStreamCut for anything else, other places included."""
-    place = parse_place(value)
+    place = parse_position(value)
     if not isinstance(place, StreamCut):
         raise InvalidStreamCut(f"{_quoted(value)} does not say of which stream: give a stream cut, or its text")
     return place
 
 
-def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> StreamCut:
+def cut_at(place: StreamPosition, snapshot: Snapshot, unbounded: End | None = None) -> StreamCut:
     """The cut of a place now. unbounded: which end UNBOUNDED stands for. Raises InvalidStreamCut where it is none."""
     if place == UNBOUNDED:
         if unbounded is None:
@@ -73,7 +73,7 @@ def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> St
     return snapshot.head_cut() if place == "head" else snapshot.tail_cut()
 
 
-def cut_to_truncate(place: Place, snapshot: Snapshot) -> StreamCut:
+def cut_to_truncate(place: StreamPosition, snapshot: Snapshot) -> StreamCut:
     """The cut of a place where a stream is to be truncated. Raises InvalidStreamCut, also for a time to come: whoever
     gives one has slipped, and all events would be gone."""
     now = int(time.time() * 1000)
@@ -91,7 +91,7 @@ def _quoted(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-PlaceLike: TypeAlias = Annotated["StreamCut | str | int | datetime", parse_place]
+PositionLike: TypeAlias = Annotated["StreamCut | str | int | datetime", parse_position]
 """A place as a program gives it."""
 
 CutLike: TypeAlias = Annotated["StreamCut | str", parse_cut]

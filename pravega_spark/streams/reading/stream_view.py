@@ -11,7 +11,7 @@ from engine.state.state import State
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
-from pravega_spark.streams.reading.indexed_segments import KnownPositions
+from pravega_spark.streams.reading.indexed_segments import PositionCache
 from pravega_spark.streams.reading.location import StreamLocation
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.suggestions import has_key, similar_keys
@@ -29,7 +29,7 @@ class StreamView(StreamLocation):
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
         super().__init__(root, scope, name)
         self._suggesting = suggesting
-        self._known = KnownPositions()
+        self._known = PositionCache()
         self._decoded: StreamRecord | None = None
 
     def snapshot(self, refresh: bool = True) -> Snapshot:

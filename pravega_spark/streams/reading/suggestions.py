@@ -55,7 +55,7 @@ def has_key(root: Root, table: str, key: str) -> bool:
         return True
 
 
-def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:
+def likely_typo_of(root: Root, table: str, key: str) -> tuple[str, ...]:
     """The keys of a table that a new one may be meant to be: those beside it that differ by a slip, not by a number."""
     if root.config.containers > MOST_CONTAINERS:
         return ()

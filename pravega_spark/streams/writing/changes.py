@@ -33,9 +33,9 @@ from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import (
     Ended,
     Generation,
-    Kept,
     Routing,
     StreamRecord,
+    Unchanged,
     check_segments,
     encode_number,
     next_number,
@@ -127,16 +127,16 @@ def _deletion(stream: StreamLocation, state: State, version: int, number: int, n
 
 def update(
     snapshot: Snapshot,
-    scaling: ScalingPolicy | Kept,
-    retention: RetentionPolicy | Kept | None,
-    tags: tuple[str, ...] | Kept,
+    scaling: ScalingPolicy | Unchanged,
+    retention: RetentionPolicy | Unchanged | None,
+    tags: tuple[str, ...] | Unchanged,
 ) -> StreamChange:
     """Other policies and tags. Raises StreamSealed, TooManySegments."""
     _require_open(snapshot)
-    if not isinstance(scaling, Kept):
+    if not isinstance(scaling, Unchanged):
         check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
     given = {"scaling": scaling, "retention": retention, "tags": tags}
-    changed = {name: value for name, value in given.items() if not isinstance(value, Kept)}
+    changed = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
     return StreamChange(snapshot.record.with_changes(**changed), [])
 
 

@@ -33,7 +33,7 @@ class OutcomeRetry:
         """Whether some outcome was unknown."""
         return self._since is not None
 
-    def again(self, error: OutcomeUnknown) -> None:
+    def wait_or_raise(self, error: OutcomeUnknown) -> None:
         """Returns if the change is to be tried again. Raises OutcomeUnknown when that has gone on for long enough."""
         now = self._container.clock()
         if self._since is None:

@@ -255,7 +255,7 @@ class Transaction:
             except (BadKeyVersion, BadOffset, SegmentExists):
                 continue
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
 
     def expire(self, record: TransactionRecord) -> bool:
         """Abort it if it still is what `record` says. False when it was pinged, or has ended, meanwhile."""

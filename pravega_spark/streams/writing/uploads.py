@@ -177,7 +177,7 @@ class Upload:
                 self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
             except BadOffset as error:
                 if error.expected == self.length:  # it was there: nobody else appends as long as we are the owner
                     return
@@ -217,7 +217,7 @@ class Upload:
                     continue  # the stream was scaled, or is gone
                 except OutcomeUnknown as error:
                     self.segment = ""
-                    retry.again(error)
+                    retry.wait_or_raise(error)
                     continue
                 except (BadAttributeUpdate, ChunksGivenUp) as error:
                     self.segment = ""
@@ -275,7 +275,7 @@ class Upload:
                 return self._pointer(target, offset, self.length)
             except OutcomeUnknown as error:
                 unknown = error
-                retry.again(error)
+                retry.wait_or_raise(error)
             except SegmentSealed as error:
                 snapshot = self._snapshot()
                 if not move:
@@ -328,7 +328,7 @@ class Upload:
             except OutcomeUnknown as error:
                 if self.name is None:
                     raise
-                retry.again(error)
+                retry.wait_or_raise(error)
                 unknown = True
             except (SegmentSealed, SegmentNotFound):
                 unknown = False  # the name is not there, or the append would be refused for that
@@ -446,7 +446,7 @@ def begin(stream: WritableStream, routing_key: str | None = None, name: str | No
         except SegmentNotFound:
             continue  # it was committed or expired meanwhile
         except OutcomeUnknown as error:
-            retry.again(error)
+            retry.wait_or_raise(error)
 
 
 def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:

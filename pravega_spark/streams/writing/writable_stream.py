@@ -54,7 +54,7 @@ class WritableStream(StreamView):
             except StreamNotFound:
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
 
     def _commit_change(self, change: Callable[[Snapshot], list[Operation]], refresh: bool = True) -> None:
         """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""

@@ -176,7 +176,7 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
         except OutcomeUnknown as error:
             if not idempotent:
                 raise
-            retry.again(error)  # a repeated write is recognised
+            retry.wait_or_raise(error)  # a repeated write is recognised
         except (SegmentExists, SegmentSealed, SegmentNotFound, BadKeyVersion) as error:
             if isinstance(error, SegmentExists | SegmentNotFound) and any(each.is_of_order(error) for each in pending):
                 continue

@@ -61,7 +61,7 @@ def frame_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER
     return _HEADER.pack(0, len(event)) + event
 
 
-def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
+def validated_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
     """The events as one column whose rows can all be framed. ValueError, with the advice, for one that is too large."""
     events = _column("events", events)
     frame_column(pa.nulls(0, events.type), None, 1)  # refuses other types
@@ -94,7 +94,7 @@ def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -
         ) from None
 
 
-def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
+def validated_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
     """The keys as a column. ValueError if there is not one, or null, for each event."""
     if keys is None:
         return None

@@ -18,14 +18,14 @@ from pravega_spark.streams.reading.slices import Events
 
 
 @dataclass(frozen=True)
-class Unread:
+class LazyPayload:
     """The place of a payload. Its methods raise NoSuchEvent when it was truncated meanwhile, and StorageError."""
 
     root: Root
     pointer: EventPointer
 
     @classmethod
-    def found(cls, stream: StreamLocation, events: Events) -> Unread:
+    def found(cls, stream: StreamLocation, events: Events) -> LazyPayload:
         """What a scan has found of a large event, and has not read."""
         length = HEADER_SIZE + int(events.lengths[0])
         return cls(stream.root, EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length))
@@ -44,7 +44,7 @@ class Unread:
         return EventPayload.at(self.root, self.pointer).whole()
 
 
-Content: TypeAlias = "bytes | Unread"
+Content: TypeAlias = "bytes | LazyPayload"
 """The payload of an event, or where it is."""
 
 
