@@ -1,4 +1,4 @@
-"""`container`: the state of a root's containers; flushing them, and mending one whose log is damaged or lost."""
+"""`container`: inspects and flushes containers, and repairs one whose log is damaged or lost."""
 
 from __future__ import annotations
 
@@ -109,12 +109,11 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
 @change_options
 @pass_session
 def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool) -> None:
-    """Give up a frame that stops a container's log.
+    """Skip a damaged frame that stops a container's log.
 
-    ADDRESS is that of the frame, as the error and `verify` name it. Stop all other processes first, and restore the
-    frame from a copy instead, if there is one. Of a frame that is whole, but holds what nobody understands, only the
-    transactions are given up that this is in. A frame that fails its checks is given up whole, with the frames behind
-    it, which hang on it.
+    ADDRESS is the frame's, as the error and `verify` print it. Stop all other processes first. If there is a copy of
+    the frame, restore it instead. If the frame is intact, but has transactions that this version cannot decode, only
+    these are skipped. A frame that fails its checks is skipped as a whole, with the frames that depend on it.
     """
     root = session.root
     _check_number(root, number)
@@ -143,7 +142,7 @@ def _check_number(root: Root, number: int) -> None:
 
 
 def _transactions(places: Sequence[int]) -> str:
-    """What is given up of a frame that is whole."""
+    """The skipped part of an intact frame."""
     if not places:
         return "all of it, as nothing of it can be taken apart; what is behind it stands"
     return f"{counted(len(places), 'transaction')} that nobody understands; all else stands"

@@ -1,4 +1,4 @@
-"""`gc`: mark orphans as garbage, and delete the garbage that is due (see `engine.admin.garbage_collection`)."""
+"""`gc`: marks orphans as garbage, and deletes garbage that is due (see `engine.admin.garbage_collection`)."""
 
 from __future__ import annotations
 

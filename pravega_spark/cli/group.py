@@ -1,4 +1,4 @@
-"""`group`: the reader groups of a root, or those that a Pravega left in its long-term storage."""
+"""`group`: the reader groups of a root, or of the long-term storage of a Pravega."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_(session: Session, scope: str | None) -> None:
 def delete(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
     """Delete a reader group.
 
-    Its readers go offline, and its streams' retention waits for it no more. One whose state cannot be understood is
+    Its readers go offline, and retention does not wait for it any more. A group whose state cannot be decoded is
     deleted too.
     """
     manager = session.manager
@@ -62,10 +62,10 @@ def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Show where a reader group stands, and its lag.
+    """Show the position of a reader group, and its lag.
 
-    For each stream: the stream cut up to which it has read, and how far that is behind the tail. In the long-term
-    storage of a Pravega, as far as its state was flushed.
+    For each stream: the stream cut up to which the group has read, and its distance from the tail. In the long-term
+    storage of a Pravega, the last flushed position.
     """
     from pravega_spark.client.groups.positions import group_set_backs
 

@@ -1,4 +1,4 @@
-"""`header`: exchange segments with code that uses the layout before chunk metadata (RollingStorage).
+"""`header`: exchanges segments with code that uses the RollingStorage layout, which has no chunk metadata.
 
 See `engine.admin.rolling_segments` and `pravega_spark.streams.pravega_lts.rolling_import`.
 """
@@ -44,14 +44,14 @@ def export(session: Session, name: str) -> None:
 @change_options
 @pass_session
 def import_(session: Session, segment: str, name: StreamName, dry_run: bool, yes: bool) -> None:
-    """Make a stream of a segment of old code.
+    """Make a stream from a segment of old code.
 
-    The events of SEGMENT, which old code left below the root, become a new stream with one segment. No data is copied:
-    the stream takes over the chunks, which are deleted with it. The legacy header is deleted. Old code must not use the
-    segment any more.
+    The events of SEGMENT, which old code wrote below the root, become a new stream with one segment. No data is
+    copied: the stream adopts the chunks, which are deleted with it. The legacy header is deleted. Old code must not
+    use the segment any more.
     """
     from pravega_spark.streams.pravega_lts.rolling_import import (
-        import_segment,  # takes longer to load than all other commands need
+        import_segment,  # slow to import
     )
 
     try:

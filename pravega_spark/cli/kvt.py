@@ -1,4 +1,4 @@
-"""`kvt`: the key-value tables in a Pravega's long-term storage, which a root of ours does not have."""
+"""`kvt`: the key-value tables in the long-term storage of a Pravega. A root of this project has none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_(session: Session, scope: str | None) -> None:
 @click.argument("name", metavar="SCOPE/TABLE", type=StreamNameType("SCOPE/TABLE"))
 @pass_session
 def read(session: Session, name: StreamName) -> None:
-    """Print the live entries of a key-value table. What is no text is printed as base64."""
+    """Print the live entries of a key-value table. Binary data is printed as base64."""
     rows = [
         _row({"primary": entry.primary, "secondary": entry.secondary, "value": entry.value})
         for entry in sorted(key_value_table_entries(session.root, *name))

@@ -30,7 +30,7 @@ from pravega_spark.console.program import Commands
 @storage_option("--storage", "the root's")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option("--wide", is_flag=True, help="Show all columns of tables, however wide.")
-@click.option("--salvage", is_flag=True, help="Of a Pravega's storage that is damaged, read what is sound.")
+@click.option("--salvage", is_flag=True, help="Read the sound part of a damaged Pravega storage.")
 @click.option("--traceback", is_flag=True, help="Show the Python traceback of a failure.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context

@@ -48,7 +48,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[Moment, ...]) -> Non
 @stream_argument
 @click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
 @click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
-@click.option("--from", "place", type=PositionType(), help="Any place instead of a reader.")
+@click.option("--from", "place", type=PositionType(), help="Any position instead of a reader.")
 @storage_option("--elsewhere", "the checkpoint's")
 @pass_session
 def lag(

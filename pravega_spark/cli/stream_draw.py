@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, ...], even: bool) -> None:
     """Draw the segments of a stream over time and keys.
 
-    Pictures that end in .svg or .html need no matplotlib, and tell in a browser what the pointer is on.
+    Files that end in .svg or .html need no matplotlib, and have tooltips in a browser.
     """
     from pravega_spark.picture import save_segments
 
@@ -60,8 +60,8 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, .
 
 
 def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PositionLike]:
-    """The cut at a time, and what it is called: with milliseconds if another of the times is in the same second, and
-    as it was written if that was relative to now."""
+    """The cut at a time, and its label: with milliseconds if another of the times is in the same second, and as it
+    was written if that was relative to now."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
     shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
     time = moment(at) if shared else moment_text(at)

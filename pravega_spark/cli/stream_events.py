@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
 
 MAX_LINE = 8 << 20
-"""Bytes of a line, as many as an event may have."""
+"""Maximum bytes of a line, the limit of an event."""
 
 _LINES_PER_UPDATE = 1000  # of the progress bar
 
@@ -42,7 +42,7 @@ _LINES_PER_UPDATE = 1000  # of the progress bar
 def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, field: str | None) -> None:
     """Write each line of a file, or of stdin, as an event.
 
-    The line end is left out. Lines are written as they are read: if one cannot be written, those before it have been.
+    The line end is left out. Lines are written as they are read: if one is rejected, those before it are written.
     """
     if key is not None and field is not None:
         raise click.UsageError("Give --key or --key-from, not both.")
@@ -72,7 +72,7 @@ def _size_of(file: BinaryIO) -> int:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends; of one that is too long only the beginning, which is too long too."""
+    """The lines without their ends. A line that is too long is cut, and is still too long."""
     while line := file.readline(MAX_LINE + 2):
         yield line.removesuffix(b"\n")
 
@@ -155,13 +155,13 @@ def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:
 
 
 def _visible(data: bytes) -> bytes:
-    """Bytes as they can be shown on a terminal, which obeys what some of them say."""
+    """Bytes as text without control characters, which a terminal would execute."""
     text = data.decode(errors="backslashreplace")
     return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text).encode()
 
 
 def _print_document(name: StreamName, events: Iterable[Event]) -> None:
-    """One document, whose events are printed one after the other: there may be any number."""
+    """One document. Its events are printed one by one, as there may be any number."""
     click.echo(f'{{"stream": {json.dumps(str(name))}, "events": [', nl=False)
     separator = "\n  "
     for event in events:

@@ -63,7 +63,7 @@ def create(
 ) -> None:
     """Create a stream in an existing scope.
 
-    A stream that exists stays as it is; what would be different is told, and how to change it.
+    An existing stream is not changed. Options that differ from it are listed, with the command that changes them.
     """
     scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
     retention = _retention(retain_size, retain_time)
@@ -109,7 +109,7 @@ def _not_applied(
     retention: RetentionPolicy | None,
     tags: tuple[str, ...],
 ) -> Iterator[str]:
-    """What was asked for of a stream that exists and is otherwise, and how to change it; what was not given is not."""
+    """The given options that differ from an existing stream, each with the command that changes it."""
     context = click.get_current_context()
 
     def given(*options: str) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
-    """Change policies and tags of a stream. What is not given stays as it is, and so do the segments."""
+    """Change policies and tags of a stream. Options that are not given are unchanged, and so are the segments."""
     from pravega_spark.streams.model.stream_record import UNCHANGED
 
     if not (tags or no_tags or any(given.values())):
@@ -70,7 +70,7 @@ def _scaling(
     scale_factor: int | None,
     no_scaling: bool,
 ) -> ScalingPolicy | None:
-    """The policy, with what is not given from the present one; None if nothing of it is given."""
+    """The new policy, with the present values for options that are not given; None if none is given."""
     from pravega_spark.streams.model.policies import ScalingPolicy
 
     if bool(scale_kib) + bool(scale_events) + no_scaling > 1:

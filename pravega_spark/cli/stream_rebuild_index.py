@@ -17,10 +17,10 @@ from pravega_spark.segment_ids import segment_label
 @stream_argument
 @pass_session
 def rebuild_index(session: Session, name: StreamName) -> None:
-    """Make wrong indexes of a stream again from its events.
+    """Rebuild wrong indexes of a stream from its events.
 
-    For an index that `verify` names: counts of events, cuts by time and split reads are right again. Indexes that are
-    right are left as they are. Reads all of the stream. Other processes may use it meanwhile.
+    For an index that `verify` reports. Event counts, cuts by time and split reads are correct afterwards. Correct
+    indexes are not changed. Reads the whole stream. Other processes may use it meanwhile.
     """
     from pravega_spark.streams.maintenance.index_repair import rebuild_indexes
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @change_options
 @pass_session
 def truncate(session: Session, name: StreamName, place: StreamPosition, dry_run: bool, yes: bool) -> None:
-    """Delete the events before a place, which becomes the head."""
+    """Delete the events before a position, which becomes the head."""
     from pravega_spark.streams.maintenance.truncation import truncation
 
     found = session.catalog.stream(*name).query(lambda snapshot: truncation(snapshot, cut_to_truncate(place, snapshot)))
@@ -66,8 +66,8 @@ def truncate(session: Session, name: StreamName, place: StreamPosition, dry_run:
 def retain(session: Session, name: StreamName, dry_run: bool, period: float | None, yes: bool) -> None:
     """Apply the retention policy of a stream now.
 
-    It is truncated at a recorded stream cut that keeps what the policy says. Does nothing if its last stream cut was
-    recorded less than a period ago.
+    Truncates the stream at a recorded stream cut that keeps what the policy requires. Does nothing if the last
+    stream cut was recorded less than a period ago.
     """
     manager = session.manager
     session.root.check_writable()
@@ -93,7 +93,7 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
 
 
 def _retained(done: Retained, would: str) -> Iterator[str]:
-    """What applying a policy did, or would do."""
+    """The effect of the policy. would: "was", or "would be" for a dry run."""
     what = f"nothing {would} truncated: {why_kept(done)}"
     yield f"{would} truncated: {done.removed}" if done.removed else what
     if done.recorded is not None:
@@ -101,7 +101,7 @@ def _retained(done: Retained, would: str) -> Iterator[str]:
 
 
 def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[str]:
-    """What retention of a stream is decided by."""
+    """The figures that retention decides by."""
     from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
     from pravega_spark.streams.reading.lag import lag
 
@@ -125,7 +125,7 @@ def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[
 def unsubscribe(session: Session, name: StreamName, subscriber: str, dry_run: bool, yes: bool) -> None:
     """Remove a subscriber that retention waits for.
 
-    SUBSCRIBER is a query or reader group that runs no more, as `stream describe` names it.
+    SUBSCRIBER is a query or reader group that does not run any more, as listed by `stream describe`.
     """
     from pravega_spark.streams.maintenance.subscribers import subscriber_names
 

@@ -46,7 +46,7 @@ def scale(
     sealed: tuple[int, ...],
     ranges: tuple[tuple[float, float], ...],
 ) -> None:
-    """Replace segments by others with the same key ranges.
+    """Replace segments by new ones that cover the same keys.
 
     Replace all of them with --segments, or those given by --seal with those described by --range.
     """

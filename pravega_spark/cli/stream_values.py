@@ -60,7 +60,7 @@ def cut_row(cut: StreamCut) -> dict[str, Any]:
 
 
 def print_cuts(session: Session, cuts: Sequence[tuple[str, StreamCut]]) -> None:
-    """Print cuts to be copied, each once, with all that it is the cut of."""
+    """Print cuts for copying. Equal cuts are printed once, with all of their labels."""
     names: dict[str, list[str]] = {}
     for name, cut in cuts:
         names.setdefault(f"{positions_text(cut)}\n{cut.as_text()}", []).append(name)

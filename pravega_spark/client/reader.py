@@ -1,8 +1,7 @@
 """Reading a stream without Spark: a range of it once, or following its tail.
 
-Segments are read in the order of their epochs, so that none is begun before all of those that it succeeds are done, and
-the events of each key come in the order in which they were written. The payload of a large event is fetched when
-somebody asks for it (PDP-43).
+A segment is read after all segments that it succeeds, so the events of each key come in the order of writing. The
+payload of a large event is fetched on access (PDP-43).
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SLICE_BYTES = 64 << 20
-"""How much of a segment is one slice."""
+"""Bytes of a segment in one slice."""
 
 
 class _Fields(NamedTuple):
-    """What an event is as a tuple. The first field of one of more than 8 MiB is where its payload is."""
+    """An event as a tuple. The first field of an event of more than 8 MiB is a lazy payload."""
 
     data: Content
     segment_id: int
@@ -74,10 +73,10 @@ class Event(_Fields):
 
 
 class LazyEvent(Event):
-    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
+    """An event of more than 8 MiB: each access fetches the payload.
 
-    `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
-    was truncated meanwhile.
+    `data` and `get_event()` load all of it into memory; `open()` returns it as a file. They raise NoSuchEvent if the
+    event was truncated meanwhile.
     """
 
     __slots__ = ()
@@ -100,16 +99,17 @@ class _Whole(NamedTuple):
 
 
 COLUMNS = ("event", "scope", "stream", "segment_id", "offset")
-"""The columns that are made by default, those of a read by Spark."""
+"""The default columns, those of a read by Spark."""
 
 
 @checks_parameters(but=("__init__",))
 class EventRange(Iterator[Event]):
-    """The events between two places: an iterator, or columns of Arrow or pandas, which need no object per event.
+    """The events between two positions: an iterator, or columns of Arrow or pandas, which create no object per
+    event.
 
-    columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written), "event_pointer"
-    and "event_number"; by default the first five, as in Spark. Each of the methods reads the whole range, whatever was
-    iterated before. Raises TruncatedData where a part of it was truncated meanwhile; Closed.
+    columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written),
+    "event_pointer" and "event_number"; by default the first five, as in Spark. Each method reads the whole range,
+    regardless of earlier iteration. Raises TruncatedData if a part of it was truncated meanwhile; Closed.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class EventRange(Iterator[Event]):
         return f"EventRange({self._stream.key!r}, {self._start} to {self._end})"
 
     def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The events in record batches of some MiB each, read as they are asked for: memory stays bounded."""
+        """The events in record batches of some MiB each, read on demand: memory stays bounded."""
         chosen = dict.fromkeys(COLUMNS if columns is None else columns, True)
         return pa.RecordBatchReader.from_batches(schema_of(chosen), self._batches(chosen))
 
@@ -157,9 +157,9 @@ def read_events(
     end: StreamPosition = "tail",
     check_open: Callable[[], None] = lambda: None,
 ) -> EventRange:
-    """The events between two places, by default all there are now: segment after segment, in order within each.
+    """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
-    The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound,
+    The range is resolved at once. check_open: raises Closed once nothing more may be read. Raises StreamNotFound,
     InvalidStreamCut, TruncatedData (while reading too).
     """
     return EventRange(stream, start, end, check_open)
@@ -172,18 +172,17 @@ def tail_events(
     stop: threading.Event | Callable[[], bool] | None = None,
     check_open: Callable[[], None] = lambda: None,
 ) -> Iterator[Event]:
-    """Follow a stream from a place, by default from its tail at this moment.
+    """Follow a stream from a position, by default from its current tail.
 
-    poll_interval: seconds between two looks at a stream that has nothing new, at most; such a look reads one object
-    once. Followers of one open root share looks.
-    stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when the
-    stream is sealed and everything was read. Raises as `read_events`.
+    poll_interval: maximum seconds between two polls of an idle stream. A poll reads one object, and followers of one
+    open root share polls. stop: ends the iteration at the next poll, when it is set or returns true. Without it, the
+    iteration ends when the stream is sealed and everything was read. Raises as `read_events`.
     """
     return _follow(stream, stream.query(partial(_begin, start)), poll_interval, stop, check_open)
 
 
 def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
-    """The cut of a place that is to be followed from. Raises InvalidStreamCut."""
+    """The cut to follow from. Raises InvalidStreamCut."""
     cut = cut_at(start, snapshot, "tail")
     snapshot.check(cut)
     return cut
@@ -212,7 +211,7 @@ def _follow(
 
 
 def _new_ranges(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
-    """The tail, whether it is the end, and what there is to read up to it."""
+    """The tail, whether it is the end of a sealed stream, and the slices up to it."""
     tail = snapshot.tail_cut()
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
@@ -239,7 +238,7 @@ def _events(
 
 
 def events_of(stream: Stream, events: Events) -> Iterator[Event]:
-    """The events of a scan one by one."""
+    """The events of a scan, one by one."""
     data = events.data
     if events.large:
         yield LazyEvent(LazyPayload.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)

@@ -1,8 +1,8 @@
 """Transactions as programs use them (Pravega: TransactionalEventStreamWriter; `pravega_client.StreamTxnWriter` and
 `StreamTransaction`).
 
-Writing hands events to the container at once and does not wait; `flush` and `commit` do. So what a commit lets into the
-stream is all that was written through this object before, and all that others have flushed.
+Writes are submitted to the container without waiting; `flush` and `commit` wait. A commit publishes everything that
+was written through this object before, and everything that other processes have flushed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE
 from pravega_spark.streams.writing.writes import SegmentAppend, segment_appends
 
 BATCH_BYTES = 4 << 20
-"""How much of a column goes into one append."""
+"""Maximum bytes of a column in one append."""
 
 MAX_WAITING = 64
-"""Writes that wait to be durable, at most."""
+"""Maximum number of writes in flight."""
 
 
 @checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
@@ -93,7 +93,7 @@ class StreamTransaction:
         try:
             return self._transaction.record().status == OPEN
         except TransactionNotFound:
-            return False  # it ended so long ago that it was forgotten
+            return False  # its record was deleted some time after it ended
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8."""
@@ -128,7 +128,7 @@ class StreamTransaction:
         self._submit(appends)
 
     def _submit(self, appends: Sequence[Sequence[SegmentAppend]]) -> None:
-        """Submit all that a call writes; a transaction that has got some of it cannot be committed (W16)."""
+        """Submit all parts of a write. If only some are submitted, the transaction cannot be committed (W16)."""
         self._check()
         begun = 0
         try:
@@ -154,12 +154,12 @@ class StreamTransaction:
             self._failure = error
             self._waiting.clear()
             raise
-        self._waiting.popleft()  # when its outcome is known: an exception of a signal says nothing of it
+        self._waiting.popleft()  # not before: an exception of a signal handler is not the outcome
 
     def _check(self) -> None:
         self._check_open()
         if self._failure is not None:
-            raise self._failure  # some of what was written is missing: it must not be committed
+            raise self._failure  # some of its events are missing, so it must not be committed
 
     def _check_open(self) -> None:
         self._owner.check()
@@ -200,7 +200,7 @@ class StreamTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._ended or not self._owner.here:  # what a fork leaves by it is the other process's to end
+        if self._ended or not self._owner.here:  # only the process that created it ends it
             return
         if kind is None:
             self.commit()
@@ -241,7 +241,7 @@ class StreamTransactionWriter:
         return StreamTransaction(transaction, transaction.record(), self._check_open)
 
     def abort_txn(self, txn_id: int | uuid.UUID | str) -> None:
-        """Abort a transaction by its id. One whose record cannot be understood is forgotten altogether.
+        """Abort a transaction by its id. If its record cannot be decoded, the transaction is removed.
 
         Aborting it again changes nothing. Raises TransactionClosed for one that was committed, TransactionNotFound.
         """

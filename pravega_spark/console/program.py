@@ -1,7 +1,7 @@
-"""How a program of ours ends: failures, usage errors, exit codes.
+"""How a program ends: failures, usage errors, exit codes.
 
-Keeps that a failure is one line on stderr and exit code 1, wrong usage one line and exit code 2, and that no
-storage option's value is ever shown.
+Keeps that a failure is one line on stderr and exit code 1, wrong usage one line and exit code 2, and that no storage
+option's value is ever shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Refused(click.ClickException):
 
 
 class NothingChanged(Refused):
-    """A command that wants --yes was called without it, and has shown what would change."""
+    """A command without --yes printed the changes that it would make."""
 
     def __init__(self) -> None:
         super().__init__("nothing was changed: give --yes to apply the change")
