@@ -1,7 +1,7 @@
-"""A stream of an open root: its life, its cuts, and the one way in which events get into it.
+"""A stream of an open root: creating, changing and deleting it, and the one way to append events.
 
-Keeps X1 (all of a stream lies in one container, so that every change of it is one atomic append) and X3 (a named
-writer's last number is remembered in the same append as its data; a replay changes nothing).
+Keeps X1 (all of a stream lies in one container, so every change of it is one atomic append) and X3 (a producer's
+state is updated in the same append as its events; a replay changes nothing).
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from pravega_spark.streams.writing.writable_stream import WritableStream
 from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
 
 UNREACHABLE_NUMBER = 1 << 24
-"""A segment number that no stream comes to: where one goes on of whose last life nobody knows the numbers."""
+"""A segment number that no stream reaches: a new stream starts here if the numbers of a deleted one are unknown."""
 
 
 class Unreadable(NamedTuple):
-    """What cannot be understood of a stream, and the operations that remove it."""
+    """A damaged record of a stream, and the operations that remove it."""
 
     error: DataCorruption
     removal: list[Operation]
 
 
 class Stream(WritableStream):
-    """A stream by name, whether it exists or not: its life, and writes to it. For the arguments see StreamView."""
+    """A stream by name, whether it exists or not. For the arguments see StreamView."""
 
-    # --- its life ----------------------------------------------------------------------------------------------
+    # --- its changes ----------------------------------------------------------------------------------------------
 
     def create(
         self,
@@ -72,9 +72,9 @@ class Stream(WritableStream):
         tags: Sequence[str] = (),
         keep_scope: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Make the stream, in one append. False when it exists already, whatever its policies are.
+        """Create the stream, in one append. False if it exists already, whatever its policies.
 
-        keep_scope: raises ScopeNotFound unless the scope exists, and stays (see `scopes`).
+        keep_scope: raises ScopeNotFound unless the scope exists, and prevents its deletion (see `scopes`).
         """
         scaling, now = scaling or ONE_SEGMENT, int(time.time() * 1000)
         check_segments(self.key, scaling.min_segments, self.root.config.max_segments)
@@ -95,24 +95,24 @@ class Stream(WritableStream):
             operations: list[Operation] = [
                 condition,
                 PutEntry(STREAMS, self.key, record.checked(self.key), NOT_EXISTS),
-                PutEntry(NUMBERS, self.key, numbers, version),  # unchanged: no number is used twice
+                PutEntry(NUMBERS, self.key, numbers, version),  # unchanged, as a condition: no number is used twice
                 CreateSegment(self.writers),
                 *changes.creations(segment_name(self.scope, self.name, segment.id) for segment in epoch.segments),
             ]
-            with suppress(BadKeyVersion):  # made, or made and deleted, by somebody else meanwhile
+            with suppress(BadKeyVersion):  # another process created, or created and deleted it meanwhile
                 self.container.commit(operations)
                 return True
 
     def _first_number(self, numbers: bytes | None, count: int) -> int:
-        """Where the segment numbers of a new stream begin; numbers: the entry of a deleted stream of its name.
+        """The first segment number of a new stream. numbers: the entry of a deleted stream of its name.
 
-        Where a copy was restored it is behind a gap: a lost stream may have had this name (P4).
+        In a restored root it follows a random gap, as a lost stream may have had this name (P4).
         """
         first = decode_number(numbers, self.key) if numbers else 0
         return changes.after_gap(self.key, first, count) if self.continues_a_copy else first
 
     def seal(self) -> None:
-        """Let the stream take no more events. Sealing it again changes nothing."""
+        """Seal the stream: it accepts no more events. Sealing it again changes nothing."""
         self._change(changes.seal)
 
     def update(
@@ -121,9 +121,9 @@ class Stream(WritableStream):
         retention: RetentionPolicy | Unchanged | None = UNCHANGED,
         tags: Sequence[str] | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Give the stream these policies and tags instead of those that it has; None: those of a new stream.
+        """Change policies and tags of the stream; None: the defaults of a new stream.
 
-        What is left out is kept. Raises StreamSealed.
+        Omitted ones are unchanged. Raises StreamSealed.
         """
         policy = ONE_SEGMENT if scaling is None else scaling
         labels = tags if isinstance(tags, Unchanged) else checked_tags(tags or ())
@@ -135,23 +135,23 @@ class Stream(WritableStream):
         new_key_ranges: Sequence[tuple[float, float]],
         expected_epoch: int | None = None,
     ) -> None:
-        """Seal segments of the current epoch, and make new ones that share their keys, in one append.
+        """Seal segments of the current epoch, and open new ones for their keys, in one append.
 
-        new_key_ranges: (low, high] for each new segment; together they are exactly the ranges of the sealed segments.
-        expected_epoch: refuse if the stream was scaled since that epoch. Raises InvalidScale, StreamSealed.
+        new_key_ranges: (low, high] for each new segment; together exactly the ranges of the sealed segments.
+        expected_epoch: fail if the stream was scaled since that epoch. Raises InvalidScale, StreamSealed.
         """
         self._change(lambda snapshot: changes.scale(snapshot, segments_to_seal, new_key_ranges, expected_epoch))
 
     def truncate(self, cut: StreamCut) -> None:
-        """Make `cut` the head of the stream; what lies before it can be read no more. Idempotent.
+        """Make `cut` the head of the stream: events before it cannot be read any more. Idempotent.
 
         Raises InvalidStreamCut, StreamSealed.
         """
         self._change(lambda snapshot: changes.truncate(snapshot, cut))
 
     def delete(self) -> None:
-        """Delete the stream and its data. Raises StreamNotSealed. What is kept of it and cannot be understood keeps
-        nobody from that, unless a newer version wrote it (UnknownFormat)."""
+        """Delete the stream and its data, also if its record is damaged. Raises StreamNotSealed; UnknownFormat if a
+        newer version wrote the record."""
         while (unreadable := self.unreadable()) is not None:
             with suppress(BadKeyVersion):
                 self.container.commit(unreadable.removal)
@@ -159,8 +159,7 @@ class Stream(WritableStream):
         self._commit_change(changes.delete)
 
     def unreadable(self) -> Unreadable | None:
-        """What is kept of the stream and cannot be understood, if so. Raises UnknownFormat for what a newer version
-        wrote."""
+        """The damaged record of the stream, if it is damaged. Raises UnknownFormat if a newer version wrote it."""
         container = self.container
         state = container.refresh()
         try:

@@ -85,8 +85,8 @@ BREAKAGES = [
     Breakage(
         name="upload-merged-as-it-is",
         file="pravega_spark/streams/writing/uploads.py",
-        old="            self._append((), self.length, one),  # refuses",
-        new="            self._append((), None, one),  # refuses",
+        old="            self._append((), self.length, one),  # rejects",
+        new="            self._append((), None, one),  # rejects",
         tests=[
             "tests/client/large_events/test_faults.py::test_an_event_that_is_longer_than_its_writer_knows_does_not_come"
         ],
@@ -122,7 +122,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-part-believed",
         file="pravega_spark/streams/writing/uploads.py",
-        old="                if error.expected == self.length:  # it was there",
+        old="                if error.expected == self.length:  # it was committed",
         new="                if error.expected:  # it was there",
         tests=["tests/client/large_events/test_faults.py::test_a_part_is_not_taken_for_there_because_another_one_is"],
     ),
@@ -136,8 +136,8 @@ BREAKAGES = [
     Breakage(
         name="rest-before-its-parts",
         file="pravega_spark/client/large_events/large_event.py",
-        old=("        self._take_written(0)\n        if self._landed:\n            self._attach()  # behind"),
-        new=("        self._take_written(None)\n        if self._landed:\n            self._attach()  # behind"),
+        old=("        self._take_written(0)\n        if self._landed:\n            self._attach()  # after"),
+        new=("        self._take_written(None)\n        if self._landed:\n            self._attach()  # after"),
         tests=["tests/client/large_events/test_faults.py::test_a_crash_at_every_request_of_the_commit"],
     ),
     Breakage(
@@ -219,7 +219,7 @@ BREAKAGES = [
     Breakage(
         name="retention-keeps-too-little",
         file="pravega_spark/streams/maintenance/retention.py",
-        old="        least = self._last(self._end - self._policy.limit)  # keeps",
+        old="        least = self._last(self._end - self._policy.limit)  # the cut",
         new="        least = self._last(self._end)  # keeps",
         tests=["tests/streams/test_retention.py::test_truncates_where_the_rules_say"],
     ),
