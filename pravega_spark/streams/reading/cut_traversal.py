@@ -1,8 +1,8 @@
-"""A walk from one stream cut to another, stage by stage, by which events of one key are met in their order.
+"""Traversal from one stream cut to another, in stages, so that the events of a key come in order.
 
-In a stage all segments may be read at once: none of them follows another one. A segment is entered when all of those
-that it succeeds have been read to their ends (Pravega: ReaderGroupState), and with it all that were made of the same
-ones, because a cut cannot tell which keys of a segment were read.
+The segments of a stage can be read in any order: none of them succeeds another one. A segment is entered when all
+its predecessors were read to their ends (Pravega: ReaderGroupState), together with all successors of those, because
+a cut cannot say which keys of a segment were read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pravega_spark.streams.model.epochs import Epochs, Positions
 
 
 class CutTraversal:
-    """Where somebody is who walks from `start` to `end`, valid cuts in this order.
+    """The state of a traversal from `start` to `end`, valid cuts in this order.
 
-    Of `start` nothing may be gone that `end` does not name too. `length` tells how long a sealed segment is.
+    All segments of `start` exist, except those that `end` has too. `length` returns the length of a sealed segment.
     """
 
     def __init__(self, history: Epochs, length: Callable[[int], int], start: Positions, end: Positions) -> None:
@@ -27,7 +27,7 @@ class CutTraversal:
 
     @property
     def at_end(self) -> bool:
-        """Whether there is nothing left."""
+        """Whether the end is reached."""
         return self.position == self._end
 
     def stage(self) -> dict[int, tuple[int, int]]:
@@ -38,7 +38,7 @@ class CutTraversal:
         }
 
     def go_to(self, positions: Mapping[int, int]) -> None:
-        """Move to positions within the stage. Segments at their ends give way to their successors."""
+        """Move to positions within the stage. Segments at their ends are replaced by their successors."""
         self.position = dict(positions)
         while done := self._done():
             entered = [segment.id for number in done for segment in self._history.successors(number)]
@@ -46,7 +46,7 @@ class CutTraversal:
             self.position.update(dict.fromkeys(sorted(entered), 0))
 
     def _done(self) -> set[int]:
-        """The segments that were read to their ends, if those that follow them can be entered, all of them."""
+        """The segments read to their ends whose successors can all be entered."""
         done = {
             number for number, at in self.position.items() if number not in self._end and at == self._length(number)
         }

@@ -1,4 +1,4 @@
-"""What a reader of a stream can do about what is damaged or missing in the storage: mend it, and read the rest."""
+"""Recovery advice in errors about damaged or missing data: how to restore it, and how to read the rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.root import Root
 
 @contextmanager
 def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) -> Iterator[None]:
-    """Let errors about damage say with commands for this root what to do, and how the rest of the stream is read.
+    """Add commands for this root to errors about damage: how to restore it, and how to read the rest of the stream.
 
-    place: what was read last, for people; the caller keeps it up to date.
+    place: what was read last, for the message; the caller updates it.
     """
     try:
         yield
@@ -27,5 +27,5 @@ def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) 
             f"read at a cut before it, and start one at a cut behind it, as `{program} stream cuts {scope}/{stream}` "
             "lists them (with --at TIME that of a time). Option 'fail_on_data_loss' does not skip damage."
         )
-        error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some have more to say, or had it said
+        error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some errors have additional or earlier advice
         raise

@@ -1,6 +1,6 @@
-"""A root in the storage of another system, with what only such a storage has.
+"""A root in the storage of another system, with the features that only such a storage has.
 
-`pravega_spark.roots` opens it. Callers ask for this class, so they do not depend on the implementation.
+`pravega_spark.roots` opens it. Callers use this class, so they do not depend on the implementation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeyValueTableEntry(NamedTuple):
 
 
 class ForeignRoot(Root, ABC):
-    """A root that another system wrote, and that is only read."""
+    """A root that another system wrote, and that can only be read."""
 
     @abstractmethod
     def reader_groups(self, scope: str) -> list[str]:

@@ -76,7 +76,7 @@ def plan_slices(
 
 
 def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int) -> list[int]:
-    """Where to cut a range: at index records, which are event boundaries."""
+    """The boundaries of slices of a range: index records, which are event boundaries."""
     bounds = [start]
     if end - start > target_bytes and snapshot.segments.is_indexed(number):
         index = snapshot.segments.index(number)
