@@ -53,14 +53,14 @@ from pravega_spark.streams.scopes import encode_scope
 
 logger = logging.getLogger(__name__)
 
-_SALVAGED = 1 << 20  # bytes that are read at once where any of them may be missing
+_SALVAGED = 1 << 20  # bytes that are read at once if parts may be missing
 
 _OWN = "_"
-"""What the names of Pravega's own scopes and streams begin with: they are not among those of users."""
+"""The prefix of the names of Pravega's own scopes and streams, which are not shown."""
 
 
 class _LazyEntry(Entry):
-    """An entry whose value is made when it is asked for."""
+    """An entry whose value is decoded on access."""
 
     content: Callable[[], bytes]
 
@@ -222,7 +222,7 @@ class PravegaContainer:
         return {name: self._segment(name) for name in segments}
 
     def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
-        """As the Pravega had them, not counted anew."""
+        """The stored attributes. Event counts are not recomputed."""
         found = self.archive.attributes(segment) if segment in self.archive.segments() else {}
         plain = {key.bytes: value for key, value in found.items()}
         return plain if attributes is None else {key: plain[key] for key in attributes if key in plain}
@@ -247,7 +247,7 @@ class PravegaContainer:
         return CountedSegment.of(segment, functools.partial(self._count, name))
 
     def _bounds(self, segment: ArchivedSegment) -> tuple[int, int]:
-        """Where a segment begins and ends, as its stream has it. Raises ArchiveDamaged if that cannot be."""
+        """Start and end of a segment, by its stream's records. Raises ArchiveDamaged if they contradict the segment."""
         stream = self._stream_of(segment.name)
         if stream is not None:
             return stream.bounds(parse_segment_name(segment.name).segment_id)
@@ -256,7 +256,7 @@ class PravegaContainer:
         return segment.start_offset, segment.length
 
     def _stream_of(self, name: str) -> PravegaStream | None:
-        """The stream that has a segment of this name."""
+        """The stream of a segment, by its name."""
         with suppress(ValueError, ScopeNotFound, StreamNotFound):
             found = parse_segment_name(name)
             stream = self.stream(f"{found.scope}/{found.stream}")
@@ -264,7 +264,7 @@ class PravegaContainer:
         return None
 
     def _absent(self, name: str) -> Segment | None:
-        """A segment that a stream has, and nothing is there of. Raises ArchiveDamaged if there was something."""
+        """A segment of a stream without any object. Raises ArchiveDamaged if it had data."""
         stream = self._stream_of(name)
         if stream is None:
             return None
@@ -277,7 +277,7 @@ class PravegaContainer:
         )
 
     def _sound(self, stream: PravegaStream, segment: Segment) -> Segment:
-        """A segment without what is damaged at its end, and its index."""
+        """A segment up to where its events are sound, and its index."""
         name, start = segment.name, segment.start_offset
 
         def read(low: int, high: int) -> bytes:
@@ -299,21 +299,21 @@ class PravegaContainer:
         return segment._replace(length=end, storage_length=end)
 
     def _reach(self, extents: Extents, start: int) -> int:
-        """How far the objects go, as far as a listing tells, from `start` on without a gap."""
+        """The end of the contiguous objects from `start` on, by a listing."""
         end = start
         for offset, extent in extents:
             if offset > end:
                 break
             size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
             if self.archive.may_be_another(str(extent.source), extent.length):
-                break  # it may be another one, that was exchanged with it: none of it can be trusted
+                break  # it may have been replaced by another object, so it cannot be trusted
             end = max(end, offset + min(extent.length, size))
             if size < extent.length:
                 break
         return end
 
     def _is_bytes(self, segment: Segment) -> bool:
-        """Whether a segment in which there is no event may be that of a byte stream: all of its objects are there."""
+        """Whether a segment without a valid event may be of a byte stream: all of its objects exist."""
         return self.archive.segment(segment.name).problem is None
 
     def _lose(self, loss: Loss) -> None:
@@ -331,11 +331,12 @@ class PravegaContainer:
                     functools.partial(self._made_index, segment),
                 )
             if self._stream_of(segment) is not None:
-                return RebuiltIndex.of(name, name, bytes, bytes)  # nothing is there of it
+                return RebuiltIndex.of(name, name, bytes, bytes)  # the segment has no objects
         return None
 
     def _recorded(self, name: str) -> Segment | None:
-        """The segments in which a stream of ours has the cuts that retention recorded; None if there are no such."""
+        """The segments in which streams of this project have their recorded cuts; None for another name, or without
+        cuts."""
         key, separator, last = name.rpartition("/")
         place = RECORDED_SEGMENTS.index(last) if last in RECORDED_SEGMENTS else None
         if not separator or place is None or not self._has_stream(key) or not (cuts := self.stream(key).recorded):
@@ -350,7 +351,7 @@ class PravegaContainer:
         return key_of(self._where, name, (segment.start_offset, segment.length), objects)
 
     def _known_index(self, name: str) -> bytes | None:
-        """The index of a segment, if it was made before, here or by another process."""
+        """The index of a segment, if this or another process has built it."""
         if name not in self._indexes:
             found = self._cache.load(self._index_key(name))
             if found is None:
@@ -359,7 +360,7 @@ class PravegaContainer:
         return self._indexes[name]
 
     def _made_index(self, name: str) -> bytes:
-        """The index of a segment, made if need be. Raises ArchiveDamaged where its events are not sound."""
+        """The index of a segment, built if needed. Raises ArchiveDamaged if its events are not sound."""
         known = self._known_index(name)
         if known is None:
             segment = self.info(name)
@@ -374,7 +375,7 @@ class PravegaContainer:
         return known
 
     def _count(self, name: str) -> int:
-        """How many events a segment has; none if it does not begin with one, so that its bytes are a byte stream's."""
+        """Number of events; 0 if it does not begin with an event, as in a byte stream."""
         index = self.info(index_segment_name(name))
         assert isinstance(index, RebuiltIndex)
         last = decode_records(index.content(max(index.length - RECORD_SIZE, 0), index.length))
@@ -398,7 +399,7 @@ class PravegaContainer:
             raise SegmentTruncated(segment, start, found.start_offset)
         if not start <= end <= found.length:
             raise BadOffset(segment, f"a range within {found.start_offset} to {found.length}", end)
-        if self.salvage:  # up to where it is sound, whatever the records say of the rest
+        if self.salvage:  # up to where it is sound, whatever the records say
             return b"".join(fetch(self.stores, self.plan_of(found, start, end)))
         try:
             return self.archive.read(segment, start, end)
@@ -406,7 +407,7 @@ class PravegaContainer:
             raise SegmentTruncated(segment, start, error.start_offset) from error
 
     def lost(self, prefix: str = "") -> Sequence[Loss]:
-        """All that is lost of streams' segments, which are looked at for it."""
+        """All losses of streams' segments, which are read for this."""
         for key in list(self._keys(STREAMS)):
             if f"{key}/".startswith(prefix):
                 stream = self.stream(key)
@@ -445,11 +446,11 @@ class PravegaContainer:
 
 
 def _trusted(extents: Extents, start: int, found: IndexedEvents, overruns: bool) -> int:
-    """Up to where the events can be trusted that were found sound, if what follows them is not, though it is there.
+    """The end of the events that can be trusted, if damaged data follows them.
 
-    Nothing has a checksum, and another object of the same size may stand in for one. What tells it is that its last
-    event does not lead to the first one of the next object: so events that are broken at the first place in an object
-    say as much of the object before it, and one that runs over the end of the segment of the object that it is in.
+    There are no checksums, and another object of the same size may have replaced one. Then its last event does not
+    end where the first event of the next object begins. So a broken event at the start of an object casts doubt on
+    the object before it, and an event that crosses the end of the segment on its own object.
     """
     bounds = [max(offset, start) for offset, _ in extents]
     place = bisect_right(bounds, found.end) - 1

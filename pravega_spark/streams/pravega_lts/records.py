@@ -1,8 +1,8 @@
-"""The record of a stream, as streams of ours have one, of what the controller of a Pravega knew of it.
+"""Records of this project's form for streams of a Pravega, from its controller's tables.
 
-What is not known is in the record's `unknown`, in words, and what has to be there all the same says as little as
-possible: epochs that were not flushed follow each other as the ids of their segments do, with even key ranges, so that
-nothing is ever read before what it may succeed.
+Missing information is listed in the record's `unknown`. Required fields get the weakest value: epochs that were not
+flushed follow each other in the order of their segments' ids, with even key ranges, so that no segment is read
+before a possible predecessor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTran
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
 _CLOSE = 1e-4
-"""By how much the key ranges of an epoch may miss each other (Pravega: the precision with which it compares them)."""
+"""Maximum deviation between the key ranges of an epoch (Pravega: the precision with which it compares them)."""
 
 _KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
     ScaleType.KBYTES_PER_SECOND: "bytes",
@@ -66,7 +66,7 @@ def stream_record(stream: PravegaStream) -> StreamRecord:
 
 
 def transaction_record(stream: StreamRecord, transaction: PravegaTransaction, since: int, until: int) -> bytes:
-    """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
+    """The stored record of an open transaction. since, until: begin, and end of its lease (ms)."""
     epoch = transaction.id.int >> 96
     there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
     routing = Routing(stream.id, there.reference, there.segments)
@@ -75,14 +75,14 @@ def transaction_record(stream: StreamRecord, transaction: PravegaTransaction, si
 
 
 def pravega_stream_id(stream: PravegaStream) -> bytes:
-    """The id of a stream of a Pravega, in its storage and where it is imported: made of what its controller knew."""
+    """The id of a stream of a Pravega, in its storage and where it is imported, from its controller's records."""
     records = stream.records
     known = f"{stream.scope}/{stream.name}/{records.id}/{records.created}"
     return hashlib.sha256(known.encode()).digest()[:ID_SIZE]
 
 
 def is_open(transaction: PravegaTransaction) -> bool:
-    """Whether a transaction is neither committed nor aborted, as far as that is known."""
+    """Whether a transaction is neither committed nor aborted, as far as known."""
     return transaction.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
@@ -117,7 +117,7 @@ def _checked_ranges(stream: PravegaStream) -> Iterator[ControllerEpoch]:
 
 
 def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator[EpochRecord]:
-    """Epochs of segments of which only the ids are known: each takes the place of all before it."""
+    """Epochs of segments of which only the ids are known: each replaces all earlier ones."""
     newest = _newest(epochs)
     current = epochs[-1].segments if epochs else ()
     created = epochs[-1].created if epochs else 0
@@ -131,15 +131,14 @@ def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator
 
 
 def scaling_policy(scaling: Scaling | None, segments: int) -> ScalingPolicy:
-    """A stream's scaling policy; where it has none, as many segments as it has. Raises ValueError if there is no such
-    policy of ours."""
+    """A stream's scaling policy; a fixed one if it has none. Raises ValueError if it has no counterpart."""
     if scaling is None or scaling.type is ScaleType.FIXED:
         return ScalingPolicy("fixed", scaling.segments if scaling is not None else segments)
     return ScalingPolicy(_KINDS[scaling.type], scaling.segments, scaling.rate, scaling.factor)
 
 
 def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
-    """A stream's retention policy. Raises ValueError if there is no such policy of ours."""
+    """A stream's retention policy. Raises ValueError if it has no counterpart."""
     if retention is None:
         return None
     kind: Literal["time", "size"] = "time" if retention.type is RetentionType.TIME else "size"
@@ -149,7 +148,7 @@ def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
 def _policies(
     configuration: StreamConfiguration | None, segments: int, unknown: list[str]
 ) -> tuple[ScalingPolicy, RetentionPolicy | None]:
-    """A stream's policies, as far as there are such of ours; what there is not goes to `unknown`."""
+    """A stream's policies, as far as they have a counterpart; the others go to `unknown`."""
     if configuration is None:
         unknown.append("its policies and tags are not known")
         return ScalingPolicy(), None

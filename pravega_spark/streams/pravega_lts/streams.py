@@ -1,9 +1,9 @@
-"""The streams in a real Pravega's long-term storage: their epochs, cuts and events, read in place.
+"""The streams in the long-term storage of a Pravega: their epochs, cuts and events, read in place.
 
-What is delivered is what the original would: the segments of the stream's epochs from its truncation on, in the order
-of their ids, so that each key's events are in their order. Transactions that were not committed, and what was deleted,
-are not part of it. Where the controller's tables are not there, segments' names say what they can, and `unknown` says
-what they cannot. What must be there and is not is an ArchiveDamaged when it is read.
+Reads deliver the same events as the original: the segments of the stream's epochs from its truncation on, in the
+order of their ids, so that each key's events are in order. Uncommitted transactions and deleted data are not part of
+it. If the controller's tables are missing, segments' names are used, and `unknown` lists what they do not contain.
+Missing data raises ArchiveDamaged when it is read.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
-_GROUP = "_RG"  # what the stream with a reader group's state begins with
+_GROUP = "_RG"  # prefix of the stream with a reader group's state
 
 
 class PravegaEvent(NamedTuple):
-    """An event: the id of its segment, the offset in it where its header is, and its payload."""
+    """An event: the id of its segment, the offset of its header, and its payload."""
 
     segment: int
     offset: int
@@ -51,9 +51,9 @@ class PravegaEvent(NamedTuple):
 
 
 class PravegaTransaction(NamedTuple):
-    """A transaction that was neither committed nor aborted. segments: bytes in the segments of it that were flushed.
+    """An open transaction. segments: bytes in its flushed segments.
 
-    status: UNKNOWN where the controller's table of it is not there.
+    status: UNKNOWN if the controller's table of it is missing.
     """
 
     id: uuid.UUID
@@ -62,7 +62,7 @@ class PravegaTransaction(NamedTuple):
 
 
 class RecordedCut(NamedTuple):
-    """A cut that retention recorded: when (ms), how many bytes the stream had had, and the positions."""
+    """A cut recorded by retention: time (ms), bytes of the stream before it, and positions."""
 
     time: int
     size: int
@@ -70,10 +70,10 @@ class RecordedCut(NamedTuple):
 
 
 class PravegaStreams:
-    """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
+    """The scopes, streams and key-value tables of a storage. Names that begin with `_` are Pravega's own.
 
-    `unknown`: what the controller's tables do not tell, in words. salvage: a table of the controller that is damaged is
-    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see PravegaStream.
+    `unknown`: information that the controller's tables do not contain, in words. salvage: a damaged table of the
+    controller counts as missing, and is reported; streams may have missing or damaged segments, see PravegaStream.
     All methods raise ArchiveDamaged, and what the store raises.
     """
 
@@ -94,7 +94,7 @@ class PravegaStreams:
         return (*self._not_there, *dict.fromkeys(self._damages))
 
     def _salvaged(self, read: Callable[[], Value]) -> Value | None:
-        """What is read; None if it is damaged, and that is to be passed over."""
+        """The result of `read`; None if the data is damaged and is to be skipped."""
         try:
             return read()
         except ArchiveDamaged as error:
@@ -149,15 +149,15 @@ class PravegaStreams:
         return PravegaTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
 
     def reader_groups(self, scope: str) -> list[str]:
-        """The reader groups of a scope of which a state was flushed. Raises ScopeNotFound."""
+        """The reader groups of a scope whose state was flushed. Raises ScopeNotFound."""
         self._ids(scope, self._tables.reader_groups)
         return sorted(name.removeprefix(_GROUP) for name in self._named.get(scope, {}) if name.startswith(_GROUP))
 
     def reader_group_cuts(self, scope: str, group: str) -> list[StreamCut]:
-        """Where a reader group stood, as far as that was flushed: a cut of each of its streams.
+        """The last flushed position of a reader group: a cut of each of its streams.
 
-        A position is where its events were last known to be read to; what was read since is read again. Raises
-        ScopeNotFound, StreamNotFound for a group that is not there, ArchiveDamaged.
+        Events that were read since are read again. Raises ScopeNotFound, StreamNotFound for a group that does not
+        exist, ArchiveDamaged.
         """
         if group not in self.reader_groups(scope):
             raise StreamNotFound(f"{scope}/{_GROUP}{group}")
@@ -184,8 +184,8 @@ class PravegaStreams:
         return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
 
     def _containers(self) -> Iterator[str]:
-        """What is not known of containers. A segment's name tells its container, which is the same whatever containers
-        follow: if it is in another, some are missing. Raises ArchiveDamaged."""
+        """Missing information about containers. The container of a segment follows from its name: if it is in
+        another one, containers are missing. Raises ArchiveDamaged."""
         count, there = self.archive.containers, set()
         for name, segment in self.archive.segments().items():
             there.add(segment.container)
@@ -224,10 +224,10 @@ class PravegaStreams:
 
 
 class PravegaStream:
-    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes.
+    """A stream. `records`: of the controller. Segments are given by their ids, offsets in bytes.
 
-    salvage: segments that are missing or damaged are no error: they are as long as is known of them. Who reads them is
-    to find out what is there.
+    salvage: missing or damaged segments are no error: they have their last known length. Readers find out what
+    exists.
     """
 
     def __init__(self, archive: Archive, records: StreamRecords, names: list[str], salvage: bool = False) -> None:
@@ -240,7 +240,7 @@ class PravegaStream:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known of the stream, in words."""
+        """Missing information about the stream, in words."""
         more = []
         if self._epochs is None:
             more.append("its epochs are not known: segments are in the order of their ids, keys' ranges unknown")
@@ -254,7 +254,7 @@ class PravegaStream:
 
     @property
     def sealed(self) -> bool | None:
-        """Whether it is sealed; None if that is not known."""
+        """Whether it is sealed; None if unknown."""
         return None if self.records.state is None else self.records.state is StreamState.SEALED
 
     @property
@@ -264,7 +264,7 @@ class PravegaStream:
 
     @property
     def history(self) -> Epochs | None:
-        """Its segments from the head on, and how they follow each other; None if not all of its epochs are known."""
+        """Its segments from the head on, and their order; None if not all of its epochs are known."""
         return self._epochs if not self._later else None
 
     @cached_property
@@ -277,7 +277,7 @@ class PravegaStream:
 
     @cached_property
     def head(self) -> StreamCut:
-        """Where it begins."""
+        """Its head."""
         if self._epochs is not None:
             return self._cut({number: self._start(number, at) for number, at in self._truncated.items()})
         first = min((number >> 32 for number in self.segments), default=0)
@@ -285,7 +285,7 @@ class PravegaStream:
 
     @cached_property
     def tail(self) -> StreamCut:
-        """Where it ends; without positions if it is sealed. If its epochs are not known: its last segments."""
+        """Its tail; without positions if it is sealed. If its epochs are not known: of its last segments."""
         if self.sealed:
             return self._cut({})
         if self._epochs is not None and not self._later:
@@ -295,7 +295,7 @@ class PravegaStream:
 
     @property
     def transactions(self) -> list[PravegaTransaction]:
-        """Those that are open, or were on their way; their events are not delivered."""
+        """The open transactions, whose events are not delivered."""
         found = {
             number: PravegaTransaction(number, record.status, {})
             for number, record in self.records.transactions.items()
@@ -308,8 +308,8 @@ class PravegaStream:
 
     @cached_property
     def recorded(self) -> tuple[RecordedCut, ...]:
-        """The cuts that retention recorded and that are not before the head, in the order of their times and sizes;
-        none if not all epochs are known."""
+        """The cuts recorded by retention that are not before the head, in the order of their times and sizes; none
+        if not all epochs are known."""
         return tuple(self._recorded(self.history)) if self.history is not None else ()
 
     def _recorded(self, history: Epochs) -> Iterator[RecordedCut]:
@@ -321,11 +321,11 @@ class PravegaStream:
                 yield RecordedCut(cut.recorded, cut.size, dict(cut.cut))
 
     def is_sealed(self, number: int) -> bool:
-        """Whether a segment takes no more events, as far as its container knows."""
+        """Whether a segment is sealed, as far as its container knows."""
         return self._segment(number).sealed
 
     def is_absent(self, number: int) -> bool:
-        """Whether nothing is there of a segment, and nothing says that it ever had a byte: it is taken for empty."""
+        """Whether a segment has no object, and no record that it ever had data: it counts as empty."""
         had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
         return number not in self._stored and not had
 
@@ -372,17 +372,17 @@ class PravegaStream:
                 yield PravegaEvent(number, offset, data)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Where a segment begins and ends. Raises ArchiveDamaged."""
+        """Start and end of a segment. Raises ArchiveDamaged."""
         length = self._length(number)
         return self._start(number, self._truncated.get(number, 0)), length
 
     def read(self, number: int, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a segment: of a byte stream they are the content."""
+        """The bytes [start, end) of a segment, the content of a byte stream."""
         return self._archive.read(self._segment(number).name, start, end) if start < end else b""
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
-        """The positions at which the stream begins by the controller's records."""
+        """The head positions in the controller's records."""
         if self.records.truncation is not None and self.records.truncation.cut:
             return self.records.truncation.cut
         return {segment.id: 0 for segment in self.epochs[0].segments} if self.epochs else {}
@@ -410,7 +410,7 @@ class PravegaStream:
 
     @cached_property
     def _later(self) -> list[int]:
-        """Segments that are there, but whose epochs were not flushed."""
+        """Existing segments whose epochs were not flushed."""
         newest = self.epochs[-1].epoch if self.epochs else -1
         return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
 
@@ -425,7 +425,7 @@ class PravegaStream:
         return ArchivedSegment.absent(name)
 
     def _start(self, number: int, least: int) -> int:
-        """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
+        """The start of a segment: `least` by the records, later if a further truncation was not flushed."""
         if self._salvage:
             found = self._archive.segments().get(self._stored.get(number, ""))
             return max(found.start_offset if found is not None and found.head_recorded else 0, least)
@@ -444,7 +444,7 @@ class PravegaStream:
         return max(segment.start_offset, least)
 
     def _length(self, number: int) -> int:
-        """How long a segment is. Raises ArchiveDamaged if it is sealed, and had another length then."""
+        """The length of a segment. Raises ArchiveDamaged if it is sealed, and had another length then."""
         if self._salvage:
             found = self._archive.segments().get(self._stored.get(number, ""))
             known = self.records.sealed_sizes.get(number, 0)
@@ -461,7 +461,7 @@ class PravegaStream:
         return segment.length
 
     def _places(self, cut: StreamCut, first: bool) -> Callable[[int], int]:
-        """Where a segment is cut: at 0 if the cut lies before it, at its end if behind it."""
+        """The position of a cut in each segment: 0 if the cut is before it, its end if the cut is after it."""
         if cut is UNBOUNDED or not cut.positions:
             return (lambda number: 0) if first and cut is UNBOUNDED else self._length
         behind = set(self._epochs.before(cut.positions)) if self._epochs is not None else set()
@@ -485,7 +485,7 @@ class PravegaStream:
 
 
 class PravegaTable:
-    """A key-value table. `records`: what the controller knows of it, None if nothing."""
+    """A key-value table. `records`: of the controller, None if there are none."""
 
     def __init__(
         self, archive: Archive, scope: str, name: str, records: TableRecords | None, segments: list[str]
@@ -496,7 +496,7 @@ class PravegaTable:
         self._segments = sorted(segments)
 
     def entries(self) -> Iterator[KeyValueTableEntry]:
-        """The live entries. Where the lengths of keys are not known, all of a key is its primary one.
+        """The live entries. If the lengths of keys are not known, the whole key is the primary key.
 
         Raises ArchiveDamaged, and what the store raises.
         """
@@ -522,7 +522,7 @@ def decoded(
 ) -> Iterator[tuple[int, bytes]]:
     """The events that begin in [start, end) of a segment of `length` bytes, each with the offset of its header.
 
-    Raises ArchiveDamaged where there is no whole event, and what `read` raises.
+    Raises ArchiveDamaged for bytes that are not a whole event, and what `read` raises.
     """
     data, first = b"", start
     place = start
