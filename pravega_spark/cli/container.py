@@ -119,10 +119,10 @@ def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool
     _check_number(root, number)
     found = root.repair(number, address, dry_run=True)
     whole = found.given_up is None
-    what = "all of it, and what hangs on it" if found.given_up is None else _transactions(found.given_up)
+    what = "all of it, and the frames that depend on it" if found.given_up is None else _transactions(found.given_up)
     session.confirm(
         yes,
-        f"This would give up of frame {address} of container {number}: {what}.",
+        f"This would skip of frame {address} of container {number}: {what}.",
         "Acknowledged data would be lost with it. Stop all other processes first.",
         dry_run=dry_run,
     )
@@ -131,7 +131,7 @@ def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool
     session.output.document(
         {"repaired": {"number": number, "address": address, "whole": whole, "transactions": given_up}}
     )
-    session.output.line(f"frame {address} of container {number} was repaired; given up: {what}")
+    session.output.line(f"frame {address} of container {number} was repaired; skipped: {what}")
 
 
 def _check_number(root: Root, number: int) -> None:
@@ -144,8 +144,8 @@ def _check_number(root: Root, number: int) -> None:
 def _transactions(places: Sequence[int]) -> str:
     """The skipped part of an intact frame."""
     if not places:
-        return "all of it, as nothing of it can be taken apart; what is behind it stands"
-    return f"{counted(len(places), 'transaction')} that nobody understands; all else stands"
+        return "all of it, as its transactions cannot be separated; later frames are kept"
+    return f"{counted(len(places), 'transaction')} that cannot be decoded; everything else is kept"
 
 
 _LOST = "Everything acknowledged later would be lost. Stop all other processes first."
@@ -184,7 +184,7 @@ _DESCRIBED: Headings = {
     "cycle_text": "last flush cycle",
     "recovery_point": "recovery point of cycle",
     "garbage": "garbage waiting",
-    "due_text": "upkeep due",
+    "due_text": "maintenance due",
 }
 
 _TABLE: Headings = {

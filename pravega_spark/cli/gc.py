@@ -93,7 +93,7 @@ _LABELS: Headings = {
     "examined": "objects",
     "orphans": "orphans",
     "bytes": size_column("size of orphans"),
-    "recent": "too young to judge",
+    "recent": "too recent",
     "unknown": "unknown objects, left alone",
     "nested": "other roots and backups, left alone",
     "expired": "idle uploads of large events",

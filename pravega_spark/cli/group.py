@@ -78,7 +78,7 @@ def describe(session: Session, name: StreamName) -> None:
             lag: Lag | None = manager.lag(cut)
             behind = str(lag)
         except PositionLost as lost:
-            lag, behind = None, f"{lost.fact} When it is opened next, the group goes on there"
+            lag, behind = None, f"{lost.fact} When it is opened next, the group continues there"
         more = f"; set back on {moment_text(told.time)}, when a restore had lost what it had read" if told else ""
         row = {"stream": key, "lag": lag._asdict() if lag is not None else None, **cut_row(cut)}
         since, before = (moment(told.time), told.cut.as_text()) if told else (None, None)

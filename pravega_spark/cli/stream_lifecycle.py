@@ -158,13 +158,13 @@ def delete(session: Session, name: StreamName, dry_run: bool, yes: bool, seal_fi
     if (unreadable := session.catalog.stream(*name).unreadable()) is not None:
         session.confirm(
             yes,
-            f"This would delete stream {name} with all its data, of which what is kept cannot be understood: "
+            f"This would delete stream {name} with all its data, whose record cannot be decoded: "
             f"{fact_of(unreadable.error)}",
             dry_run=dry_run,
         )
         manager.delete_stream(*name)
         session.output.document({"stream": str(name), "deleted": {}})
-        session.output.line(f"stream {name} was deleted: nobody knows what it held")
+        session.output.line(f"stream {name} was deleted: its content is unknown")
         return
     info = manager.stream_info(*name)
     if not (info.sealed or seal_first):

@@ -28,6 +28,6 @@ def rebuild_index(session: Session, name: StreamName) -> None:
     session.output.document({"stream": str(name), "rebuilt": len(rebuilt)})
     for segment, before, events in rebuilt:
         what = f"{counted(before, 'event')} counted before, {counted(events, 'event')} now"
-        session.output.line(f"stream {name}: the index of segment {segment_label(segment)} was made again: {what}")
+        session.output.line(f"stream {name}: the index of segment {segment_label(segment)} was rebuilt: {what}")
     if not rebuilt:
         session.output.line(f"stream {name}: all indexes are right")

@@ -111,7 +111,7 @@ def _retention_figures(snapshot: Snapshot, policy: RetentionPolicy) -> Iterator[
     yield f"it keeps {retention_text(policy)}"
     times = [recorded.time for recorded, _ in RecordedCuts(snapshot).all()]
     if not times:
-        yield "no stream cut is recorded now: upkeep and this command record one each period"
+        yield "no stream cut is recorded now: maintenance and this command record one each period"
     else:
         since = f"from {moment_text(times[0])} to" if len(times) > 1 else "at"
         yield f"{counted(len(times), 'stream cut')} recorded, {since} {moment_text(times[-1])}"

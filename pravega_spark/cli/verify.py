@@ -42,9 +42,7 @@ def _print(session: Session, report: Report) -> None:
         output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="storage")
     orphans = report.orphans
     if not report.ours:
-        output.line(
-            "This is the long-term storage of a Pravega, which is only read; what nothing names is not looked for."
-        )
+        output.line("This is the long-term storage of a Pravega, which is only read; orphans are not searched.")
     elif orphans is None:
         output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:

@@ -39,7 +39,7 @@ CALLS = {
         "would be truncated: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18",
     ),
     "group delete": (["sc/readers"], "would delete reader group sc/readers, which stands at: sc/one at 0.0 at 0."),
-    "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and what hangs on it."),
+    "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
     "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),

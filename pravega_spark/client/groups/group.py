@@ -96,7 +96,7 @@ class StreamReaderGroup(OpenGroup):
                     set_back = SetBack(int(time.time() * 1000), cut)
                     positions = places(snapshot.record.history, found)
                     state = self.entry.change(partial(_set_back, key, positions, set_back))
-                    logger.warning("Reader group %s goes on at %s. %s", self.entry.key, found, lost.fact)
+                    logger.warning("Reader group %s continues at %s. %s", self.entry.key, found, lost.fact)
         return state
 
     def _begun(self, config: StreamReaderGroupConfig) -> GroupState:

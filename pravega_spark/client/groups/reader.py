@@ -200,7 +200,7 @@ class StreamReader:
         raise StreamError(
             f"reader group {self.group.entry.key} has read stream {segment.stream} up to offset {position} of segment "
             f"{segment_label(segment.id)}, {why}: that was before the root was restored or a container recovered, or "
-            "in another root. Choose where it goes on, as with group.reset('earliest'): events that it has read may "
+            "in another root. Choose where it continues, as with group.reset('earliest'): events that it has read may "
             "come again"
         )
 

@@ -32,7 +32,7 @@ INDEX_REMEDY = (
     "`pravega-spark stream rebuild-index` with the stream's name, which makes the index from the events"
 )
 RECORDED_REMEDY = "events are readable, but retention of this stream has stopped: copy the stream"
-ORDER_REMEDY = "events are readable, but the last events may be told in another order: copy the stream"
+ORDER_REMEDY = "events are readable, but the last events may be listed in another order: copy the stream"
 EVENT_REMEDY = "restore the segment's objects from a copy; events after this offset may be unreadable"
 
 

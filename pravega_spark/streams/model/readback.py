@@ -20,7 +20,7 @@ class UnreadableRecord(StreamError, ValueError):
     """
 
     def __init__(self, what: str, problem: str) -> None:
-        super().__init__(f"{what} is not kept, as nobody could read it back: {problem}. Nothing was changed")
+        super().__init__(f"{what} was not stored, because it could not be read back: {problem}. Nothing was changed")
         self.what = what
 
 

@@ -147,7 +147,7 @@ class Import:
                 try:
                     self._scopes.add(validate_scope_name(scope))
                 except ValueError as error:
-                    self._left_out.append(f"scope {scope}: it cannot be one of ours: {error}")
+                    self._left_out.append(f"scope {scope}: it has no valid counterpart: {error}")
                 chosen.update(f"{scope}/{each}" for each in self._public(scope))
         return sorted(chosen)
 

@@ -121,7 +121,7 @@ def plan_stream(found: PravegaStream, *, events: bool = True) -> StreamPlan:
             found.unknown,
         )
     except (ValueError, InvalidData) as error:
-        raise ImportRefused(f"stream {found.scope}/{found.name} cannot be one of ours: {error}") from error
+        raise ImportRefused(f"stream {found.scope}/{found.name} has no valid counterpart: {error}") from error
 
 
 def _record(found: PravegaStream) -> StreamRecord:
@@ -248,7 +248,7 @@ class StreamImport:
                 continue  # another process was faster
             except ChunksGivenUp as error:
                 self.finish()
-                raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it begins anew") from error
+                raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it starts over") from error
 
     def finish(self) -> None:
         """Delete its saved progress. Raises StorageError."""

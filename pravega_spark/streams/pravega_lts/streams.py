@@ -211,15 +211,15 @@ class PravegaStreams:
     def _unknown(self, all_scopes: bool) -> Iterator[str]:
         self._all_scopes = all_scopes
         if not all_scopes:
-            yield "the controller's table of scopes is not there, or its end is not: names of segments tell the others"
+            yield "the controller's table of scopes or its end is missing: other scopes are known by names of segments"
         for scope, number in self._scopes.items():
             known = self._salvaged(functools.partial(self._tables.streams, scope, number))
             if known is None:
-                yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
+                yield f"the controller's table of the streams in scope {scope!r} is missing: names of segments are used"
             elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
                 yield (
                     f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
-                    "names of segments tell the others"
+                    "other streams are known by names of segments"
                 )
 
 

@@ -22,9 +22,9 @@ def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) 
         program = f"pravega-spark --root {shlex.quote(root.stores.chunks.root)}"
         where = f" It was met in stream {scope}/{stream}{''.join(f', {each}' for each in place)}."
         remedy = (
-            f"`{program} verify --deep` tells all that is damaged or missing: restore it from a backup "
-            f"(docs/operations.md, When something fails).{where} What lies before and behind it can be read: end a "
-            f"read at a cut before it, and start one at a cut behind it, as `{program} stream cuts {scope}/{stream}` "
+            f"`{program} verify --deep` lists all that is damaged or missing: restore it from a backup "
+            f"(docs/operations.md, When something fails).{where} Events before and after it can be read: end a "
+            f"read at a cut before it, and start one at a cut after it, as `{program} stream cuts {scope}/{stream}` "
             "lists them (with --at TIME that of a time). Option 'fail_on_data_loss' does not skip damage."
         )
         error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some errors have additional or earlier advice

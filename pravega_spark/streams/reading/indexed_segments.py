@@ -154,7 +154,7 @@ class IndexedSegments:
         if isinstance(self.index_segment(segment_id), RebuiltIndex):
             raise InvalidStreamCut(
                 f"stream {self.stream.key}: when its events were written is not known, as the long-term storage of a "
-                "Pravega does not tell. Give a stream cut instead of a time"
+                "Pravega does not contain it. Give a stream cut instead of a time"
             )
         record = self.index(segment_id).locate_time(timestamp)
         return self.length(segment_id) if record is None else max(low, self.record_start(segment_id, record))

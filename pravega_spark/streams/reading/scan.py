@@ -265,7 +265,7 @@ class SliceReader:
             loss = TruncatedData(stream.key, part.segment_id, part.start, head)
             if self._fail_on_data_loss:
                 raise loss from error
-            logger.warning("%s Reading continues behind it.", loss.fact)
+            logger.warning("%s Reading continues after it.", loss.fact)
         return [plan_slice(snapshot, part.segment_id, head, part.end, part.first >= 0)] if head < part.end else []
 
 

@@ -54,7 +54,7 @@ class Interleaving(NamedTuple):
             ids, count = _SEGMENTS(segments), _COUNT(events)
             bits, codes = _bits(ids), np.frombuffer(_BYTES(packed), np.uint8)
             if count < 0 or len(codes) != -(-count * bits // 8):
-                raise InvalidData(f"{len(codes)} bytes cannot tell the segments of {count} events")
+                raise InvalidData(f"{len(codes)} bytes cannot hold the segments of {count} events")
             rows = np.unpackbits(codes, count=count * bits).reshape(count, bits)
             places = rows.astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
             if places.max(initial=0) >= len(ids):

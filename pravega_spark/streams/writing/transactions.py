@@ -75,9 +75,7 @@ REMEMBERED = 86_400.0
 
 _SAFE = "Repeating the call is safe; or check the transaction's status"
 
-_REMOVAL = (
-    f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); the others of its stream can be used meanwhile"
-)
+_REMOVAL = f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); others of its stream are not affected"
 
 _TOGETHER = 1000  # transactions whose segments are looked up at once
 
@@ -423,7 +421,7 @@ def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
     that is pinged or committed meanwhile is not aborted. Raises OutcomeUnknown: the call can be repeated.
     """
     if now is None:
-        now = int(stream.container.storage_clock.agreed("no transaction is given up") * 1000)
+        now = int(stream.container.storage_clock.agreed("no transaction is aborted") * 1000)
     aborted = []
     for transaction, record in transactions(stream):
         if record.expired(now):

@@ -455,9 +455,9 @@ def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:
     """The error of a transient segment that cannot be continued as an upload."""
     if attributes.get(OWNER, 0) < 1 or not 0 <= attributes.get(PLACE, -1) < _KEY_SPACE:
         return (
-            f"segment {name!r} is no upload that can be understood: it does not say who writes it, and where its event "
+            f"segment {name!r} is not a valid upload: its attributes do not say who writes it and where it "
             "belongs. It is deleted once it has been idle for the root's transient_idle_seconds, by `maintain`, `gc` "
-            "or whoever appends; begin the event under another name until then"
+            "or the next append; begin the event under another name until then"
         )
     return None
 
