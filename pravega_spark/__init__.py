@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.root import Root as Root
     from engine.settings import Settings as Settings
     from pravega_spark.client.bytes import ByteStream as ByteStream, ByteStreamError as ByteStreamError
-    from pravega_spark.client.fetching import (
+    from pravega_spark.client.fetch import (
         fetch_event as fetch_event,
         fetch_event_to_file as fetch_event_to_file,
         fetch_events as fetch_events,
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
         ImportIncomplete as ImportIncomplete,
         ImportReport as ImportReport,
     )
-    from pravega_spark.streams.pravega_lts.streams import ArchivedEntry as ArchivedEntry
+    from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
 

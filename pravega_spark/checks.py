@@ -18,8 +18,7 @@ from pravega_spark.streams.maintenance.subscribers import decode_subscriber
 from pravega_spark.streams.maintenance.verification import check_events, check_order, check_recorded, check_uploads
 from pravega_spark.streams.model.stream_record import StreamRecord, decode_number, former_segments
 from pravega_spark.streams.model.system_tables import NUMBERS, SCOPES, STREAMS, SUBSCRIBERS, TRANSACTIONS
-from pravega_spark.streams.pravega_lts.root import ArchivedRoot
-from pravega_spark.streams.pravega_lts.verification import verify_archive
+from pravega_spark.streams.reading.foreign_root import ForeignRoot
 from pravega_spark.streams.scopes import decode_scope
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
@@ -40,9 +39,9 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
 
 
 def verify_root(root: Root, progress: Progress = no_progress, deep: bool = False) -> Report:
-    """Verify a root, or the long-term storage of a Pravega cluster. Raises StorageError."""
-    if isinstance(root, ArchivedRoot):
-        return verify_archive(root, progress, deep)
+    """Look at everything in a root, one of ours or the long-term storage of a Pravega. Raises StorageError."""
+    if isinstance(root, ForeignRoot):
+        return root.verify_storage(progress, deep)
     return verify(root, progress, deep, CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
 
 

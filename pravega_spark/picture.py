@@ -32,7 +32,7 @@ from pravega_spark.picture_layout import (
     unhidden,
 )
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.reading.stream_position import PlaceLike
+from pravega_spark.streams.reading.stream_position import PositionLike
 from pravega_spark.streams.reading.timeline import CutPoint, SegmentSpan, Timeline
 
 _WIDTH, _LEFT, _RIGHT = 960, 62, 20
@@ -80,7 +80,7 @@ def stream_picture(
     scope_name: str,
     stream_name: str,
     *,
-    cuts: Mapping[str, PlaceLike] | None = None,
+    cuts: Mapping[str, PositionLike] | None = None,
     even: bool = False,
 ) -> StreamPicture:
     """A picture of a stream as it is now.

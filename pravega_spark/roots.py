@@ -20,7 +20,7 @@ from engine.root import Root
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+    from pravega_spark.streams.pravega_lts.root import PravegaRoot
 
 logger = logging.getLogger(__name__)
 
@@ -98,14 +98,14 @@ def opened_root(
 
 def archive_at(
     url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False
-) -> ArchivedRoot | None:
-    """The long-term storage of a Pravega cluster at `url`, None if there is none."""
+) -> PravegaRoot | None:
+    """The long-term storage of a Pravega at `url`, None if there is none."""
     store = open_checked(url, storage_options)
     if not is_archive(store):
         return None
-    from pravega_spark.streams.pravega_lts.root import ArchivedRoot  # loaded only when needed, as that takes time
+    from pravega_spark.streams.pravega_lts.root import PravegaRoot  # takes longer to load than all of ours needs
 
-    return ArchivedRoot(store, salvage=salvage)
+    return PravegaRoot(store, salvage=salvage)
 
 
 def _after_fork() -> None:

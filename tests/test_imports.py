@@ -67,15 +67,11 @@ of its folders: the stream, and what sits directly with it."""
 
 LTS = "pravega_spark.streams.pravega_lts"
 LTS_DOORS = {
-    "pravega_spark": "exports the values of an import, and entries of a key-value table",
+    "pravega_spark": "exports the values of an import",
     "pravega_spark.roots": "opens one as a root that is only read",
-    "pravega_spark.checks": "verifies one",
-    "pravega_spark.client.manager": "imports, and reads key-value tables",
-    "pravega_spark.client.groups.positions": "the positions of its reader groups",
-    "pravega_spark.source.tables": "key-value tables as rows",
-    "pravega_spark.cli.headers": "segments in the old layout",
-    "pravega_spark.cli.imports": "the command that imports",
-    "pravega_spark.cli.key_value_tables": "the commands about key-value tables",
+    "pravega_spark.client.manager": "imports",
+    "pravega_spark.cli.header": "segments in the old layout",
+    "pravega_spark.cli.import_streams": "the command that imports",
     "pravega_spark.jobs.imports": "the job that imports",
 }
 """The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""
@@ -182,6 +178,27 @@ def test_the_long_term_storage_of_a_pravega_is_imported_by_its_doors_only() -> N
         and any(found.startswith(LTS) for found in imported_modules(file.read_text("utf-8"), set(modules)))
     }
     assert importing == LTS_DOORS.keys()
+
+
+@pytest.mark.processes
+def test_a_root_of_this_project_never_loads_the_long_term_storage_of_a_pravega(tmp_path: Path) -> None:
+    loaded = in_new_python(
+        "import json, sys\n"
+        "from pravega_spark import Root, StreamManager\n"
+        "from pravega_spark.checks import verify_root\n"
+        f"with StreamManager({str(tmp_path / 'root')!r}) as manager:\n"
+        "    manager.create_scope('s')\n"
+        "    manager.create_stream('s', 't', 1)\n"
+        "    with manager.create_writer('s', 't') as writer:\n"
+        "        writer.write_event('event')\n"
+        "    assert len(list(manager.read_events('s', 't'))) == 1\n"
+        "    manager.create_reader_group('g', 's', 't')\n"
+        "    assert manager.reader_group_cuts('g', 's') and not manager.list_key_value_table('s')\n"
+        f"with Root.open({str(tmp_path / 'root')!r}) as root:\n"
+        "    assert verify_root(root, deep=True).errors == 0\n"
+        f"print(json.dumps([name for name in sys.modules if name.startswith({LTS!r})]))"
+    )
+    assert loaded == []
 
 
 def test_the_model_of_streams_reads_and_writes_nothing() -> None:

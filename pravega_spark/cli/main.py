@@ -1,38 +1,24 @@
-"""The entry point of the command line: the options that all commands have, and the groups."""
+"""The entry point of the command line, and the options that all commands have."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 import click
 
-from pravega_spark.cli.collection import gc
-from pravega_spark.cli.completion import PROGRAM, completion
-from pravega_spark.cli.containers import container
-from pravega_spark.cli.copies import backup, restore
-from pravega_spark.cli.defragmentation import defrag
-from pravega_spark.cli.examples import EXAMPLES
-from pravega_spark.cli.groups import group
-from pravega_spark.cli.headers import header
-from pravega_spark.cli.imports import import_
-from pravega_spark.cli.key_value_tables import kvt
-from pravega_spark.cli.maintenance import maintain
-from pravega_spark.cli.policies import stream
-from pravega_spark.cli.roots import root
-from pravega_spark.cli.scopes import scope
-from pravega_spark.cli.segments import segment
+from pravega_spark.cli.commands import EXAMPLES, add_to, all_commands
+from pravega_spark.cli.completion import PROGRAM
 from pravega_spark.cli.session import Session
-from pravega_spark.cli.verification import verify
 from pravega_spark.console.arguments import forms, root_options
 from pravega_spark.console.program import Commands
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @root_options(required=False)
-@click.option("--salvage", is_flag=True, help="Of a Pravega's storage that is damaged, read what is sound.")
+@click.option("--salvage", is_flag=True, help="Read the sound part of a damaged Pravega storage.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context
 def cli(
@@ -53,42 +39,13 @@ def cli(
     context.obj.salvage = salvage
 
 
-COMMANDS = (
-    root,
-    scope,
-    stream,
-    group,
-    kvt,
-    container,
-    segment,
-    verify,
-    gc,
-    defrag,
-    maintain,
-    backup,
-    restore,
-    import_,
-    header,
-    completion,
-)
-
-for command in COMMANDS:
-    cli.add_command(command)
-
+add_to(cli)
 
 _GLOBAL = ("url", "wal", "storage", "as_json", "wide", "salvage", "traceback")
 
 
-def walk(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command and group below a group, with its words."""
-    for name, command in group.commands.items():
-        yield prefix + name, command
-        if isinstance(command, click.Group):
-            yield from walk(command, f"{prefix}{name} ")
-
-
 def _after(option: click.Option) -> click.Option:
-    """A global option as it may be given after a command. It does not crowd the command's help."""
+    """A global option as it may be given after a command, hidden from the command's help."""
     found = copy(option)
     found.hidden, found.expose_value, found.envvar = True, False, None
     parse = option.callback
@@ -109,20 +66,20 @@ def _after(option: click.Option) -> click.Option:
 
 
 def _complete(words: str, command: click.Command) -> None:
-    """Give a command what all have: the global options, and an example in its help."""
+    """Add the global options to a command, and an example to its help."""
     options = (option for option in cli.params if isinstance(option, click.Option))
     command.params += [_after(option) for option in options if option.name in _GLOBAL]
-    told = list(forms(command.params))
+    notes = list(forms(command.params))
     if words in EXAMPLES:
-        told.append(f"\b\nExample:\n  pravega-spark {EXAMPLES[words]}")
-    command.epilog = "\n\n".join(told) or None
+        notes.append(f"\b\nExample:\n  pravega-spark {EXAMPLES[words]}")
+    command.epilog = "\n\n".join(notes) or None
 
 
-for words, command in walk(cli):
+for words, command in all_commands(cli):
     _complete(words, command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 = done, 1 = refused or failed, 2 = usage error."""
-    logging.getLogger().addHandler(logging.NullHandler())  # warnings of upkeep are not for this terminal
+    logging.getLogger().addHandler(logging.NullHandler())  # background maintenance does not warn on this terminal
     cli.main(args=arguments, prog_name=PROGRAM)

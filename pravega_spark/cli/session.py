@@ -1,4 +1,4 @@
-"""One call of the command line: the root that it names, opened when a command asks for it."""
+"""One invocation of the command line: its root, opened when a command uses it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ T = TypeVar("T")
 
 
 class Session:
-    """One call. The root is opened when a command asks for it, and closed when the call ends."""
+    """One invocation. The root is opened on first use, and closed at the end."""
 
     def __init__(
         self, url: str | None, wal: str | None, options: dict[str, object], as_json: bool, wide: bool = False
     ) -> None:
         self.output = Output(as_json, wide)
-        self.new_log = False  # whether an empty log takes the place of one that is lost
-        self.dry_run = False  # whether they are only looked for
-        self.new_root = False  # whether the root is made if there is none
+        self.new_log = False  # an empty log replaces a lost one
+        self.dry_run = False  # nothing is created: opening only checks
+        self.new_root = False  # the root is created if it does not exist
         self._url = url
         self._wal = wal
         self._options = options
         self._root: Root | None = None
-        self.salvage = False  # whether what is sound of a damaged storage of a Pravega is read
+        self.salvage = False  # the sound part of a damaged Pravega storage is read
 
     def take(self, name: str, value: Any) -> None:
-        """Take a global option that was given after the command. Raises BadParameter for a storage option given
+        """Set a global option that was given after the command. Raises BadParameter for a storage option given
         twice."""
         if name == "url":
             self._url = value
@@ -98,19 +98,20 @@ class Session:
     @property
     def manager(self) -> StreamManager:
         """The streams of the root. It is closed with the session."""
-        from pravega_spark.client.manager import StreamManager  # takes longer to load than all other commands need
+        from pravega_spark.client.manager import StreamManager  # slow to import, and most commands do not need it
 
         return StreamManager.over(self.root)
 
     @property
     def catalog(self) -> Catalog:
-        """The scopes and streams of the root; errors about what is missing name what is like it."""
+        """The scopes and streams of the root. Errors suggest similar names."""
         from pravega_spark.streams.catalog import Catalog
 
         return Catalog(self.root, suggesting=True)
 
     def in_scopes(self, scope: str | None, listed: Callable[[str], Iterable[T]]) -> Iterator[tuple[str, T]]:
-        """What is listed in a scope, with its name, or in each scope there is. Raises ScopeNotFound."""
+        """The items that `listed` returns for a scope, or for every scope, each with the scope. Raises
+        ScopeNotFound."""
         if scope is not None:
             yield from ((scope, found) for found in listed(scope))
             return
@@ -119,9 +120,9 @@ class Session:
                 yield from ((each, found) for found in listed(each))
 
     def confirm(self, yes: bool, *lines: str, dry_run: bool = False) -> None:
-        """Go on if --yes was given; else print what would change, and end: in success if that was asked for.
+        """Continue if --yes was given; else print what would change, and exit: with success for a dry run.
 
-        Raises RootReadOnly, as the change would, if nothing can be changed here.
+        Raises RootReadOnly, as the change would, if the root is read-only.
         """
         if self._root is not None:
             self._root.check_writable()

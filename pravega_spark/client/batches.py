@@ -1,7 +1,7 @@
-"""Batches: the events of one append of an event writer, framed and routed, with what tells where else they belong.
+"""Batches: the events of one append of an event writer, framed and routed.
 
-Keeps that after a scale the events of a key follow those of it that went to the segments of before: the keys are kept
-until the events are durable. And, of W16, that what a call has written is one object, made before anybody sees it.
+Keeps that the events of a key stay in order across a scale: the keys are kept until the events are durable. Keeps of
+W16 that all events of a call are in one object, which is complete before other threads see it.
 """
 
 from __future__ import annotations
@@ -10,88 +10,77 @@ import random
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from pravega_spark.client.checked_events import check_key
+from pravega_spark.client.event_validation import check_key
 from pravega_spark.streams.model.framing import Framed
 from pravega_spark.streams.model.key_columns import hash_keys
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
-from pravega_spark.streams.stream import parts_of
-from pravega_spark.streams.writing.event_order import Mix
-from pravega_spark.streams.writing.writes import SegmentAppend
+from pravega_spark.streams.writing.event_order import Interleaving
+from pravega_spark.streams.writing.writes import SegmentAppend, segment_appends
 
-_place_of = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
+_cached_hash = lru_cache(4096)(hash_key)  # most writers use the same keys again and again
 
 
 class Routes(NamedTuple):
-    """By what events are routed, and the upper bounds of its segments' key ranges."""
+    """The routing of an epoch, and the upper bounds of its segments' key ranges."""
 
     routing: Routing
     bounds: list[float]
 
 
 class EventKeys(NamedTuple):
-    """The keys of some events that have one segment, wherever they belong: hashed when there are several."""
+    """The keys of some events of one segment. They are hashed only if the events have to be routed again."""
 
     keys: pa.Array | pa.ChunkedArray | None
     events: int
 
 
-Place: TypeAlias = "str | float | np.ndarray | EventKeys | None"
-"""Where events belong: one by its key, or by a place that was drawn, or (None) anywhere; or many of a column."""
+KeyPosition: TypeAlias = "str | float | np.ndarray | EventKeys | None"
+"""Where events belong in the key space: a key or its hash for one event, None for any position, hashes or keys for the
+events of a column."""
 
 
-class Written(NamedTuple):
-    """What one call has written, or a part of it that goes into one append.
+class Queued(NamedTuple):
+    """The events of one call, or of a part of it that goes into one append.
 
-    events, size: how many events and bytes the writer was given up to its end. content: an event with the index of its
-    segment, or a column. large: it is a column that is not copied.
+    events, size: number of events and bytes given to the writer up to the end of these. content: an event with the
+    index of its segment, or a column. large: a column that is referenced, not copied.
     """
 
     events: int
     size: int
     routes: Routes
     content: tuple[int, bytes] | Framed
-    place: Place
+    position: KeyPosition
     large: bool
 
 
 class Batch:
-    """What goes into one append: of what was written, some in a row that have the same routes, and are large or not.
+    """Consecutive queued events with the same routes that go into one append, all large or all not. Immutable.
 
-    before: what was written before it, in events and bytes. end: the same behind it. It does not change.
+    before, end: number of events and bytes given to the writer before and after these.
     """
 
-    def __init__(self, written: Sequence[Written], before: tuple[int, int]) -> None:
-        self.routes = written[0].routes
-        self.written = written
+    def __init__(self, queued: Sequence[Queued], before: tuple[int, int]) -> None:
+        self.routes = queued[0].routes
         self.before = before
-        self.end = written[-1].events, written[-1].size
+        self.end = queued[-1].events, queued[-1].size
         self.events, self.size = self.end[0] - before[0], self.end[1] - before[1]
-
-    def places(self) -> Iterator[Place]:
-        """Where the events belong, in the order in which they were written."""
-        return (each.place for each in self.written)
-
-    def used(self) -> list[int]:
-        """The indexes of the segments that have events, in order."""
-        found: set[int] = set()
-        for each in self.written:
-            found |= {each.content[0]} if isinstance(each.content, tuple) else set(each.content.segments())
-        return sorted(found)
+        self._queued = queued
 
     def pieces(self) -> Iterator[tuple[int, list[memoryview], np.ndarray]]:
-        """For each segment, by its index, the framed events, which lie in so many pieces, and their lengths."""
+        """For each segment, by its index, the framed events as buffers, and the lengths of the events."""
         copied: dict[int, bytearray] = {}
         pieces: dict[int, list[memoryview]] = {}
         lengths: dict[int, array[int]] = {}
-        for each in self.written:
+        for each in self._queued:
             content = each.content
             if isinstance(content, tuple):
                 index, framed = content
@@ -112,93 +101,92 @@ class Batch:
         for index, found in sorted(pieces.items()):
             yield index, found, np.frombuffer(lengths[index], np.int64)
 
+    def _contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
+        """As `pieces`, with one buffer for each segment."""
+        for index, pieces, lengths in self.pieces():
+            yield index, pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)), lengths
 
-def _contents(batch: Batch) -> Iterator[tuple[int, memoryview, np.ndarray]]:
-    """For each segment, by its index, the framed events in one piece and their lengths."""
-    for index, pieces, lengths in batch.pieces():
-        yield index, pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces)), lengths
+    def appends(self) -> list[SegmentAppend]:
+        """The parts of its append to the stream."""
+        return segment_appends(self._contents(), self.routes.routing.segments, now_ms())
 
+    def interleaving(self) -> Interleaving | None:
+        """The order of its events across segments; None if the stream has one segment."""
+        segments, bounds = self.routes.routing.segments, self.routes.bounds
+        if len(bounds) == 1:
+            return None
+        found: set[int] = set()
+        for each in self._queued:
+            found |= {each.content[0]} if isinstance(each.content, tuple) else set(each.content.segments())
+        used = sorted(found)
+        if len(used) == 1:
+            return Interleaving((segments[used[0]].id,), np.zeros(self.events, np.int64))
+        indexes = np.searchsorted(bounds, self._hashes(), side="left")
+        return Interleaving(tuple(segments[index].id for index in used), np.searchsorted(used, indexes))
 
-def parts(batch: Batch) -> list[SegmentAppend]:
-    """A batch as a stream takes it."""
-    return parts_of(_contents(batch), batch.routes.routing.segments, now_ms())
+    def rerouted(self, routes: Routes) -> Batch:
+        """The same events with the routes of another epoch, those of each segment in the order of writing.
 
+        One by one, as this is rare.
+        """
+        hashes = self._hashes()
+        before = np.searchsorted(self.routes.bounds, hashes, side="left")
+        after = np.searchsorted(routes.bounds, hashes, side="left")
+        starts, ends, contents = np.empty(len(before), np.int64), np.empty(len(before), np.int64), {}
+        for index, content, lengths in self._contents():
+            contents[index] = content
+            ends[before == index] = np.cumsum(lengths)
+            starts[before == index] = np.cumsum(lengths) - lengths
+        queued: list[Queued] = []
+        events, size = self.before
+        rows = zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), hashes.tolist(), strict=True)
+        for old, new, start, end, position in rows:
+            events, size = events + 1, size + end - start
+            queued.append(Queued(events, size, routes, (new, bytes(contents[old][start:end])), position, False))
+        return Batch(queued, self.before)
 
-def mix_of(batch: Batch) -> Mix | None:
-    """How the events of a batch were mixed; None if the stream has one segment for them."""
-    segments, bounds = batch.routes.routing.segments, batch.routes.bounds
-    if len(bounds) == 1:
-        return None
-    used = batch.used()
-    if len(used) == 1:
-        return Mix((segments[used[0]].id,), np.zeros(batch.events, np.int64))
-    indexes = np.searchsorted(bounds, _fractions(batch.places()), side="left")
-    return Mix(tuple(segments[index].id for index in used), np.searchsorted(used, indexes))
+    def _hashes(self) -> np.ndarray:
+        """The key hash of each event, in the order of writing."""
+        found: list[np.ndarray] = []
+        single: list[float] = []
+        for position in (each.position for each in self._queued):
+            if isinstance(position, str):
+                single.append(_cached_hash(position))
+            elif isinstance(position, float):
+                single.append(position)
+            elif position is None:
+                single.append(random.random())
+            else:
+                if isinstance(position, EventKeys):
+                    keys = position.keys
+                    position = with_random_hashes(np.full(position.events, np.nan) if keys is None else hash_keys(keys))
+                found += [np.array(single, np.float64), position]
+                single = []
+        return np.concatenate([*found, np.array(single, np.float64)])
 
 
 def now_ms() -> int:
-    """The time that events are stamped with: ms since the epoch."""
+    """The time of an append for the index: ms since the epoch."""
     return int(time.time() * 1000)
-
-
-def rerouted(batch: Batch, routes: Routes) -> Batch:
-    """The same events as another epoch routes them, those of each segment in the order in which they were written.
-
-    One by one, because it is seldom done.
-    """
-    fractions = _fractions(batch.places())
-    before = np.searchsorted(batch.routes.bounds, fractions, side="left")
-    after = np.searchsorted(routes.bounds, fractions, side="left")
-    starts, ends, contents = np.empty(len(before), np.int64), np.empty(len(before), np.int64), {}
-    for index, content, lengths in _contents(batch):
-        contents[index] = content
-        ends[before == index] = np.cumsum(lengths)
-        starts[before == index] = np.cumsum(lengths) - lengths
-    found: list[Written] = []
-    events, size = batch.before
-    rows = zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), fractions.tolist(), strict=True)
-    for old, new, start, end, place in rows:
-        events, size = events + 1, size + end - start
-        found.append(Written(events, size, routes, (new, bytes(contents[old][start:end])), place, False))
-    return Batch(found, batch.before)
 
 
 def routes_of(routing: Routing) -> Routes:
     return Routes(routing, [segment.high for segment in routing.segments])
 
 
-def routed(key: str | None, bounds: list[float]) -> tuple[int, str | float | None]:
-    """The index of the segment that an event goes to, and by what its place can be told later."""
+def route(key: str | None, bounds: list[float]) -> tuple[int, str | float | None]:
+    """The index of an event's segment, and the position by which it can be routed again."""
     if key is None:
-        place = None if len(bounds) == 1 else random.random()
-        return (0 if place is None else bisect_left(bounds, place)), place
+        hashed = None if len(bounds) == 1 else random.random()
+        return (0 if hashed is None else bisect_left(bounds, hashed)), hashed
     check_key(key)
     if len(bounds) == 1:
         return 0, key
-    found = _place_of(key)
+    found = _cached_hash(key)
     return bisect_left(bounds, found), found
 
 
-def _fractions(places: Iterable[Place]) -> np.ndarray:
-    """The place of each event on the key space."""
-    found: list[np.ndarray] = []
-    single: list[float] = []
-    for place in places:
-        if isinstance(place, str):
-            single.append(_place_of(place))
-        elif isinstance(place, float):
-            single.append(place)
-        elif place is None:
-            single.append(random.random())
-        else:
-            if isinstance(place, EventKeys):
-                place = drawn(np.full(place.events, np.nan) if place.keys is None else hash_keys(place.keys))
-            found += [np.array(single, np.float64), place]
-            single = []
-    return np.concatenate([*found, np.array(single, np.float64)])
-
-
-def drawn(fractions: np.ndarray) -> np.ndarray:
-    """The places, with drawn ones for the events without a key, where it is NaN."""
-    keyless = np.isnan(fractions)
-    return np.where(keyless, np.random.default_rng().random(len(fractions)), fractions) if keyless.any() else fractions
+def with_random_hashes(hashes: np.ndarray) -> np.ndarray:
+    """The hashes, with random ones for events without a key, where they are NaN."""
+    keyless = np.isnan(hashes)
+    return np.where(keyless, np.random.default_rng().random(len(hashes)), hashes) if keyless.any() else hashes

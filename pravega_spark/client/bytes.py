@@ -1,9 +1,9 @@
 """Byte streams: a stream of one segment as a file that grows at its end and is truncated at its head (Pravega:
 ByteStreamWriter and ByteStreamReader; `pravega_client.ByteStream`).
 
-The bytes lie in the segment as they were written, without events' headers, without an index and without a count of
-events. So nothing but this module reads them, and a segment that has events is refused. Appends are conditional on the
-offset, as in the original: nobody's bytes ever come between those of one writer.
+The segment holds the bytes as they were written, without event headers, index and event count. Only this module
+reads them, and it rejects a segment that has events. Appends are conditional on the offset, as in the original: no
+other writer's bytes come between those of one writer.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 MAX_WRITE = 8 << 20
-"""Bytes of one `write`, all of which are appended or none (Pravega: EventWriter::MAX_EVENT_SIZE)."""
+"""Maximum bytes of one `write`, all of which are appended or none (Pravega: EventWriter::MAX_EVENT_SIZE)."""
 
 MAX_READ = 8 << 20
-"""Bytes of one `readinto`, at most."""
+"""Maximum bytes of one `readinto`."""
 
 MAX_WAITING = 16
-"""Writes that wait to be durable, at most (Pravega: ByteWriter::CHANNEL_CAPACITY, by bytes)."""
+"""Maximum number of writes in flight (Pravega: ByteWriter::CHANNEL_CAPACITY, by bytes)."""
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class ByteStream(io.RawIOBase):
     """The bytes of a stream. Made by `StreamManager.create_byte_stream`; use it in a with statement, or close it.
 
     It is a raw file: what `io.BufferedReader`, `io.BufferedWriter` and `shutil.copyfileobj` need. Offsets count from
-    the original start of the stream, whatever has been truncated. Reading starts at the head and ends at the tail, and
+    the original start of the stream, also after a truncation. Reading starts at the head and ends at the tail, and
     continues once more is written; writing always appends. One thread at a time; any number of objects and processes
     may read, one may write.
 
@@ -65,8 +65,8 @@ class ByteStream(io.RawIOBase):
         self._failure: Exception | None = None
         self._segment, self._name, known = stream.query(_the_segment)
         self._position = known.start_offset
-        self._known = known.length  # bytes that are durable, as far as is known
-        self._end = known.length  # where the next write goes
+        self._known = known.length  # the last known number of durable bytes
+        self._end = known.length  # the offset of the next write
 
     def __repr__(self) -> str:
         return f"ByteStream({self._stream.key!r})"
@@ -104,7 +104,7 @@ class ByteStream(io.RawIOBase):
             self._waiting.append(self._stream.container.submit([Append(self._name, Payload(data), self._end)]))
             self._end = end
         except Throttled as error:
-            raise self._byte_stream_error(error) from error  # it may be tried again
+            raise self._byte_stream_error(error) from error  # the caller may retry
         except EngineError as error:
             raise self._failed(error) from error
         except BaseException as error:
@@ -127,12 +127,12 @@ class ByteStream(io.RawIOBase):
         try:
             self._waiting[0].result()
         except (EngineError, StorageError) as error:
-            self._waiting.clear()  # those behind it, which are conditional on it, fail as it did
+            self._waiting.clear()  # later writes are conditional on it, so they fail too
             raise self._failed(error) from error
-        self._waiting.popleft()  # when its outcome is known: an exception of a signal says nothing of it (W16)
+        self._waiting.popleft()  # not before: an exception of a signal handler is not the outcome (W16)
 
     def _failed(self, error: Exception) -> Exception:
-        """What is raised, now and by each later call that writes."""
+        """The error that is raised now, and by each later call that writes."""
         self._failure = self._byte_stream_error(error)
         return self._failure
 
@@ -158,13 +158,13 @@ class ByteStream(io.RawIOBase):
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.
 
-        In a fork of the process that made it nothing is flushed: what waits is the other process's.
+        In a fork of the process that created it nothing is flushed: that process flushes its writes.
         """
         if not self._owner.here:
             return
         known = self._failure
         try:
-            super().close()  # which flushes
+            super().close()  # this flushes
         except Exception as error:
             if error is not known:
                 raise
@@ -202,7 +202,7 @@ class ByteStream(io.RawIOBase):
         It may be before the head or after the tail. Raises ValueError if it is negative.
         """
         self._check_open()
-        whence = io.SEEK_SET if whence is None else whence  # as the original takes it
+        whence = io.SEEK_SET if whence is None else whence  # as in the original
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"whence must be 0 (start), 1 (current position) or 2 (tail), not {whence!r}")
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence)
@@ -246,7 +246,7 @@ class ByteStream(io.RawIOBase):
         try:
             self._stream.truncate(StreamCut(self._stream.scope, self._stream.name, {self._segment: offset}))
         except InvalidStreamCut:
-            if self.current_head_offset() < offset:  # else somebody else has truncated further
+            if self.current_head_offset() < offset:  # otherwise another process has truncated further
                 raise
         except StreamError as error:
             raise ByteStreamError(str(error)) from error
@@ -274,7 +274,8 @@ class ByteStream(io.RawIOBase):
 def _the_segment(snapshot: Snapshot) -> tuple[int, str, Segment]:
     """Id, name and properties of the only segment of a byte stream. Raises ByteStreamError for another stream.
 
-    A Pravega's storage does not tell events from bytes: there who asks for the bytes gets them, as in the original.
+    In the storage of a Pravega byte streams cannot be distinguished from streams of events: any stream is read as
+    bytes there, as in the original.
     """
     key, numbers = snapshot.stream.key, snapshot.record.segment_ids()
     if len(numbers) != 1:

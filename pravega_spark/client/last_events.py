@@ -1,8 +1,8 @@
-"""The last events of a stream, for somebody who looks: notebooks show them as a table.
+"""The last events of a stream. Notebooks show them as a table.
 
-They come in the order of the log: index records tell the number of each append, and what is kept of its order how the
-events of one were mixed that went to several segments. Of each segment at the end of the stream no more is read than
-may be among them: its index tells where that begins.
+They come in the order of the log: index records hold the number of each append, and the stored order of the stream
+tells how events of an append to several segments interleave. Of each of the last segments only the end is read,
+which the index locates.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from contextlib import suppress
 from typing import NamedTuple, overload
 
 from engine.errors import SegmentTruncated
-from pravega_spark.client.reader import Event, each_of
+from pravega_spark.client.reader import Event, events_of
 from pravega_spark.quantities import moment_text, size_text
 from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.index import UNKNOWN_APPEND, UNKNOWN_TIME
-from pravega_spark.streams.reading.error_context import telling_the_rest
-from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.error_context import with_recovery_advice
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.writing.event_order import KeptOrder, Mix
+from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 
 _SHOWN = 100  # characters of an event
 
 
 class _Written(NamedTuple):
-    """An event, when it was written (ms since the epoch), and by the append of which number."""
+    """An event, its append time (ms since the epoch), and the number of its append."""
 
     time: int
     append: int
@@ -39,7 +40,7 @@ class _Written(NamedTuple):
 
 
 class LastEvents(Sequence[Event]):
-    """Events, oldest first. times: when each was written (ms since the epoch), None where that is not known."""
+    """Events, oldest first. times: the append time of each (ms since the epoch), None if not known."""
 
     def __init__(self, stream: str, found: Sequence[tuple[int | None, Event]]) -> None:
         self.stream = stream
@@ -70,7 +71,7 @@ class LastEvents(Sequence[Event]):
 
 
 def _shown(event: Event) -> str:
-    """An event on one line: its text, or what else it is."""
+    """An event on one line: its text, or a description."""
     if event.size > MAX_EVENT_SIZE:
         return f"({size_text(event.size)})"
     data = event.data[: 4 * (_SHOWN + 1)]
@@ -90,10 +91,10 @@ def last_events(stream: Stream, n: int) -> LastEvents:
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
     while True:
-        # What is kept of the order may be truncated meanwhile, with its events.
-        with suppress(SegmentTruncated), telling_the_rest(stream.root, stream.scope, stream.name, []):
+        # The stored order may be truncated meanwhile, with its events.
+        with suppress(SegmentTruncated), with_recovery_advice(stream.root, stream.scope, stream.name, []):
             snapshot, slices = stream.query(lambda snapshot: (snapshot, _planned(snapshot, n)))
-            last = _in_order(_read(stream, slices), KeptOrder(snapshot), n)
+            last = _in_order(_read(stream, slices), StoredOrder(snapshot), n)
             return LastEvents(stream.key, [(_known(each.time), each.event) for each in last])
 
 
@@ -104,14 +105,14 @@ def _known(time: int) -> int | None:
 def _read(stream: Stream, slices: Sequence[ScanSlice]) -> list[_Written]:
     found: list[_Written] = []
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE).read(slices):
-        assert events.times is not None and events.appends is not None  # which makes them numbered
-        columns = events.times.tolist(), events.appends.tolist(), each_of(stream, events)
+        assert events.times is not None and events.appends is not None  # as the slices are numbered
+        columns = events.times.tolist(), events.appends.tolist(), events_of(stream, events)
         found += [_Written(*each) for each in zip(*columns, strict=True)]
     return found
 
 
-def _in_order(found: list[_Written], kept: KeptOrder, n: int) -> list[_Written]:
-    """The last `n` of what was read segment by segment, as they were appended."""
+def _in_order(found: list[_Written], stored: StoredOrder, n: int) -> list[_Written]:
+    """The last `n` events in the order of their appends. found: events segment by segment."""
     appends: dict[int, dict[int, list[_Written]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
         appends[each.append][each.event.segment_id].append(each)
@@ -119,30 +120,32 @@ def _in_order(found: list[_Written], kept: KeptOrder, n: int) -> list[_Written]:
     missing = n
     for append in sorted(appends, reverse=True):
         shares = appends[append]
-        mix = kept.of(append) if len(shares) > 1 and append != UNKNOWN_APPEND else None
-        last.append(_mixed(shares, mix) if mix is not None else [each for share in shares.values() for each in share])
+        order = stored.of(append) if len(shares) > 1 and append != UNKNOWN_APPEND else None
+        unordered = [each for share in shares.values() for each in share]
+        last.append(_interleaved(shares, order) if order is not None else unordered)
         missing -= len(last[-1])
         if missing <= 0:
             break
     return [each for written in reversed(last) for each in written][-n:]
 
 
-def _mixed(shares: Mapping[int, list[_Written]], mix: Mix) -> list[_Written]:
-    """What was read of one append, the last ones of each segment, in the order in which they were written."""
+def _interleaved(shares: Mapping[int, list[_Written]], interleaving: Interleaving) -> list[_Written]:
+    """The events of one append in the order of writing. shares: its last events, by segment."""
     left = {number: list(share) for number, share in shares.items()}
     backward: list[_Written] = []
-    for place in reversed(mix.places.tolist()):
-        share = left.get(mix.segments[place])
+    for place in reversed(interleaving.places.tolist()):
+        share = left.get(interleaving.segments[place])
         if share:
             backward.append(share.pop())
-    rest = [each for share in left.values() for each in share]  # none, unless something is damaged
+    rest = [each for share in left.values() for each in share]  # none, unless the order is damaged
     return [*rest, *reversed(backward)]
 
 
 def _planned(snapshot: Snapshot, n: int) -> list[ScanSlice]:
-    """What the last events are among: of each segment `n`, epoch by epoch from the newest, until there are enough.
+    """Slices that contain the last events: of each segment `n`, epoch by epoch from the newest, until there are
+    enough.
 
-    The segments that an epoch ended have nothing later than any event of those that it began.
+    No event of a segment is newer than an event of its successors.
     """
     segments, there = snapshot.segments, snapshot.record.history.segments
     ranges: dict[int, tuple[int, int]] = {}

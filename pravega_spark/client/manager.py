@@ -44,26 +44,30 @@ from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
-from pravega_spark.streams.model.stream_record import KEPT, Kept
-from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete, ImportReport
-from pravega_spark.streams.pravega_lts.key_value_tables import entries, key_value_tables
-from pravega_spark.streams.pravega_lts.streams import ArchivedEntry
+from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
+from pravega_spark.streams.reading.foreign_root import (
+    KeyValueTableEntry,
+    key_value_table_entries,
+    key_value_tables,
+)
 from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
     CutLike,
-    Place,
-    PlaceLike,
+    PositionLike,
+    StreamPosition,
     cut_at,
     cut_to_truncate,
     parse_cut,
-    parse_place,
+    parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pravega_spark.streams.pravega_lts.imports import ImportReport
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +81,7 @@ class StreamInfo(NamedTuple):
     events: number of readable events. segments: the open segments. epochs: the generations of segments since the head.
     subscribers: the reader groups that hold back its retention, by name, and how far what they released is behind.
     unplaced: the reasons why the positions of some of them do not fit the stream, for example because it was deleted
-    and created again: they hold back all events, until they go on from a place in the stream or are removed.
+    and created again: they hold back all events, until they continue at a position in the stream or are removed.
     """
 
     scope: str
@@ -125,9 +129,9 @@ class StreamManager:
     Args:
         root: a folder or any fsspec URL. `controller_uri` is the name of this argument in `pravega_client`.
         create: True creates the root now if it does not exist, even beside other objects. False never creates it. By
-            default `create_scope` creates it if its place is empty; everything else raises RootNotFound until then.
-        wal: root of the write-ahead log, if it is not inside the root. salvage: of the long-term storage of a Pravega
-            that is damaged, read what is sound; `losses` tells the rest. storage_options: for the fsspec filesystem.
+            default `create_scope` creates it if its location is empty; everything else raises RootNotFound until then.
+        wal: root of the write-ahead log, if it is not inside the root. salvage: read the sound part of a damaged
+            Pravega storage; `losses` lists the rest. storage_options: for the fsspec filesystem.
         auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
             there is no broker: access and encryption are up to the storage.
 
@@ -135,7 +139,7 @@ class StreamManager:
     names; TypeError, which names the parameter, for a value of another type; Closed after `close`. All methods raise
     StorageError if the storage fails.
 
-    Where a method takes a place in a stream, that is a cut or its text, "earliest" or "latest", a time, or a time ago.
+    Where a method takes a position in a stream, give a cut or its text, "earliest", "latest", a time, or a time ago.
     """
 
     def __init__(
@@ -290,18 +294,20 @@ class StreamManager:
         """Import streams from `source`, the long-term storage of a Pravega cluster that is stopped; it is only read.
 
         Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The root is created if its place is
-        empty. Repeat the call if it was interrupted: it goes on where it was, and what is there already is left.
+        empty. Repeat the call if it was interrupted: it continues, and streams that exist already are left unchanged.
 
         Args:
             names: scopes, and streams as "scope/stream"; all by default.
-            copy: copy the data. By default it is hard-linked: no byte moves, and both places must be folders on one
-                filesystem. Either way neither place depends on the other afterwards.
-            byte_streams: those, as "scope/stream", whose bytes are not events.
+            copy: copy the data. By default it is hard-linked: no byte moves, and both must be folders on one
+                filesystem. Either way neither depends on the other afterwards.
+            byte_streams: streams, as "scope/stream", whose bytes are not events.
             dry_run: only report what would be imported, and what not. storage_options: for the source's filesystem.
 
         Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
         StorageRefused if `source` is no such storage; ArchiveDamaged.
         """
+        from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete
+
         found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
         if dry_run:
             try:
@@ -316,7 +322,7 @@ class StreamManager:
     # --- scopes ------------------------------------------------------------------------------------------------
 
     def create_scope(self, scope_name: str) -> bool:
-        """Create a scope. False if it exists. Creates the root too, if it does not exist and its place is empty."""
+        """Create a scope. False if it exists. Creates the root too, if it does not exist and its location is empty."""
         validate_scope_name(scope_name)
         return Catalog(self._opened(create=True, empty=True)).create_scope(scope_name)
 
@@ -356,22 +362,22 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        scaling_policy: ScalingPolicy | Kept | None = KEPT,
-        retention_policy: RetentionPolicy | Kept | None = KEPT,
-        tags: Sequence[str] | Kept | None = KEPT,
+        scaling_policy: ScalingPolicy | Unchanged | None = UNCHANGED,
+        retention_policy: RetentionPolicy | Unchanged | None = UNCHANGED,
+        tags: Sequence[str] | Unchanged | None = UNCHANGED,
         *,
         replace: bool = False,
     ) -> bool:
         """Change a stream's policies and tags. What is left out is kept; None is the default of a new stream: one fixed
         segment, no retention, no tags. Returns True.
 
-        UNLIKE `pravega_client`, WHERE WHAT IS LEFT OUT IS RESET: replace=True does as that does. Its segments stay as
+        Unlike `pravega_client`, which resets omitted settings: replace=True does that. Its segments stay as
         they are. Raises StreamSealed.
         """
         if replace:
-            scaling_policy = None if isinstance(scaling_policy, Kept) else scaling_policy
-            retention_policy = None if isinstance(retention_policy, Kept) else retention_policy
-            tags = None if isinstance(tags, Kept) else tags
+            scaling_policy = None if isinstance(scaling_policy, Unchanged) else scaling_policy
+            retention_policy = None if isinstance(retention_policy, Unchanged) else retention_policy
+            tags = None if isinstance(tags, Unchanged) else tags
         self._catalog.stream(scope_name, stream_name).update(scaling_policy, retention_policy, tags)
         return True
 
@@ -427,12 +433,12 @@ class StreamManager:
         self._catalog.check_scope(scope_name)
         return key_value_tables(self._root, scope_name)
 
-    def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[ArchivedEntry]:
+    def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[KeyValueTableEntry]:
         """The live entries of a key-value table in a Pravega's long-term storage: keys, value and version.
 
         Raises KeyValueTableNotFound.
         """
-        return entries(self._root, scope_name, table_name)
+        return key_value_table_entries(self._root, scope_name, table_name)
 
     def seal_stream(self, scope_name: str, stream_name: str) -> bool:
         """Seal the stream: it can be read and deleted, but not written. True, also if it was sealed before."""
@@ -460,20 +466,20 @@ class StreamManager:
         return self._catalog.query(scope_name, _described, unreadable)
 
     def stream_timeline(
-        self, scope_name: str, stream_name: str, cuts: Mapping[str, PlaceLike] | None = None
+        self, scope_name: str, stream_name: str, cuts: Mapping[str, PositionLike] | None = None
     ) -> Timeline:
-        """When the segments of a stream were created and sealed, and where head, tail and `cuts` (places, by any names)
-        lie among them; `stream_picture` draws it. Raises InvalidStreamCut.
+        """When the segments of a stream were created and sealed, and where head, tail and
+        `cuts` (positions, by any names) lie among them; `stream_picture` draws it. Raises InvalidStreamCut.
         """
-        places = {name: parse_place(place) for name, place in (cuts or {}).items()}
+        places = {name: parse_position(place) for name, place in (cuts or {}).items()}
         return self._catalog.stream(scope_name, stream_name).query(
             lambda snapshot: timeline(snapshot, {name: cut_at(place, snapshot) for name, place in places.items()})
         )
 
-    def truncate_stream(self, scope_name: str, stream_name: str, cut: PlaceLike) -> None:
-        """Delete the events before the place `cut`, which becomes the head. Raises InvalidStreamCut, also for a time in
+    def truncate_stream(self, scope_name: str, stream_name: str, cut: PositionLike) -> None:
+        """Delete the events before `cut`, which becomes the head. Raises InvalidStreamCut, also for a time in
         the future, and StreamSealed."""
-        stream, place = self._catalog.stream(scope_name, stream_name), parse_place(cut)
+        stream, place = self._catalog.stream(scope_name, stream_name), parse_position(cut)
         stream.truncate(stream.query(lambda snapshot: cut_to_truncate(place, snapshot)))
 
     def retain(
@@ -499,13 +505,15 @@ class StreamManager:
 
     # --- stream cuts -------------------------------------------------------------------------------------------
 
-    def next_stream_cut(self, scope_name: str, stream_name: str, cut: PlaceLike, approx_bytes: SizeLike) -> StreamCut:
-        """A cut about `approx_bytes` after the place `cut`, or the tail. It may be some 16 KiB further in each segment.
+    def next_stream_cut(
+        self, scope_name: str, stream_name: str, cut: PositionLike, approx_bytes: SizeLike
+    ) -> StreamCut:
+        """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
 
         approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
         `cut`.
         """
-        size, place = parse_size(approx_bytes), parse_place(cut)
+        size, place = parse_size(approx_bytes), parse_position(cut)
         if size <= 0:
             raise ValueError(f"approx_bytes must be at least 1, not {approx_bytes}")
         return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _next_cut(snapshot, place, size))
@@ -594,9 +602,9 @@ class StreamManager:
         scope_name: str,
         stream_name: str,
         read_from_tail: bool = False,
-        stream_cut: PlaceLike | StreamCuts | None = None,
+        stream_cut: PositionLike | StreamCuts | None = None,
     ) -> StreamReaderGroup:
-        """A reader group for a stream, from its head, its tail or a place. An existing group keeps its positions.
+        """A reader group for a stream, from its head, its tail or any position. An existing group keeps its positions.
 
         Raises ScopeNotFound, InvalidStreamCut; StreamError if the group exists with another configuration.
         """
@@ -620,9 +628,9 @@ class StreamManager:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
-        self, scope_name: str, stream_name: str, start: PlaceLike | None = None, end: PlaceLike | None = None
+        self, scope_name: str, stream_name: str, start: PositionLike | None = None, end: PositionLike | None = None
     ) -> EventRange:
-        """The events between two places, by default all that exist now: segment by segment, in order within each.
+        """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
         A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
         the call, not by the iteration. What is returned also gives columns: `to_batches`, `to_arrow`, `to_pandas` (see
@@ -634,11 +642,11 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        start: PlaceLike | None = None,
-        end: PlaceLike | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The events between two places as a table, by default all that exist now. See `read_events` and EventRange.
+        """The events between two positions as a table, by default all that exist now. See `read_events` and EventRange.
 
         For more than fits in memory: `read_events(…).to_batches()`.
         """
@@ -656,18 +664,18 @@ class StreamManager:
         self,
         scope_name: str,
         stream_name: str,
-        start: PlaceLike | None = None,
+        start: PositionLike | None = None,
         poll_interval: DurationLike = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
     ) -> Iterator[Event]:
-        """Follow a stream from the place `start`, by default from its current tail.
+        """Follow a stream from the position `start`, by default from its current tail.
 
         poll_interval: seconds, or a text such as "1m", between polls of a stream without new events, at most; a poll
         reads one object, and all followers of this manager share it.
         stop: ends the iteration at the next poll once it is set or returns true. Without it, the iteration ends when
         the stream is sealed and everything was read. Raises the errors of `read_events`.
         """
-        begin = "tail" if start is None else parse_place(start)
+        begin = "tail" if start is None else parse_position(start)
         stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)
         if interval < 0:
             raise ValueError(f"poll_interval must be 0 seconds or more, not {poll_interval!r}")
@@ -701,11 +709,11 @@ def _described(snapshot: Snapshot) -> StreamInfo:
     )
 
 
-def _range(start: PlaceLike | None, end: PlaceLike | None) -> tuple[Place, Place]:
-    return "head" if start is None else parse_place(start), "tail" if end is None else parse_place(end)
+def _range(start: PositionLike | None, end: PositionLike | None) -> tuple[StreamPosition, StreamPosition]:
+    return "head" if start is None else parse_position(start), "tail" if end is None else parse_position(end)
 
 
-def _next_cut(snapshot: Snapshot, place: Place, approx_bytes: int) -> StreamCut:
+def _next_cut(snapshot: Snapshot, place: StreamPosition, approx_bytes: int) -> StreamCut:
     cut, tail = cut_at(place, snapshot), snapshot.tail_cut()
     snapshot.available(snapshot.ranges(cut, tail))
     return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)

@@ -1,8 +1,7 @@
 """Reading a stream without Spark: a range of it once, or following its tail.
 
-Segments are read in the order of their epochs, so that none is begun before all of those that it succeeds are done, and
-the events of each key come in the order in which they were written. The payload of a large event is fetched when
-somebody asks for it (PDP-43).
+A segment is read after all segments that it succeeds, so the events of each key come in the order of writing. The
+payload of a large event is fetched on access (PDP-43).
 """
 
 from __future__ import annotations
@@ -17,26 +16,27 @@ import pyarrow as pa
 
 from engine.storage.cache import Cache
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
-from pravega_spark.client.unread import Content, Unread, payload_of, size_of
+from pravega_spark.client.lazy_payload import Content, LazyPayload, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, schema_of
-from pravega_spark.streams.reading.scan import Events, ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.stream_position import Place, cut_at
+from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SLICE_BYTES = 64 << 20
-"""How much of a segment is one slice."""
+"""Bytes of a segment in one slice."""
 
 
 class _Fields(NamedTuple):
-    """What an event is as a tuple. The first field of one of more than 8 MiB is where its payload is."""
+    """An event as a tuple. The first field of an event of more than 8 MiB is a lazy payload."""
 
     data: Content
     segment_id: int
@@ -72,11 +72,11 @@ class Event(_Fields):
         return self.data
 
 
-class UnreadEvent(Event):
-    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time.
+class LazyEvent(Event):
+    """An event of more than 8 MiB: each access fetches the payload.
 
-    `data` and `get_event()` bring all of it into memory; `open()` gives it as a file. They raise NoSuchEvent when it
-    was truncated meanwhile.
+    `data` and `get_event()` load all of it into memory; `open()` returns it as a file. They raise NoSuchEvent if the
+    event was truncated meanwhile.
     """
 
     __slots__ = ()
@@ -84,7 +84,7 @@ class UnreadEvent(Event):
     def open(self) -> EventFile:
         """The payload as a file that is read piece by piece."""
         unread = self[0]
-        assert isinstance(unread, Unread)  # which makes it one of these
+        assert isinstance(unread, LazyPayload)  # which makes it one of these
         return unread.open()
 
 
@@ -99,19 +99,22 @@ class _Whole(NamedTuple):
 
 
 COLUMNS = ("event", "scope", "stream", "segment_id", "offset")
-"""The columns that are made by default, those of a read by Spark."""
+"""The default columns, those of a read by Spark."""
 
 
 @checks_parameters(but=("__init__",))
 class EventRange(Iterator[Event]):
-    """The events between two places: an iterator, or columns of Arrow or pandas, which need no object per event.
+    """The events between two positions: an iterator, or columns of Arrow or pandas, which create no object per
+    event.
 
-    columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written), "event_pointer"
-    and "event_number"; by default the first five, as in Spark. Each of the methods reads the whole range, whatever was
-    iterated before. Raises TruncatedData where a part of it was truncated meanwhile; Closed.
+    columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written),
+    "event_pointer" and "event_number"; by default the first five, as in Spark. Each method reads the whole range,
+    regardless of earlier iteration. Raises TruncatedData if a part of it was truncated meanwhile; Closed.
     """
 
-    def __init__(self, stream: Stream, start: Place, end: Place, check_open: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: Stream, start: StreamPosition, end: StreamPosition, check_open: Callable[[], None]
+    ) -> None:
         self._stream, self._check_open = stream, check_open
         self._start, self._end, slices = stream.query(partial(_resolved, start, end))
         self._events = _events(stream, slices, check_open)
@@ -126,7 +129,7 @@ class EventRange(Iterator[Event]):
         return f"EventRange({self._stream.key!r}, {self._start} to {self._end})"
 
     def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The events in record batches of some MiB each, read as they are asked for: memory stays bounded."""
+        """The events in record batches of some MiB each, read on demand: memory stays bounded."""
         chosen = dict.fromkeys(COLUMNS if columns is None else columns, True)
         return pa.RecordBatchReader.from_batches(schema_of(chosen), self._batches(chosen))
 
@@ -149,11 +152,14 @@ class EventRange(Iterator[Event]):
 
 
 def read_events(
-    stream: Stream, start: Place = "head", end: Place = "tail", check_open: Callable[[], None] = lambda: None
+    stream: Stream,
+    start: StreamPosition = "head",
+    end: StreamPosition = "tail",
+    check_open: Callable[[], None] = lambda: None,
 ) -> EventRange:
-    """The events between two places, by default all there are now: segment after segment, in order within each.
+    """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
-    The range is looked up at once. check_open: raises Closed once nothing more is to be read. Raises StreamNotFound,
+    The range is resolved at once. check_open: raises Closed once nothing more may be read. Raises StreamNotFound,
     InvalidStreamCut, TruncatedData (while reading too).
     """
     return EventRange(stream, start, end, check_open)
@@ -161,23 +167,22 @@ def read_events(
 
 def tail_events(
     stream: Stream,
-    start: Place = "tail",
+    start: StreamPosition = "tail",
     poll_interval: float = 0.2,
     stop: threading.Event | Callable[[], bool] | None = None,
     check_open: Callable[[], None] = lambda: None,
 ) -> Iterator[Event]:
-    """Follow a stream from a place, by default from its tail at this moment.
+    """Follow a stream from a position, by default from its current tail.
 
-    poll_interval: seconds between two looks at a stream that has nothing new, at most; such a look reads one object
-    once. Followers of one open root share looks.
-    stop: ends the iteration at the next look, when it is set or returns true. Without it, the iteration ends when the
-    stream is sealed and everything was read. Raises as `read_events`.
+    poll_interval: maximum seconds between two polls of an idle stream. A poll reads one object, and followers of one
+    open root share polls. stop: ends the iteration at the next poll, when it is set or returns true. Without it, the
+    iteration ends when the stream is sealed and everything was read. Raises as `read_events`.
     """
     return _follow(stream, stream.query(partial(_begin, start)), poll_interval, stop, check_open)
 
 
-def _begin(start: Place, snapshot: Snapshot) -> StreamCut:
-    """The cut of a place that is to be followed from. Raises InvalidStreamCut."""
+def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
+    """The cut to follow from. Raises InvalidStreamCut."""
     cut = cut_at(start, snapshot, "tail")
     snapshot.check(cut)
     return cut
@@ -195,7 +200,7 @@ def _follow(
     while stopped is None or not stopped():
         check_open()
         stream.container.look(poll_interval)
-        tail, sealed, slices = stream.query(partial(_news, position), refresh=False)
+        tail, sealed, slices = stream.query(partial(_new_ranges, position), refresh=False)
         if slices:
             yield from _events(stream, slices, check_open, stream.container.cache)
             position = tail
@@ -205,13 +210,15 @@ def _follow(
             pause(stream.container.due_in(poll_interval))
 
 
-def _news(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
-    """The tail, whether it is the end, and what there is to read up to it."""
+def _new_ranges(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
+    """The tail, whether it is the end of a sealed stream, and the slices up to it."""
     tail = snapshot.tail_cut()
     return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
 
 
-def _resolved(start: Place, end: Place, snapshot: Snapshot) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
+def _resolved(
+    start: StreamPosition, end: StreamPosition, snapshot: Snapshot
+) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
     begin, finish = cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail")
     return begin, finish, _planned(snapshot, begin, finish)
 
@@ -227,14 +234,14 @@ def _events(
     check_open()
     for events in SliceReader(stream.root, stream.scope, stream.name, wanted=MAX_EVENT_SIZE, cache=cache).read(slices):
         check_open()
-        yield from each_of(stream, events)
+        yield from events_of(stream, events)
 
 
-def each_of(stream: Stream, events: Events) -> Iterator[Event]:
-    """The events of a scan one by one."""
+def events_of(stream: Stream, events: Events) -> Iterator[Event]:
+    """The events of a scan, one by one."""
     data = events.data
     if events.large:
-        yield UnreadEvent(Unread.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)
+        yield LazyEvent(LazyPayload.found(stream, events), events.segment_id, events.offset, stream.scope, stream.name)
         return
     for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
         begin = start + HEADER_SIZE

@@ -1,8 +1,8 @@
 """Transactions as programs use them (Pravega: TransactionalEventStreamWriter; `pravega_client.StreamTxnWriter` and
 `StreamTransaction`).
 
-Writing hands events to the container at once and does not wait; `flush` and `commit` do. So what a commit lets into the
-stream is all that was written through this object before, and all that others have flushed.
+Writes are submitted to the container without waiting; `flush` and `commit` wait. A commit publishes everything that
+was written through this object before, and everything that other processes have flushed.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from chunkstore import StorageError
 from engine.errors import EngineError, Throttled
 from engine.logs.pending import Receipt
 from engine.ownership import Owner
-from pravega_spark.client.checked_events import (
+from pravega_spark.client.event_validation import (
     IN_TRANSACTION,
     Column,
     Keys,
     check_key,
-    checked_events,
-    checked_keys,
-    cut,
-    encoded_text,
-    framed_event,
+    encode_text,
+    frame_event,
+    row_ranges,
+    validated_events,
+    validated_keys,
 )
 from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.framing import frame_column
-from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import hash_key, segment_for
-from pravega_spark.streams.stream import Stream, parts_of
+from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
-from pravega_spark.streams.writing.writes import SegmentAppend
+from pravega_spark.streams.writing.writes import SegmentAppend, segment_appends
 
 BATCH_BYTES = 4 << 20
-"""How much of a column goes into one append."""
+"""Maximum bytes of a column in one append."""
 
 MAX_WAITING = 64
-"""Writes that wait to be durable, at most."""
+"""Maximum number of writes in flight."""
 
 
 @checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
@@ -70,7 +70,7 @@ class StreamTransaction:
         self._owner = Owner(f"this object of transaction {transaction.key}", "get the transaction by its id there")
         self._segments = record.routing.segments
         self._bounds = [segment.high for segment in self._segments]
-        self._places = KeyPlaces()
+        self._key_hashes = KeyHashes()
         self._random = np.random.default_rng()
         self._waiting: deque[Future[Receipt]] = deque()
         self._failure: Exception | None = None
@@ -93,20 +93,20 @@ class StreamTransaction:
         try:
             return self._transaction.record().status == OPEN
         except TransactionNotFound:
-            return False  # it ended so long ago that it was forgotten
+            return False  # its record was deleted some time after it ended
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8."""
-        self.write_event_bytes(encoded_text(event), routing_key)
+        self.write_event_bytes(encode_text(event), routing_key)
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
         """Write an event of at most 8 MiB. It is durable after `flush` or `commit`."""
         self._owner.check()
-        content = framed_event(event, IN_TRANSACTION)
+        content = frame_event(event, IN_TRANSACTION)
         if routing_key is not None:
             check_key(routing_key)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
-        self._submit([parts_of([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
+        self._submit([segment_appends([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
 
     def write_events(
         self,
@@ -115,20 +115,20 @@ class StreamTransaction:
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. See `EventWriter.write_events`."""
         self._owner.check()
-        column = checked_events(events, IN_TRANSACTION)
-        keys = checked_keys(routing_keys, len(column))
+        column = validated_events(events, IN_TRANSACTION)
+        keys = validated_keys(routing_keys, len(column))
         if len(column) == 0:
             return
-        places = self._places.find(keys) if keys is not None else np.full(len(column), np.nan)
-        segments = segment_for(places, self._bounds, self._random)
+        hashes = self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)
+        segments = segment_for(hashes, self._bounds, self._random)
         appends = []
-        for start, end in cut(column, BATCH_BYTES):
+        for start, end in row_ranges(column, BATCH_BYTES):
             framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
-            appends.append(parts_of(framed.contents(), self._segments, 0))  # they get the time of the commit
+            appends.append(segment_appends(framed.contents(), self._segments, 0))  # they get the time of the commit
         self._submit(appends)
 
     def _submit(self, appends: Sequence[Sequence[SegmentAppend]]) -> None:
-        """Submit all that a call writes; a transaction that has got some of it cannot be committed (W16)."""
+        """Submit all parts of a write. If only some are submitted, the transaction cannot be committed (W16)."""
         self._check()
         begun = 0
         try:
@@ -154,12 +154,12 @@ class StreamTransaction:
             self._failure = error
             self._waiting.clear()
             raise
-        self._waiting.popleft()  # when its outcome is known: an exception of a signal says nothing of it
+        self._waiting.popleft()  # not before: an exception of a signal handler is not the outcome
 
     def _check(self) -> None:
         self._check_open()
         if self._failure is not None:
-            raise self._failure  # some of what was written is missing: it must not be committed
+            raise self._failure  # some of its events are missing, so it must not be committed
 
     def _check_open(self) -> None:
         self._owner.check()
@@ -200,7 +200,7 @@ class StreamTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._ended or not self._owner.here:  # what a fork leaves by it is the other process's to end
+        if self._ended or not self._owner.here:  # only the process that created it ends it
             return
         if kind is None:
             self.commit()
@@ -241,7 +241,7 @@ class StreamTransactionWriter:
         return StreamTransaction(transaction, transaction.record(), self._check_open)
 
     def abort_txn(self, txn_id: int | uuid.UUID | str) -> None:
-        """Abort a transaction by its id. One whose record cannot be understood is forgotten altogether.
+        """Abort a transaction by its id. If its record cannot be decoded, the transaction is removed.
 
         Aborting it again changes nothing. Raises TransactionClosed for one that was committed, TransactionNotFound.
         """

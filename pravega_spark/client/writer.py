@@ -1,15 +1,15 @@
-"""The event writer: the events that one process writes to a stream, many of them in one append.
+"""The event writer: writes events to a stream, many of them in one append.
 
-While an append is on its way, what is written meanwhile is collected, and the next append takes all of it. So a slow
-writer's events are durable after one append, and a fast writer pays for few. Only one append of a writer is on its way
-at a time: what the stream holds of a writer is always a prefix of what it wrote, whatever fails.
+Events that are written while an append is in flight are queued, and the next append takes all of them. So the events of
+a slow writer are durable after one append, and a fast writer makes few appends. A writer has one append in flight at a
+time. Whatever fails, the stream holds a prefix of what the writer wrote.
 
-Keeps W16: what a call writes is made aside and published in one step, when it joins what was written before
-(`_publish`). Who appends has the turn, and lets go of it however that ends; an append that was torn out ends the
-writer, which says so. Nobody holds a lock while waiting.
+Keeps W16: a call prepares its events first, then adds them to the queue in one step (`_enqueue`). Either the writer's
+thread or a caller of `flush` is the appender; it resigns however its append ends. An append that an interrupt broke off
+fails the writer. No lock is held while waiting.
 
-When the stream was scaled, what is not durable yet is routed again, by the keys, which are kept with it until then: the
-events of a key follow those of it that went to the segments of before.
+If the stream is scaled, events that are not durable yet are routed again. Their keys are kept until then, so the events
+of a key stay in order across the scale.
 """
 
 from __future__ import annotations
@@ -33,36 +33,33 @@ from engine.logs.payload import MAX_PAYLOAD
 from engine.logs.processor import ALONE_BYTES
 from engine.ownership import Owner
 from engine.waiting import Waiters
-from pravega_spark.client.attachments import AHEAD, Attachment, Attachments, mix_of_all
+from pravega_spark.client.attachments import MAX_UPLOADING, Attachment, Attachments, combined
 from pravega_spark.client.batches import (
     Batch,
     EventKeys,
-    Place,
+    KeyPosition,
+    Queued,
     Routes,
-    Written,
-    drawn,
-    mix_of,
-    parts,
-    rerouted,
-    routed,
+    route,
     routes_of,
+    with_random_hashes,
 )
-from pravega_spark.client.checked_events import (
+from pravega_spark.client.event_validation import (
     Column,
     Keys,
     check_key,
-    checked_events,
-    checked_keys,
-    cut,
-    encoded_text,
-    framed_event,
+    encode_text,
+    frame_event,
+    row_ranges,
+    validated_events,
+    validated_keys,
 )
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.maintenance.scheduler import after_commit
 from pravega_spark.streams.model.framing import Framed, frame_column
-from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import uploads
@@ -70,26 +67,25 @@ from pravega_spark.streams.writing import uploads
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED = 64 << 20
-"""Whoever writes waits while more bytes than this are not durable."""
+"""Writes block while more bytes than this are not durable."""
 
 COPIED_BYTES = 1 << 20
-"""Less than this is copied to what else is collected; more of a column stays where it is."""
+"""Smaller columns are copied into the batch; larger ones are referenced."""
 
 BATCH_BYTES = MAX_PAYLOAD - (64 << 10)
-"""How much goes into one append: with its index records it fits one frame of the log."""
+"""Maximum size of an append through the log. With its index records it fits one frame."""
 
 COLUMNS_BYTES = 16 << 20
-"""How much of columns goes into one append: so much that segments get chunks of their own."""
+"""Maximum size of an append of large columns: enough for segments to get chunks of their own."""
 
 
-LOOK = 0.005
-LOOKING = 0.1
-"""While callers flush what they write, their writes do not wake the thread: it looks every LOOK seconds what is there,
-for LOOKING seconds after the last flush."""
+POLL_INTERVAL = 0.005
+POLL_TIME = 0.1
+"""After a flush the thread polls the queue for POLL_TIME seconds, so that writes need not wake it."""
 
 
-_Content: TypeAlias = "tuple[int, int, tuple[int, bytes] | Framed, Place]"
-"""What is written: how many events and bytes, themselves, and where they belong."""
+_Content: TypeAlias = "tuple[int, int, tuple[int, bytes] | Framed, KeyPosition]"
+"""Number of events and bytes, the framed events, and their keys."""
 
 
 class WriteFailed(StreamError):
@@ -110,7 +106,7 @@ class WriteFailed(StreamError):
 class EventWriter:
     """Writes events to a stream. Made by `StreamManager.create_writer`; close it, or use it in a with statement.
 
-    Writes return immediately, or wait while too much is queued; `flush` waits until everything is durable. Events of
+    Writes return immediately, or block while too much is queued; `flush` waits until everything is durable. Events of
     one routing key, and all events of one segment, keep their order. After a failure every later call raises the same
     error. Thread-safe; must be used in the process that created it.
     """
@@ -122,60 +118,60 @@ class EventWriter:
         self._stream = stream
         self._owner = Owner(f"this writer of stream {stream.key}", "create a new one")
         self._routes = routes_of(record.routing)
-        self._places = KeyPlaces()
+        self._key_hashes = KeyHashes()
         self._lock = threading.Lock()
-        self._work = Waiters()  # the thread: there is something to do, or the end
-        self._done = Waiters()  # callers: something is durable, or has failed, or the turn is free
-        self._written: list[Written] = []  # and taken by nobody yet
-        self._taken: deque[Written] = deque()  # by who has the turn, for its next batches
-        self._last = (0, 0)  # events and bytes up to the end of what was taken
-        self._batched = (0, 0)  # up to the end of the batch that was made last
-        self._durable = (0, 0)  # up to the end of the one that was confirmed last
+        self._work = Waiters()  # the thread waits for events to append, and for its end
+        self._done = Waiters()  # callers wait for durable events, for a failure, and for the appender to resign
+        self._queued: list[Queued] = []
+        self._taken: deque[Queued] = deque()  # moved from the queue by the appender, for its next batches
+        self._taken_end = (0, 0)  # events and bytes up to the end of `_taken`
+        self._batched_end = (0, 0)  # up to the end of the last batch
+        self._durable_end = (0, 0)  # up to the end of the last durable batch
         self._attachments = Attachments(stream)
         self._attach_bytes = stream.container.settings.attach_bytes if Attachments.possible(stream) else None
-        self._own_thread = stream.container.stores.log.remote  # appends are its thread's alone
-        self._turn: object | None = None  # who appends
-        self._looking = False  # the thread looks every now and then, and need not be woken
-        self._flushed = -LOOKING  # when somebody who flushed appended
-        self._appended = False  # since the thread last looked at what the stream needs from time to time
+        self._only_thread_appends = stream.container.stores.log.remote
+        self._appender: object | None = None  # the thread (self), or a token of a caller of flush
+        self._polling = False  # the thread polls the queue, so writes need not wake it
+        self._flushed = -POLL_TIME  # when a caller of flush last appended
+        self._appended = False  # since the thread last ran the maintenance of the stream
         self._cause: BaseException | None = None
-        self._reported = False
+        self._raised = False
         self._closed = False
-        self._awaited: deque[tuple[int, asyncio.Future[None]]] = deque()  # what is done with so many durable events
-        self._thread = threading.Thread(target=self._run, name=f"event-writer {stream.key}", daemon=True)
+        self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()  # each with the durable events it waits for
+        self._thread = threading.Thread(target=self._run_thread, name=f"event-writer {stream.key}", daemon=True)
         self._thread.start()
         _unclosed.add(self)
 
     @property
     def durable_events(self) -> int:
         """Number of durable events, which are the first that were written."""
-        return self._durable[0]
+        return self._durable_end[0]
 
     @property
     def unconfirmed(self) -> int:
-        """Number of events that were written and are not known to be durable."""
-        return (self._written[-1].events if self._written else self._last[0]) - self._durable[0]
+        """Number of events that are not known to be durable yet."""
+        return (self._queued[-1].events if self._queued else self._taken_end[0]) - self._durable_end[0]
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     def write_event(self, event: str, routing_key: str | None = None) -> None:
         """Write a text as UTF-8. See `write_event_bytes`."""
-        self.write_event_bytes(encoded_text(event), routing_key)
+        self.write_event_bytes(encode_text(event), routing_key)
 
     def write_event_async(self, event: str, routing_key: str | None = None) -> asyncio.Future[None]:
         """Write a str as UTF-8; the returned future is done when the event is durable, or has failed.
 
-        For asyncio event loops. The event is written whether the future is awaited or not, in the order of the calls;
-        like the other methods, the call waits while too much is queued. Raises the errors of `write_event_bytes`.
+        For asyncio event loops. Events are written in the order of the calls, whether the future is awaited or not.
+        Like the other methods, the call blocks while too much is queued. Raises the errors of `write_event_bytes`.
         """
-        content = encoded_text(event)
+        content = encode_text(event)
         if routing_key is not None:
             check_key(routing_key)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event_bytes(content, routing_key)
         with self._lock:
-            self._awaited.append((self._end()[0], done))
-            self._tell_awaited()
+            self._futures.append((self._end()[0], done))
+            self._complete_futures()
         return done
 
     def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
@@ -185,10 +181,10 @@ class EventWriter:
         StreamSealed or StreamNotFound if an earlier append failed.
         """
         self._owner.check()
-        framed = framed_event(event)
+        framed = frame_event(event)
         routes = self._routes
-        index, place = routed(routing_key, routes.bounds)
-        self._put(routes, [(1, len(framed), (index, framed), place)])
+        index, position = route(routing_key, routes.bounds)
+        self._enqueue(routes, [(1, len(framed), (index, framed), position)])
 
     def write_events(
         self,
@@ -197,30 +193,29 @@ class EventWriter:
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object per event.
 
-        Everything is checked, and copied, before anything is written: all of it is, or nothing.
+        The whole column is validated and copied before any of it is written, so all of it is written or nothing.
 
-        Raises ValueError for a null event, an event of more than 8
-        MiB, or if there are not as many keys as events; TypeError for another column type; the errors of
-        `write_event_bytes`.
+        Raises ValueError for a null event, an event of more than 8 MiB, or if there are not as many keys as events;
+        TypeError for another column type; the errors of `write_event_bytes`.
         """
         self._owner.check()
-        column = checked_events(events)
-        keys, routes = checked_keys(routing_keys, len(column)), self._routes
+        column = validated_events(events)
+        keys, routes = validated_keys(routing_keys, len(column)), self._routes
         if len(column) == 0:
             return
-        segments = fractions = None
+        segments = hashes = None
         if len(routes.bounds) > 1:
-            fractions = drawn(self._places.find(keys) if keys is not None else np.full(len(column), np.nan))
-            segments = segment_for(fractions, routes.bounds)
+            hashes = with_random_hashes(
+                self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)
+            )
+            segments = segment_for(hashes, routes.bounds)
         contents: list[_Content] = []
-        for start, end in cut(column, COLUMNS_BYTES):
+        for start, end in row_ranges(column, COLUMNS_BYTES):
             part = segments[start:end] if segments is not None else None
             framed = frame_column(column.slice(start, end - start), part, len(routes.bounds))
-            place = EventKeys(keys[start:end] if keys is not None else None, end - start)
-            contents.append(
-                (end - start, framed.data.size, framed, place if fractions is None else fractions[start:end])
-            )
-        self._put(routes, contents)
+            position = EventKeys(keys[start:end] if keys is not None else None, end - start)
+            contents.append((end - start, framed.data.size, framed, position if hashes is None else hashes[start:end]))
+        self._enqueue(routes, contents)
 
     def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
         """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
@@ -230,32 +225,32 @@ class EventWriter:
         self._owner.check()
         return LargeEvent(self._stream, uploads.begin(self._stream, routing_key, name), self.flush)
 
-    def _put(self, routes: Routes, contents: Sequence[_Content]) -> None:
-        """Join what was written before: all that a call writes, or nothing. Waits while too much is queued."""
+    def _enqueue(self, routes: Routes, contents: Sequence[_Content]) -> None:
+        """Add all that a call writes to the queue, or nothing. Blocks while too much is queued."""
         while True:
             with self._lock:
                 if self._cause is not None or self._closed:
                     self._check_open()
                 events, size = self._end()
-                if size - self._durable[1] <= MAX_QUEUED:
+                if size - self._durable_end[1] <= MAX_QUEUED:
                     written = []
-                    for count, length, content, place in contents:
+                    for count, length, content, position in contents:
                         events, size = events + count, size + length
                         large = length >= COPIED_BYTES and type(content) is Framed
-                        written.append(Written(events, size, routes, content, place, large))
-                    if self._work.waiting and not self._looking:
-                        self._work.wake()  # before it is there: behind that nothing may fail
-                    self._written += written
+                        written.append(Queued(events, size, routes, content, position, large))
+                    if self._work.waiting and not self._polling:
+                        self._work.wake()  # before the events are queued: nothing may fail after that
+                    self._queued += written
                     return
             self._done.wait(self._may_write)
 
     def _end(self) -> tuple[int, int]:
-        """How many events, and bytes, were written so far. With the lock held."""
-        return self._written[-1][:2] if self._written else self._last
+        """Number of events and bytes written so far. With the lock held."""
+        return self._queued[-1][:2] if self._queued else self._taken_end
 
     def _may_write(self) -> bool:
         with self._lock:
-            return self._end()[1] - self._durable[1] <= MAX_QUEUED or self._cause is not None
+            return self._end()[1] - self._durable_end[1] <= MAX_QUEUED or self._cause is not None
 
     def _check_open(self) -> None:
         self._check()
@@ -270,28 +265,25 @@ class EventWriter:
         with self._lock:
             self._check_open()
             target, _ = self._end()
-        while not self._is_durable(target):
-            if not uninterrupted(self._append_here):
+        while self._durable_end[0] < target:
+            if not uninterrupted(self._append_inline):
                 self._wait_for(target)
-
-    def _is_durable(self, events: int) -> bool:
-        self._check()
-        return self._durable[0] >= events
+            self._check()
 
     def _wait_for(self, events: int) -> None:
-        """Wait until so many events are durable, or it failed, or the next batch may be appended here."""
+        """Wait until so many events are durable, the writer failed, or this thread may append the next batch."""
 
-        def may_go_on() -> bool:
+        def may_continue() -> bool:
             with self._lock:
-                return self._durable[0] >= events or self._cause is not None or self._free()
+                return self._durable_end[0] >= events or self._cause is not None or self._may_append_inline()
 
         self._work.wake()
-        self._done.wait(may_go_on)
+        self._done.wait(may_continue)
 
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.
 
-        In a fork of the process that made it nothing happens: what is not durable yet is the other process's to write.
+        Does nothing in a fork of the process that created it: that process writes the queued events.
         """
         if not self._owner.here:
             return
@@ -301,7 +293,7 @@ class EventWriter:
         self._thread.join()
         _unclosed.discard(self)
         with self._lock:
-            if not self._reported:
+            if not self._raised:
                 self._check()
 
     def __enter__(self) -> EventWriter:
@@ -317,20 +309,20 @@ class EventWriter:
         """Its stream as text for people."""
         return self._stream.key
 
-    def _tell_awaited(self) -> None:
-        """Let those know who await events that are durable by now, or never will be."""
-        while self._awaited and (self._cause is not None or self._awaited[0][0] <= self._durable[0]):
-            _, done = self._awaited[0]
-            with suppress(RuntimeError):  # the loop has ended, and nobody awaits anything
-                done.get_loop().call_soon_threadsafe(_end_of, done, self._failure())
-                self._reported = self._cause is not None
-            self._awaited.popleft()
+    def _complete_futures(self) -> None:
+        """Complete the futures of events that are durable, or, after a failure, all futures."""
+        while self._futures and (self._cause is not None or self._futures[0][0] <= self._durable_end[0]):
+            _, done = self._futures[0]
+            with suppress(RuntimeError):  # the event loop was closed
+                done.get_loop().call_soon_threadsafe(_complete, done, self._failure())
+                self._raised = self._cause is not None
+            self._futures.popleft()
 
     def _check(self) -> None:
         """Raise the failure, if there is one."""
         failure = self._failure()
         if failure is not None:
-            self._reported = True
+            self._raised = True
             raise failure
 
     def _failure(self) -> StreamError | None:
@@ -346,161 +338,161 @@ class EventWriter:
 
     # --- appending ---------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        """The thread: append what there is, unless who flushes has the turn."""
-        doubtful: list[Attachment] = []
+    def _run_thread(self) -> None:
+        """The thread: append what is queued, unless a caller of flush is the appender."""
+        pending: list[Attachment] = []
         try:
-            while self._take_turn():
-                while (batch := self._next()) is not None:
-                    self._append(batch, doubtful)
-                self._attach(0, doubtful)
-                self._turn = None
+            while self._wait_for_work():
+                while (batch := self._next_batch()) is not None:
+                    self._append_or_upload(batch, pending)
+                self._attach_uploaded(0, pending)
+                self._appender = None
                 self._done.wake()
                 after_commit(self._stream)
-        except BaseException as error:  # whatever ends this thread, the next caller hears of it
+        except BaseException as error:  # whatever ends this thread, the next call raises it
             self._fail(error)
         finally:
-            self._attachments.give_up(doubtful)
+            self._attachments.discard(pending)
 
-    def _take_turn(self) -> bool:
-        """Take the turn as soon as there is something to append, or to look after. False at the end."""
+    def _wait_for_work(self) -> bool:
+        """Become the appender once there are events to append, or maintenance to run. False at the end."""
         while True:
             with self._lock:
                 if self._cause is not None:
-                    self._tell_awaited()  # of an append that was torn out
+                    self._complete_futures()  # of an append that was interrupted
                     return False
-                if self._turn is None:
-                    if self._waits() or self._appended:
-                        self._turn, self._looking, self._appended = self, False, False
+                if self._appender is None:
+                    if self._has_queued() or self._appended:
+                        self._appender, self._polling, self._appended = self, False, False
                         return True
                     if self._closed:
                         return False
-                self._looking = time.monotonic() - self._flushed < LOOKING
-            self._work.wait(self._has_work, LOOK if self._looking else None)
+                self._polling = time.monotonic() - self._flushed < POLL_TIME
+            self._work.wait(self._is_thread_needed, POLL_INTERVAL if self._polling else None)
 
-    def _has_work(self) -> bool:
-        """Whether the thread has anything to do, its end included."""
+    def _is_thread_needed(self) -> bool:
+        """Whether the thread has events to append, maintenance to run, or its end to handle."""
         with self._lock:
-            free = self._turn is None and (self._waits() or self._appended or self._closed)
+            free = self._appender is None and (self._has_queued() or self._appended or self._closed)
             return free or self._cause is not None
 
-    def _waits(self) -> bool:
-        return bool(self._written or self._taken)
+    def _has_queued(self) -> bool:
+        return bool(self._queued or self._taken)
 
-    def _next(self) -> Batch | None:
-        """The next batch for who has the turn, if there is one."""
+    def _next_batch(self) -> Batch | None:
+        """The appender's next batch, if there is one."""
         if not self._taken:
             with self._lock:
-                if not self._written:
+                if not self._queued:
                     return None
-                self._taken, self._last, self._written = deque(self._written), self._written[-1][:2], []
-        taken, before = self._taken, self._batched
+                self._taken, self._taken_end, self._queued = deque(self._queued), self._queued[-1][:2], []
+        taken, before = self._taken, self._batched_end
         _, _, routes, _, _, large = taken[0]
         most = before[1] + (COLUMNS_BYTES if large else BATCH_BYTES)
-        written = [taken.popleft()]
+        chosen = [taken.popleft()]
         while taken:
             _, size, others, _, _, is_large = taken[0]
             if size > most or others is not routes or is_large is not large:
                 break
-            written.append(taken.popleft())
-        batch = Batch(written, before)
-        self._batched = batch.end
+            chosen.append(taken.popleft())
+        batch = Batch(chosen, before)
+        self._batched_end = batch.end
         return batch
 
-    def _append_here(self) -> bool:
-        """Append the next batch in the caller's thread: nobody has to be woken for it. False if others are at it.
+    def _append_inline(self) -> bool:
+        """Append the next batch on the caller's thread, which saves a thread switch. False if there is an appender.
 
-        An exception ends the writer: nobody can tell what of the batch is there.
+        An exception fails the writer, because it is unknown how much of the batch was appended.
         """
-        mine = object()
+        token = object()
         try:
             with self._lock:
-                if self._free():
-                    self._turn, self._appended = mine, True
-            if self._turn is not mine:
+                if self._may_append_inline():
+                    self._appender, self._appended = token, True
+            if self._appender is not token:
                 return False
             self._flushed = time.monotonic()
-            batch = self._next()
+            batch = self._next_batch()
             if batch is not None:
-                self._write(batch)
+                self._append_batch(batch)
         except BaseException as error:
-            if self._turn is not mine:
+            if self._appender is not token:
                 raise
             self._cause = error
             if not isinstance(error, Exception):
                 raise
             self._fail(error)
         finally:
-            if self._turn is mine:
-                self._turn = None
+            if self._appender is token:
+                self._appender = None
         self._done.wake()
-        if self._waits() or self._closed or self._cause is not None:
+        if self._has_queued() or self._closed or self._cause is not None:
             self._work.wake()
         return True
 
-    def _free(self) -> bool:
-        """Whether who flushes may append the next batch: the thread may be at other work than appending."""
-        waits = self._end()[1] - self._durable[1]
-        return self._waits() and waits <= ALONE_BYTES and self._turn is None and not self._own_thread
+    def _may_append_inline(self) -> bool:
+        """Whether a caller of flush may append the next batch."""
+        size = self._end()[1] - self._durable_end[1]
+        return self._has_queued() and size <= ALONE_BYTES and self._appender is None and not self._only_thread_appends
 
-    def _append(self, batch: Batch, doubtful: list[Attachment]) -> None:
-        """Append a batch; of a large one this begins, and a later call ends it."""
+    def _append_or_upload(self, batch: Batch, pending: list[Attachment]) -> None:
+        """Append a batch. A large one is only uploaded; a later call attaches it."""
         if batch.routes is not self._routes:
-            batch = rerouted(batch, self._routes)
+            batch = batch.rerouted(self._routes)
         if self._attach_bytes is not None and batch.size >= self._attach_bytes:
             self._attachments.begin(batch)
-            self._attach(AHEAD, doubtful)
+            self._attach_uploaded(MAX_UPLOADING, pending)
         else:
-            self._attach(0, doubtful)
-            self._write(batch)
+            self._attach_uploaded(0, pending)
+            self._append_batch(batch)
 
-    def _attach(self, most: int, doubtful: list[Attachment]) -> None:
-        """Append batches whose chunks are written, until no more than `most` are not."""
-        doubtful += self._attachments.written(most)
-        if not doubtful:
+    def _attach_uploaded(self, most: int, pending: list[Attachment]) -> None:
+        """Attach uploaded batches, in order, until at most `most` batches are still uploading."""
+        pending += self._attachments.take_uploaded(most)
+        if not pending:
             return
         try:
-            self._stream.write([part for each in doubtful for part in each.parts], mix=mix_of_all(doubtful))
-        except (SegmentSealed, SegmentNotFound, ChunksExpired):  # then they take the way through the log
-            refused, doubtful[:] = list(doubtful), []
-            self._attachments.drop(refused)
-            for each in refused:
-                self._write(each.batch)
+            self._stream.write([part for each in pending for part in each.parts], interleaving=combined(pending))
+        except (SegmentSealed, SegmentNotFound, ChunksGivenUp):  # append them through the log instead
+            rejected, pending[:] = list(pending), []
+            self._attachments.delete(rejected)
+            for each in rejected:
+                self._append_batch(each.batch)
             return
-        attached, doubtful[:] = list(doubtful), []
+        attached, pending[:] = list(pending), []
         for each in attached:
             self._confirm(each.batch)
 
-    def _write(self, batch: Batch) -> None:
-        """Append a batch, as soon as its events are routed to segments that are open."""
+    def _append_batch(self, batch: Batch) -> None:
+        """Append a batch, routed again until its segments are open."""
         while True:
             if batch.routes is not self._routes:
-                batch = rerouted(batch, self._routes)
+                batch = batch.rerouted(self._routes)
             try:
-                self._stream.write(parts(batch), mix=mix_of(batch))
+                self._stream.write(batch.appends(), interleaving=batch.interleaving())
                 break
             except (SegmentSealed, SegmentNotFound):
-                self._routes = self._routes_now()
+                self._routes = self._current_routes()
         self._confirm(batch)
 
     def _confirm(self, batch: Batch) -> None:
-        """A batch is durable."""
-        self._durable = batch.end
-        if self._awaited:
+        """Record that a batch is durable."""
+        self._durable_end = batch.end
+        if self._futures:
             with self._lock:
-                self._tell_awaited()
+                self._complete_futures()
         self._done.wake()
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing more is appended; who waits hears why."""
+        """Fail the writer: nothing more is appended, and waiting calls and futures get the error."""
         self._cause = error
         with self._lock:
-            self._tell_awaited()
+            self._complete_futures()
         self._done.wake()
         self._work.wake()
 
-    def _routes_now(self) -> Routes:
-        """The routes since the stream was scaled. Raises StreamSealed, StreamNotFound, StreamRecreated."""
+    def _current_routes(self) -> Routes:
+        """The present routes of the stream. Raises StreamSealed, StreamNotFound, StreamRecreated."""
         snapshot = self._stream.snapshot()
         snapshot.require(self._routes.routing.id)
         record = snapshot.record
@@ -509,8 +501,8 @@ class EventWriter:
         return routes_of(record.routing)
 
 
-def _end_of(done: asyncio.Future[None], failure: Exception | None) -> None:
-    """End a future, unless who awaited it has cancelled it."""
+def _complete(done: asyncio.Future[None], failure: Exception | None) -> None:
+    """Complete a future, unless it was cancelled."""
     if done.done():
         return
     if failure is None:
@@ -523,8 +515,8 @@ _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()
 
 
 @atexit.register
-def _warn_of_loss() -> None:
+def _warn_of_unconfirmed() -> None:
     for writer in list(_unclosed):
         lost = writer.unconfirmed
-        if lost and not writer._reported and writer._owner.here:
+        if lost and not writer._raised and writer._owner.here:
             logger.warning("%r was not flushed or closed: its last %d events may be lost", writer, lost)

@@ -1,4 +1,4 @@
-"""What somebody at the command line can do about an error whose remedy depends on where one meets it."""
+"""Remedies of errors, for users of the command line: the commands to run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pravega_spark.streams.maintenance.retention import Retained
 
 ROOT_VARIABLE = "PRAVEGA_CONTROLLER_URI"
-"""Where the root of a command is taken from that names none."""
+"""The environment variable with the root of a command without --root."""
 
 _COMMAND = re.compile(r"`pravega-spark ((?:--root (?:'[^']*'|[^\s'`])+ )?)")
 
 
-def as_given(text: str) -> str:
-    """A text in which the commands between backticks go to the root, and the log, that this call was given.
+def with_root_options(text: str) -> str:
+    """The text with the --root and --wal of this invocation added to the commands in backticks.
 
-    Else they would go to another root, or to none, unless it came from the environment.
+    Otherwise they would use another root, or none. A root from the environment is not added.
     """
     context = click.get_current_context(silent=True)
     given = context.find_root().params if context is not None else {}
@@ -40,12 +40,12 @@ def _option(flag: str, value: str | None) -> str:
 
 
 def why_kept(found: Retained) -> str:
-    """Why retention truncated nothing, and what lets it."""
+    """Why retention truncated nothing, and how to change that."""
     return f"{found.why}: give a shorter --period to record one now" if found.early else found.why
 
 
-def told(error: Exception) -> str:
-    """The message of an error for a user of the command line."""
+def user_message(error: Exception) -> str:
+    """The message of an error, for users of the command line."""
     match error:
         case ScopeNotFound():
             return (

@@ -25,13 +25,13 @@ from pravega_spark.quantities import (
 from pravega_spark.segment_ids import parse_segment_id
 from pravega_spark.streams.model.cuts import UNBOUNDED
 from pravega_spark.streams.model.names import segment_name, validate_scope_name, validate_stream_name
-from pravega_spark.streams.reading.stream_position import PLACES, Place, parse_place
+from pravega_spark.streams.reading.stream_position import POSITION_FORMS, StreamPosition, parse_position
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class StreamName(NamedTuple):
-    """A stream by the name of its scope and its own."""
+    """The name of a stream."""
 
     scope: str
     stream: str
@@ -44,7 +44,7 @@ _KINDS = {"group": "reader group", "table": "key-value table"}
 
 
 class StreamNameType(click.ParamType):
-    """A stream as SCOPE/STREAM, or what else has a name in a scope and is called so. form: how it is shown."""
+    """A stream as SCOPE/STREAM, or something else that is named so. form: for the help."""
 
     name = "scope/stream"
 
@@ -106,7 +106,7 @@ class SecondsType(click.ParamType):
     form = f"{DURATIONS}, or as a number of seconds"
 
     def __init__(self, least: float = 0, *, min_open: bool = False) -> None:
-        self._limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)  # not ours: helps would show them
+        self._limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)  # a separate type: help shows limits
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number of seconds; a usage error for anything else."""
@@ -189,16 +189,16 @@ class SegmentNameType(click.ParamType):
         return str(value)
 
 
-class PlaceType(click.ParamType):
-    """A place in a stream: an end, a time, or a stream cut's text (see `stream_position`)."""
+class PositionType(click.ParamType):
+    """A position in a stream: an end, a time, or a stream cut's text (see `stream_position`)."""
 
-    name = "place"
-    form = f"{PLACES}; 'pravega-spark stream cuts' prints cuts"
+    name = "position"
+    form = f"{POSITION_FORMS}; 'pravega-spark stream cuts' prints cuts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        """The place, not resolved yet; a usage error for anything else."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamPosition:
+        """The position, not resolved yet; a usage error for anything else."""
         try:
-            place = parse_place(value)
+            place = parse_position(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if place == UNBOUNDED:
@@ -207,12 +207,12 @@ class PlaceType(click.ParamType):
 
 
 def forms(parameters: Iterable[click.Parameter]) -> Iterator[str]:
-    """What the values look like that some parameters of a command take, a paragraph of its help for each kind."""
-    told = {}
+    """The syntax of parameter values, a paragraph of the help for each kind."""
+    kinds = {}
     for parameter in parameters:
         if (form := getattr(parameter.type, "form", "")) and not getattr(parameter, "hidden", False):
-            told[parameter.type.name.upper()] = form
-    for name, form in told.items():
+            kinds[parameter.type.name.upper()] = form
+    for name, form in kinds.items():
         yield f"{name}: {form}."
 
 
@@ -252,12 +252,12 @@ def selection_options(command: Command) -> Command:
 
 
 def stream_argument(command: Command) -> Command:
-    """Give a command the argument SCOPE/STREAM as `name`."""
+    """Add the argument SCOPE/STREAM as `name`."""
     return click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())(command)
 
 
 def check_selection(scope: str | None, stream: str | None) -> None:
-    """Raise a usage error for names that no stream can have, and for a stream that is given without its scope."""
+    """Raise a usage error for invalid names, and for a stream without its scope."""
     if stream is not None and scope is None:
         raise click.UsageError(f"--stream {stream} requires --scope: give the scope of the stream.")
     if scope is not None:
@@ -267,25 +267,25 @@ def check_selection(scope: str | None, stream: str | None) -> None:
 
 
 def yes_option(command: Command) -> Command:
-    """Give a command the option --yes, without which it changes nothing."""
+    """Add the option --yes, without which a command changes nothing."""
     return click.option(
         "--yes", is_flag=True, help="Apply the change. Without --yes, show what would change and exit 1."
     )(command)
 
 
 def change_options(command: Command) -> Command:
-    """Give a command --yes, without which it changes nothing, and --dry-run, by which that is no failure."""
+    """Add --yes, without which a command changes nothing, and --dry-run, which makes that a success."""
     return click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")(yes_option(command))
 
 
 def storage_option(flag: str, filesystem: str, name: str = "options") -> Callable[[Command], Command]:
-    """Give a command the options of a filesystem as `name`. filesystem: whose it is, for the help."""
+    """Add the options of a filesystem as `name`. filesystem: for the help."""
     text = f"Option of {filesystem} filesystem; the value is JSON or text. Repeatable."
     return click.option(flag, name, metavar="NAME=VALUE", multiple=True, callback=_parsed, help=text)
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
-    """The values of --storage. Errors do not show them: they may be credentials."""
+    """The values of --storage. Errors never show them, as they may be credentials."""
     options: dict[str, object] = {}
     for text in given:
         name, separator, value = text.partition("=")

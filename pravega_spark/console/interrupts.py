@@ -1,7 +1,7 @@
-"""Ctrl-C as the way in which a command that has no end of its own is meant to end.
+"""Ctrl-C as the normal end of a command that runs forever.
 
-Keeps that it ends such a command between two events, wherever it strikes: an exception that is raised anywhere may
-strike where Python only reports it (a finalizer), and the command would go on.
+Keeps that it ends such a command between two events. An exception that a signal handler raises may be lost where
+Python only reports exceptions (in a finalizer), and the command would continue.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from queue import SimpleQueue
 
 @contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets. The second one is raised as usual, for who waits for a storage that does
-    not answer. Nothing sets it in a thread that is not the main one, as signals go to that."""
+    """An event that the first Ctrl-C sets. The second Ctrl-C raises KeyboardInterrupt, for storage that does not
+    respond. In other threads than the main one, which gets no signals, nothing sets it."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    struck: SimpleQueue[bool] = SimpleQueue()  # a handler may put into it; an event has a lock that it may find held
+    struck: SimpleQueue[bool] = SimpleQueue()  # safe in a signal handler, unlike an Event
     usual = signal.getsignal(signal.SIGINT)
 
     def watch() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from pravega_spark.console.arguments import Command, PlaceType, SecondsType, StreamNameType, storage_option
+from pravega_spark.console.arguments import Command, PositionType, SecondsType, StreamNameType, storage_option
 
 
 class JobDeclaration(NamedTuple):
@@ -70,7 +70,7 @@ TRUNCATE = JobDeclaration(
     Truncated events cannot be restored.
     """,
     "--root /streams --at 30d --yes",
-    (click.option("--at", type=PlaceType(), required=True, help="The new head."),),
+    (click.option("--at", type=PositionType(), required=True, help="The new head."),),
 )
 
 IMPORT = JobDeclaration(

@@ -1,9 +1,8 @@
-"""What commands print: tables for people, or one JSON document for programs. Times are in UTC.
+"""The output of commands: tables for people, or one JSON document for programs. Times are in UTC.
 
-A table fits a terminal of 80 columns; where long names would make it wider, each row is shown as a record of its own,
-and nothing is folded. Elsewhere, as in a pipe, a row is one line however long it is, unless COLUMNS tells the width.
-`--wide` adds the columns that are left out. Programs get numbers in bytes and seconds; people get
-`10 MiB`, `1 h` and `1,000`.
+A table fits a terminal of 80 columns. If long names would make it wider, each row is printed as a record; nothing is
+folded. In a pipe a row is one line of any length, unless COLUMNS sets the width. `--wide` adds the omitted columns.
+Programs get numbers in bytes and seconds; people get `10 MiB`, `1 h` and `1,000`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import click
 from engine.admin.progress import Progress, no_progress
 from pravega_spark.quantities import count_text, duration_text, size_text
 
-_WIDE = 100_000  # columns: what is not for a terminal is not folded
+_WIDE = 100_000  # columns: output that is not for a terminal is not folded
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading, how its values are shown, and whether it is for wide tables only."""
+    """A column of a table: its heading, its format, and whether only wide tables have it."""
 
     heading: str
     text: Callable[[Any], str] = count_text
@@ -43,18 +42,18 @@ def duration_column(heading: str, wide: bool = False) -> Column:
 
 
 def id_column(heading: str, wide: bool = False) -> Column:
-    """A column of numbers that count nothing: their digits are not grouped."""
+    """A column of identifiers: their digits are not grouped."""
     return Column(heading, str, wide)
 
 
 Headings = Mapping[str, str | Column]
-"""Keys of rows, and their columns; a heading alone is enough for texts, and for numbers that count something."""
+"""Keys of rows, and their columns. A heading alone is enough for texts and counts."""
 
 
 class Output:
-    """Where commands print. With `as_json` the document is printed, and texts and tables are not.
+    """The output of a command. With `as_json` the document is printed, and texts and tables are not.
 
-    wide: show all columns of tables, without regard to the terminal.
+    wide: print all columns of tables, whatever the width of the terminal.
     """
 
     def __init__(self, as_json: bool, wide: bool = False) -> None:
@@ -62,7 +61,7 @@ class Output:
         self.wide = wide
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """Print the JSON document, if one was asked for."""
+        """Print the JSON document, with `as_json`."""
         if self.as_json:
             click.echo(json.dumps(document, indent=2))
 
@@ -72,7 +71,7 @@ class Output:
             click.echo(text)
 
     def warning(self, text: str) -> None:
-        """Print a line that people must not overlook."""
+        """Print a warning."""
         if not self.as_json:
             click.secho(text, fg="yellow")
 
@@ -81,9 +80,9 @@ class Output:
         click.echo(json.dumps(document))
 
     def table(self, columns: Headings, rows: Iterable[Mapping[str, Any]], title: str = "") -> None:
-        """Print rows for people. Numbers stand to the right."""
+        """Print rows for people. Numbers are aligned to the right."""
         rows = list(rows)
-        if self.as_json or (title and not rows):  # a title above nothing tells nothing
+        if self.as_json or (title and not rows):  # no title without rows
             return
         from rich import box
         from rich.console import Console
@@ -102,7 +101,7 @@ class Output:
             table.add_row(*map(Text, line))
         console = Console(file=sys.stdout, width=_WIDE, highlight=False)
         if title:
-            self.line(title)  # not the table's, which would fold it
+            self.line(title)  # rich would fold a title of the table
         bounded = not self.wide and (sys.stdout.isatty() or "COLUMNS" in os.environ)
         if bounded and Measurement.get(console, console.options, table).maximum > Console(file=sys.stdout).width:
             self._records([column.heading for column in chosen.values()], texts)
@@ -116,7 +115,7 @@ class Output:
             self.line("")
             for heading, text in zip(headings, row, strict=True):
                 self.line(f"{click.style(heading.ljust(width), bold=True)}  {text}")
-        self.line("")  # as below a table: what follows is no part of the last record
+        self.line("")  # separates the last record from what follows
 
     def properties(self, values: Mapping[str, Any], labels: Headings) -> None:
         """Print one thing for people, a line for each property."""
@@ -126,12 +125,12 @@ class Output:
             self.line(f"{click.style(column.heading.ljust(width), bold=True)}  {shown(value, column.text)}")
 
     def copied(self, label: str, text: str) -> None:
-        """Print what people copy, such as a stream cut: on a line of its own, which nothing breaks."""
+        """Print text for copying, such as a stream cut, unbroken on its own line."""
         self.line(f"{click.style(label, bold=True)}\n{text}")
 
     @contextmanager
     def progress(self, wanted: bool = True) -> Iterator[Progress]:
-        """Show progress as a bar on stderr, if that is a terminal: call what is given."""
+        """A function that shows progress as a bar on stderr, if that is a terminal."""
         if not (wanted and sys.stderr.isatty()):
             yield no_progress
             return
@@ -157,7 +156,7 @@ def _is_number(value: Any) -> bool:
 
 
 def shown(value: Any, text: Callable[[Any], str] = count_text) -> str:
-    """A value as people read it. text: how, if it is a number."""
+    """A value as text for people. text: the format of numbers."""
     if value is None:
         return "-"
     if isinstance(value, bool):

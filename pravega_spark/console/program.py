@@ -1,7 +1,7 @@
-"""How a program of ours ends: failures, usage errors, exit codes.
+"""How a program ends: failures, usage errors, exit codes.
 
-Keeps that a failure is one line on stderr and exit code 1, wrong usage one line and exit code 2, and that no
-storage option's value is ever shown.
+Keeps that a failure is one line on stderr and exit code 1, wrong usage one line and exit code 2, and that no storage
+option's value is ever shown.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from pravega_spark.console.advice import as_given, told
+from pravega_spark.console.advice import user_message, with_root_options
 
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(as_given(" ".join(message.split())))
+        super().__init__(with_root_options(" ".join(message.split())))
 
     def show(self, file: Any = None) -> None:
         """Print it."""
@@ -26,7 +26,7 @@ class Refused(click.ClickException):
 
 
 class NothingChanged(Refused):
-    """A command that wants --yes was called without it, and has shown what would change."""
+    """A command without --yes printed the changes that it would make."""
 
     def __init__(self) -> None:
         super().__init__("nothing was changed: give --yes to apply the change")
@@ -75,5 +75,5 @@ def _message(error: Exception) -> str:
     """The error's message; for an unexpected error, with its type."""
     ours = type(error).__module__.partition(".")[0] in ("chunkstore", "engine", "pravega_spark")
     if str(error) and (ours or isinstance(error, ValueError)):
-        return told(error)
+        return user_message(error)
     return f"unexpected {type(error).__name__}: {error}; run again with --traceback and report it"

@@ -11,7 +11,7 @@ from pravega_spark.jobs.command import program
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import Target, over_streams
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.reading.stream_position import PlaceLike, parse_place
+from pravega_spark.streams.reading.stream_position import PositionLike, parse_position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(
     target: Target,
     *,
-    at: PlaceLike,
+    at: PositionLike,
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
@@ -29,7 +29,7 @@ def run(
     at: a time (2026-01-31, or 7d for seven days ago), an end of the stream, or, for one stream, a stream cut. Some
     events written shortly before a given time may remain. Truncated events cannot be restored.
     """
-    place = parse_place(at)
+    place = parse_position(at)
     if isinstance(place, StreamCut) and target.stream is None:
         raise ValueError("a stream cut belongs to one stream: give scope and stream")
     return over_streams(target, partial(work.truncate, dry_run=dry_run, place=place), spark)

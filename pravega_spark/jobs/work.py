@@ -12,7 +12,7 @@ from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.maintenance.truncation import Truncation, truncation
 from pravega_spark.streams.model.cuts import positions_text
 from pravega_spark.streams.model.epochs import Comparison
-from pravega_spark.streams.reading.stream_position import Place, cut_to_truncate
+from pravega_spark.streams.reading.stream_position import StreamPosition, cut_to_truncate
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 
@@ -84,7 +84,7 @@ def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
     yield guarded(stream, "transactions", done)
 
 
-def truncate(stream: Stream, dry_run: bool, place: Place) -> Iterator[JobOutcome]:
+def truncate(stream: Stream, dry_run: bool, place: StreamPosition) -> Iterator[JobOutcome]:
     """Truncate the stream at a position."""
 
     def done() -> JobOutcome:

@@ -15,8 +15,9 @@ from pravega_spark.source.columns import read_columns
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.split_planner import SplitPlanner, split_count
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
-from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, LeftOut, find_left_out
-from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slice
+from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, SkippedEvent, find_skipped_events
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import ScanSlice, plan_slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,10 +95,10 @@ class _StreamRead:
         self._ranges, losses = self._snapshot.available(ranges, options.fail_on_data_loss)
         for loss in losses:
             logger.warning("%s It is skipped, as option 'fail_on_data_loss' is false.", loss.fact)
-        self._left_out: dict[int, LeftOut] = {}
+        self._left_out: dict[int, SkippedEvent] = {}
         if options.large_events == "reference":
             for number, (low, high) in self._ranges.items():
-                found = find_left_out(self._snapshot.segments, number, low, high, options.max_event_bytes)
+                found = find_skipped_events(self._snapshot.segments, number, low, high, options.max_event_bytes)
                 self._left_out[number] = found
         self.total = sum(self._size(number, *bounds) for number, bounds in self._ranges.items())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pravega_spark.streams.model.arrays import numpy_values
-from pravega_spark.streams.model.key_columns import KeyPlaces
+from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import segment_for
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Router:
         self._options = options
         self._refuse_sealed = refuse_sealed
         self._random = np.random.default_rng()
-        self._keys = KeyPlaces()
+        self._keys = KeyHashes()
         self._streams: dict[str, _StreamTargets] = {}
         self._by_row = planned is None
         self._refreshed: set[int] = set()

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from pravega_spark.source.task_outputs import TaskMessage
     from pravega_spark.streams.stream import Stream
+    from pravega_spark.streams.writing.digests import Digest
+    from pravega_spark.streams.writing.producer_state import ProducerWrite
     from pravega_spark.streams.writing.writes import StreamWrite
 
 logger = logging.getLogger(__name__)
@@ -108,22 +110,20 @@ class _Writer:
         from pravega_spark.source.task_outputs import merged
         from pravega_spark.streams.maintenance.scheduler import after_commit
         from pravega_spark.streams.writing.digests import Digest
-        from pravega_spark.streams.writing.writes import write_together
+        from pravega_spark.streams.writing.writes import StreamWrite, write_together
 
         tasks = _of_tasks(messages)
         by_stream = merged(tasks)
         if not by_stream:
             self._log_empty_replay(writer)
         writes: list[StreamWrite] = []
-        policy = self._options.on_changed_replay
         for name, parts in by_stream.items():
             stream = open_stream_of(self._options, name)
-            digest = None
+            producer = None
             if writer is not None:
                 digest = Digest.total(task.digests[name] for task in tasks if task.digests and name in task.digests)
-            lost = self._options.accept_lost_batches
-            write = stream.to_write(parts, writer, digest=digest, on_changed_replay=policy, accept_lost=lost)
-            writes.append(write)
+                producer = self._producer_write(writer, digest)
+            writes.append(StreamWrite(stream, parts, producer))
         writes.sort(key=_container)
         for number, together in groupby(writes, _container):
             some = list(together)
@@ -141,11 +141,15 @@ class _Writer:
         """Log, or raise, if an empty batch replays one that had rows. An empty batch itself writes and stores
         nothing."""
         from pravega_spark.source.opening import open_stream_of
-        from pravega_spark.streams.writing.digests import Digest
 
         if writer is not None and not self._options.by_row:
             stream = open_stream_of(self._options, self._options.stream)
-            stream.recall(writer, Digest(), self._options.on_changed_replay)
+            stream.report_replay(self._producer_write(writer))
+
+    def _producer_write(self, writer: tuple[str, int], digest: Digest | None = None) -> ProducerWrite:
+        from pravega_spark.streams.writing.producer_state import ProducerWrite
+
+        return ProducerWrite(*writer, digest, self._options.on_changed_replay, self._options.accept_lost_batches)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Discard the tasks' chunks, each in the container of the stream after which it is named."""
@@ -172,7 +176,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
         writer = self._producer()
-        if writer is None or not stream.remembers(writer):
+        if writer is None or not stream.is_committed(self._producer_write(writer)):
             raise StreamSealed(stream.key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -205,7 +209,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         known = (f"query:{query}", int(batch)) if query is not None and batch is not None else None
-        if not self._options.exactly_once or not stream.remembers(known):
+        if not self._options.exactly_once or not stream.is_committed(self._producer_write(known) if known else None):
             raise StreamSealed(stream.key)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

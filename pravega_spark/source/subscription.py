@@ -56,7 +56,7 @@ class Subscription:
             stream = self._stream(name)
             if restarted:
                 log_other_queries(stream, self._name)
-            subscribe(stream, self._name, cut, anew=anew)
+            subscribe(stream, self._name, cut, restart=anew)
 
     def committed(self, cuts: Mapping[str, StreamCut]) -> None:
         """Release what lies before these cuts, which the query does not need any more; now, or with a later release."""

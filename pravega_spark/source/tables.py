@@ -40,7 +40,7 @@ from pravega_spark.streams.maintenance.recorded_cuts import Recorded, RecordedCu
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import container_of
 from pravega_spark.streams.model.system_tables import STREAMS
-from pravega_spark.streams.pravega_lts.key_value_tables import entries
+from pravega_spark.streams.reading.foreign_root import key_value_table_entries
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.transactions import open_transactions
 
@@ -215,7 +215,7 @@ class TableReader(DataSourceReader):
                 yield options.scope, options.stream, number, low, high, events, high - low
 
     def _key_value_table(self) -> Iterator[Row]:
-        for entry in entries(self._root(), self._options.scope, self._options.stream):
+        for entry in key_value_table_entries(self._root(), self._options.scope, self._options.stream):
             yield entry.primary, entry.secondary, entry.value, *entry.version
 
     # --- of a stream, of a scope, or of the root ---------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The scopes and streams of a root.
 
-A scope is an entry in the table of the container that its name belongs to; a stream's record lies with the stream.
+A scope is a table entry in the container of its name; a stream's record lies in the stream's container.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pravega_spark.streams.model.names import validate_scope_name, validate_stre
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.suggestions import similar_keys, slip_of
+from pravega_spark.streams.reading.suggestions import likely_typo_of, similar_keys
 from pravega_spark.streams.scopes import Scope
 from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Catalog:
     """Scopes and streams of an open root.
 
-    suggesting: whether the errors about what is missing name what is like it, for somebody who reads them.
+    suggesting: whether errors about missing names suggest similar ones.
     """
 
     def __init__(self, root: Root, *, suggesting: bool = False) -> None:
@@ -48,18 +48,19 @@ class Catalog:
             raise self.scope_not_found(scope)
 
     def keep_scope(self, scope: str) -> None:
-        """Raise ScopeNotFound unless the scope exists now, and stays for what is going to be made in it."""
+        """Raise ScopeNotFound unless the scope exists, and abort its deletion, so that something can be created in
+        it."""
         if not Scope(self.root, scope).keep():
             raise self.scope_not_found(scope)
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope. False when it exists already."""
+        """Create a scope. False if it exists already."""
         return Scope(self.root, scope).create()
 
     def delete_scope(self, scope: str, groups: Callable[[], Sequence[str]] = tuple) -> bool:
-        """Delete an empty scope. False when it does not exist. Raises ScopeNotEmpty.
+        """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty.
 
-        groups: the names of the reader groups in it, as it is now.
+        groups: returns the names of the reader groups in it now.
         """
 
         def check_empty() -> None:
@@ -76,7 +77,7 @@ class Catalog:
     def streams(self, scope: str, *, refresh: bool = True) -> Iterator[str]:
         """The names of a scope's streams, in order within each container.
 
-        `refresh=False`: as it was when this process last looked.
+        `refresh=False`: by the state known to this process.
         """
         prefix = f"{scope}/"
         for container in self._containers():
@@ -89,10 +90,10 @@ class Catalog:
         question: Callable[[Snapshot], T],
         unreadable: Callable[[str, DataCorruption], None] | None = None,
     ) -> Iterator[T]:
-        """What `question` finds in each stream of a scope, in the order of their names. Raises StorageError.
+        """The result of `question` for each stream of a scope, in the order of their names. Raises StorageError.
 
-        However many there are, each container is looked at once, at the beginning. unreadable: told of a stream of
-        which something cannot be understood, by its name; without it, that is raised once all others were asked.
+        Each container is refreshed once, at the beginning. unreadable: called with the name of each stream whose
+        record is damaged; without it, the first such error is raised after all other streams.
         """
         problems: list[DataCorruption] = []
         for name in sorted(self.streams(scope)):
@@ -109,7 +110,7 @@ class Catalog:
         if problems and unreadable is None:
             raise problems[0]
 
-    def _containers(self) -> Iterator[Container]:
+    def _containers(self) -> Iterator[ReadableContainer]:
         return (self.root.container(number) for number in range(self.root.config.containers))
 
     def stream(self, scope: str, name: str) -> Stream:
@@ -128,7 +129,7 @@ class Catalog:
         retention: RetentionPolicy | None = None,
         tags: tuple[str, ...] = (),
     ) -> bool:
-        """Make a stream. False when it exists already. Raises ScopeNotFound."""
+        """Create a stream. False if it exists already. Raises ScopeNotFound."""
         return self.stream(scope, name).create(scaling, retention, tags, lambda: self.keep_scope(scope))
 
     def ensure_stream(
@@ -142,7 +143,7 @@ class Catalog:
         retention: RetentionPolicy | None = None,
         level: int = logging.INFO,
     ) -> Stream:
-        """The stream, made if it does not exist and that is allowed; what was made is logged as `ensure_scope` says.
+        """The stream, created if it does not exist and that is allowed; a creation is logged as by `ensure_scope`.
 
         Raises ScopeNotFound, StreamNotFound.
         """
@@ -152,35 +153,39 @@ class Catalog:
         if create_stream or not create_scope:
             self.ensure_scope(scope, create=create_scope, level=level)
         if not create_stream:
-            stream.snapshot()  # raises StreamNotFound, unless somebody has just made it
+            stream.snapshot()  # raises StreamNotFound, unless another process has just created it
         elif stream.create(scaling, retention, (), lambda: self.keep_scope(scope)):
-            self._tell_made("stream", stream.key, STREAMS, level)
+            self._log_created("stream", stream.key, STREAMS, level)
         return stream
 
     def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO) -> None:
-        """Make a scope if it does not exist and that is allowed. Raises ScopeNotFound.
+        """Create a scope if it does not exist and that is allowed. Raises ScopeNotFound.
 
-        What was made is logged at `level`: if that is a warning, with the names like it; else as a warning where its
-        name is nearly another's.
+        The creation is logged at `level`: a warning lists similar names. It is always a warning if the name
+        resembles another one closely.
         """
         if self.scope_exists(scope):
             return
         if not create:
             raise self.scope_not_found(scope)
         if self.create_scope(scope):
-            self._tell_made("scope", scope, SCOPES, level)
+            self._log_created("scope", scope, SCOPES, level)
 
-    def _tell_made(self, what: str, key: str, table: str, level: int) -> None:
+    def _log_created(self, what: str, key: str, table: str, level: int) -> None:
         near: Iterable[str] = ()
         if self._suggesting:
-            near = similar_keys(self.root, table, key) if level >= logging.WARNING else slip_of(self.root, table, key)
+            near = (
+                similar_keys(self.root, table, key)
+                if level >= logging.WARNING
+                else likely_typo_of(self.root, table, key)
+            )
         advice = did_you_mean([each for each in near if each != key])
         level = max(level, logging.WARNING) if advice else level
         logger.log(level, "%s %s did not exist: it was created%s", what, key, f".{advice}" if advice else "")
 
 
-def _keys(container: Container, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:
-    """The keys of a table, up to date unless it is not to be refreshed."""
+def _keys(container: ReadableContainer, table: str, prefix: str = "", *, refresh: bool = True) -> Iterator[str]:
+    """The keys of a table. refresh: bring the state up to date first."""
     if refresh:
         container.refresh()
     return (key for key, _ in container.scan_entries(table, prefix))

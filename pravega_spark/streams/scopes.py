@@ -1,10 +1,11 @@
-"""Scopes, and how one is deleted while others make something in it.
+"""Scopes, and the protocol for deleting one while other processes create something in it.
 
-A scope and what lies in it have containers of their own, so no append is about both. Who deletes one says so in its
-entry, then in every container, and looks after that whether anything lies in it. Who makes something looks first what
-was said in its container, then at the scope, and ends a deletion that was begun by changing the entry, on which its
-last step depends; what it makes depends on nothing having been said in its container since. So one of the two fails,
-whatever comes between, and a deletion that was interrupted holds nobody up.
+A scope and its streams have different containers, so no single append covers both. The process that deletes a scope
+marks this in the scope's entry, then in every container, and checks after that whether the scope is empty. A process
+that creates something first reads the marks of its container, then the scope's entry; it aborts a deletion in
+progress by changing the entry, which the last step of the deletion depends on. Its creation is conditional on the
+container's marks being unchanged. So one of the two fails in any interleaving, and an interrupted deletion does not
+block other processes.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from engine.root import Root
 
 _SCOPES = "scopes"
-"""The key of the entry that says in a container that a scope is being deleted, whichever."""
+"""The key of the mark in a container that a deletion of some scope has begun."""
 
 
 def encode_scope(deleting: bool) -> bytes:
-    """A scope's entry. deleting: whether somebody began to delete it."""
+    """A scope's entry. deleting: whether a deletion of it has begun."""
     return bytes(msgpack.packb([FORMAT, deleting]))
 
 
@@ -49,7 +50,7 @@ _FLAG = reader(bool)
 
 
 def unless_deleted(container: Container, state: State) -> CheckEntry:
-    """The condition on which something is made in a scope that is looked at after `state`: no deletion began since."""
+    """The condition for creating something in a scope that is read after `state`: no deletion has begun since."""
     said = container.entries(DELETIONS, [_SCOPES], state)[_SCOPES]
     return CheckEntry(DELETIONS, _SCOPES, said.version if said is not None else NOT_EXISTS)
 
@@ -75,7 +76,7 @@ class Scope:
         return self._entry() is not None
 
     def create(self) -> bool:
-        """Make it. False when it exists already."""
+        """Create it. False if it exists already."""
         try:
             self._container.commit([PutEntry(SCOPES, self.name, encode_scope(False), NOT_EXISTS)])
         except BadKeyVersion:
@@ -83,7 +84,7 @@ class Scope:
         return True
 
     def keep(self) -> bool:
-        """Let it exist for what is going to be made in it: who began to delete it fails. False if it does not exist."""
+        """Abort a deletion in progress, so that something can be created in it. False if it does not exist."""
         while True:
             entry = self._entry()
             if entry is None or entry.value is None:
@@ -95,7 +96,7 @@ class Scope:
                 return True
 
     def delete(self, check_empty: Callable[[], None]) -> bool:
-        """Delete it. False when it does not exist. check_empty: raises ScopeNotEmpty if anything lies in it now."""
+        """Delete it. False if it does not exist. check_empty: raises ScopeNotEmpty if it is not empty now."""
         while True:
             check_empty()
             version = self._begun_deletion()
@@ -110,7 +111,7 @@ class Scope:
                 return True
 
     def _begun_deletion(self) -> int | None:
-        """The version of its entry that says that it is being deleted; None if it does not exist."""
+        """Mark it as being deleted. The version of its entry with the mark; None if it does not exist."""
         while True:
             entry = self._entry()
             if entry is None or entry.value is None:

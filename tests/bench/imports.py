@@ -15,9 +15,9 @@ from engine.state.segments import EVENT_COUNT
 from pravega_spark import StreamManager
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.pravega_lts.imports import Import
-from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from pravega_spark.streams.reading.rebuilt_index import CACHE_VARIABLE
-from pravega_spark.streams.reading.scan import plan_slices
+from pravega_spark.streams.reading.slices import plan_slices
 from tests.archives import ROLLING, case
 
 ROUNDS = 3
@@ -63,7 +63,7 @@ def _planning(source: Path) -> None:
     """Print how many requests it takes to plan a read of the largest stream, to index it, and to plan an import."""
     os.environ[CACHE_VARIABLE] = ""
     store = CountingStore(open_store(str(source)))
-    snapshot = Catalog(ArchivedRoot(store)).stream("demo", "rides").snapshot()
+    snapshot = Catalog(PravegaRoot(store)).stream("demo", "rides").snapshot()
     ranges = snapshot.ranges(snapshot.head_cut(), snapshot.tail_cut())
     plan_slices(snapshot, ranges, 64 << 20)
     amounts = [("planning a read", store.count(), store.bytes_read)]

@@ -15,7 +15,8 @@ from chunkstore import open_store
 from chunkstore.pravega.rolling import Header, HeaderChunk, format_header
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.cli.main import cli, walk
+from pravega_spark.cli.commands import all_commands
+from pravega_spark.cli.main import cli
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case, laid_out
@@ -38,7 +39,7 @@ CALLS = {
         "would be truncated: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18",
     ),
     "group delete": (["sc/readers"], "would delete reader group sc/readers, which stands at: sc/one at 0.0 at 0."),
-    "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and what hangs on it."),
+    "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
     "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),
@@ -122,14 +123,14 @@ def content(root: str) -> dict[str, bytes]:
 
 
 def test_each_command_that_wants_yes_is_here_and_has_a_dry_run() -> None:
-    found = {words: {option for each in command.params for option in each.opts} for words, command in walk(cli)}
+    found = {words: {option for each in command.params for option in each.opts} for words, command in all_commands(cli)}
     wanting = {words: options for words, options in found.items() if "--yes" in options}
     assert wanting.keys() == CALLS.keys()
     assert all("--dry-run" in options for options in wanting.values())
 
 
 def test_each_command_that_changes_what_is_stored_wants_yes_or_has_a_reason(root: str, tmp_path: Path) -> None:
-    found = {words: command for words, command in walk(cli) if not isinstance(command, click.Group)}
+    found = {words: command for words, command in all_commands(cli) if not isinstance(command, click.Group)}
     unasked = {words for words, command in found.items() if all("--yes" not in each.opts for each in command.params)}
     assert unasked == UNASKED.keys() | READING.keys()
     before = content(root)

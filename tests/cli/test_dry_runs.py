@@ -17,7 +17,8 @@ from chunkstore.pravega.rolling import Header, HeaderChunk, format_header
 from engine.logs.log import checkpoints_folder, frames_folder
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.cli.main import cli, walk
+from pravega_spark.cli.commands import all_commands
+from pravega_spark.cli.main import cli
 from pravega_spark.console.advice import ROOT_VARIABLE
 from tests.archives import CHUNKED, case, laid_out
 from tests.cli.test_cli import number_of
@@ -143,7 +144,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_each_command_with_a_dry_run_is_here() -> None:
-    found = {words for words, command in walk(cli) if any("--dry-run" in each.opts for each in command.params)}
+    found = {words for words, command in all_commands(cli) if any("--dry-run" in each.opts for each in command.params)}
     assert found == REFUSED.keys()
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from pravega_spark import StreamManager
-from pravega_spark.cli.examples import EXAMPLES
-from pravega_spark.cli.main import cli, walk
+from pravega_spark.cli.commands import EXAMPLES, all_commands
+from pravega_spark.cli.main import cli
 from pravega_spark.cli.session import Session
 from pravega_spark.jobs import retention
 from tests.cli.test_cli import document, run
@@ -59,7 +59,7 @@ def test_global_options_stand_before_or_after_a_command(url: str) -> None:
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:
-    return ((words, command) for words, command in walk(cli) if not isinstance(command, click.Group))
+    return ((words, command) for words, command in all_commands(cli) if not isinstance(command, click.Group))
 
 
 def test_every_help_has_an_example_that_the_program_accepts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -75,7 +75,9 @@ def test_every_help_has_an_example_that_the_program_accepts(monkeypatch: pytest.
             command.make_context(words, given, parent=above).close()
 
 
-@pytest.mark.parametrize("group", ["", *(words for words, command in walk(cli) if isinstance(command, click.Group))])
+@pytest.mark.parametrize(
+    "group", ["", *(words for words, command in all_commands(cli) if isinstance(command, click.Group))]
+)
 def test_first_sentences_of_helps_are_not_cut(group: str) -> None:
     result = CliRunner().invoke(cli, [*group.split(), "--help"], terminal_width=80)
     commands = result.stdout.partition("Commands:\n")[2]

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from engine.root import Root
 from pravega_spark import StreamCut, StreamManager
-from pravega_spark.cli import events
+from pravega_spark.cli import stream_events
 from pravega_spark.cli.completion import SHELLS
 from pravega_spark.cli.main import cli
 from pravega_spark.source.micro_batch import MicroBatchReader
@@ -629,8 +629,8 @@ def test_lines_without_a_key(folder: str, line: str, problem: str) -> None:
 
 
 def test_lines_that_are_too_long(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert events.MAX_LINE == 8 << 20
-    monkeypatch.setattr(events, "MAX_LINE", 5)
+    assert stream_events.MAX_LINE == 8 << 20
+    monkeypatch.setattr(stream_events, "MAX_LINE", 5)
     assert written(S, root=folder, given="12345\n12345")["written"]["events"] == 2
     for line in ("123456\n", "123456", "1234567\n1", "12345678"):
         assert "line 2 is longer than 5 bytes" in written(S, root=folder, given=f"fine\n{line}", code=1)
@@ -658,8 +658,8 @@ def test_events_as_documents(folder: str) -> None:
 
 
 def test_a_terminal_is_shown_no_control_characters() -> None:
-    assert events._visible(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
-    assert events._visible("ümläut …".encode()) == "ümläut …".encode()
+    assert stream_events._visible(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
+    assert stream_events._visible("ümläut …".encode()) == "ümläut …".encode()
 
 
 def test_following(folder: str) -> None:
@@ -861,6 +861,6 @@ def test_a_reader_of_the_output_may_stop(folder: str, monkeypatch: pytest.Monkey
         def write(self, data: Any) -> int:
             raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(events, "_print_lines", lambda *_, **__: Closed().write(b""))
+    monkeypatch.setattr(stream_events, "_print_lines", lambda *_, **__: Closed().write(b""))
     result = CliRunner().invoke(cli, ["--root", folder, "stream", "read", S])
     assert result.exit_code == 1 and result.output == ""

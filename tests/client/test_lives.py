@@ -39,6 +39,7 @@ from pravega_spark.streams.maintenance import retention
 from pravega_spark.streams.maintenance.subscribers import positions, subscribe
 from pravega_spark.streams.model.policies import RetentionPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.client.groups.reading import next_slice, payloads
 
 OLD = [f"old {number}" for number in range(20)]
@@ -148,17 +149,17 @@ def writer_of_columns(place: Place) -> Callable[[], None]:
 def routed_write(place: Place) -> Callable[[], None]:
     """As a Spark task routes its rows, and the driver commits them."""
     from pravega_spark.streams.model.framing import frame_column
-    from pravega_spark.streams.stream import parts_of
+    from pravega_spark.streams.writing.writes import segment_appends
 
     routing = place.stream.snapshot().record.routing
     framed = frame_column(pa.array([b"lost"]), None, 1)
-    parts = parts_of(framed.contents(), routing.segments, 0)
+    parts = segment_appends(framed.contents(), routing.segments, 0)
 
     def use() -> None:
         with pytest.raises(StreamRecreated):
             place.stream.write(parts, planned=routing)
         with pytest.raises(StreamRecreated):
-            place.stream.write(parts, ("batch", 7), planned=routing)
+            place.stream.write(parts, ProducerWrite("batch", 7), routing)
 
     return use
 
@@ -166,18 +167,18 @@ def routed_write(place: Place) -> Callable[[], None]:
 def named_producer(place: Place) -> Callable[[], None]:
     """The new stream remembers nothing of the old one's producers."""
     from pravega_spark.streams.model.framing import frame_column
-    from pravega_spark.streams.stream import parts_of
+    from pravega_spark.streams.writing.writes import segment_appends
 
     def write(event: bytes, number: int) -> bool:
         stream = place.stream
         framed = frame_column(pa.array([event]), None, 1)
-        parts = parts_of(framed.contents(), stream.snapshot().record.current.segments, 0)
-        return stream.write(parts, ("producer", number))
+        parts = segment_appends(framed.contents(), stream.snapshot().record.current.segments, 0)
+        return stream.write(parts, ProducerWrite("producer", number))
 
     assert write(b"old", 5) and not write(b"old", 5)
 
     def use() -> None:
-        assert not place.stream.remembers(("producer", 1))
+        assert not place.stream.is_committed(ProducerWrite("producer", 1))
         assert write(NEW[0].encode(), 1), "number 5 was the old stream's"
         last = place.manager.read_events("sc", "st").to_arrow(["event"]).column(0).to_pylist()
         assert sorted(last) == sorted([*map(str.encode, NEW), NEW[0].encode()])

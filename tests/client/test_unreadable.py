@@ -240,7 +240,7 @@ def test_an_upload_that_nobody_understands_is_named_and_expires(tmp_path: Path) 
             ]
         )
         assert "is deleted once it has been idle" in named(root, segment)
-        with pytest.raises(DataCorruption, match="is no upload that can be understood"):
+        with pytest.raises(DataCorruption, match="is not a valid upload"):
             manager.begin_event("s", "a", name="big")
         with manager.begin_event("s", "a", name="other") as event:
             event.write(b"payload")
@@ -306,7 +306,7 @@ def test_the_command_gives_up_what_nobody_understands_of_a_frame(url: str) -> No
     assert f"container repair {number} {address}" in run("verify", root=url, code=1).stdout
     assert f"container repair {number} {address}" in run("stream", "describe", "s/a", root=url, code=1).stderr
     dry = run("container", "repair", str(number), str(address), "--dry-run", root=url)
-    assert "1 transaction that nobody understands; all else stands" in dry.stdout
+    assert "1 transaction that cannot be decoded; everything else is kept" in dry.stdout
     run("container", "repair", str(number), str(address), root=url, code=1)
     wrong = run("container", "repair", str(number), str(address + 1), "--yes", root=url, code=1)
     assert str(address) in wrong.stderr

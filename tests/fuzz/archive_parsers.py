@@ -32,7 +32,7 @@ from pravega_spark.streams.pravega_lts.unfinished_imports import (
     keep,
     sealed,
 )
-from pravega_spark.streams.reading.rebuilt_index import decode_kept, encode_kept
+from pravega_spark.streams.reading.rebuilt_index import decode_cached, encode_cached
 from tests.archives import CHUNKED, case, retention_cut, retention_set
 from tests.fuzz.harness import Parser
 from tests.fuzz.mutators import of_msgpack
@@ -109,7 +109,7 @@ def _indexed(data: bytes) -> None:
 
 def _kept(data: bytes) -> None:
     """An object of the cache, and its search as readers do it."""
-    records = decode_kept(data)
+    records = decode_cached(data)
     if records:
         IndexReader(functools.partial(_bytes, records), 0, len(records)).locate_offset(100)
 
@@ -169,8 +169,8 @@ PARSERS = [
     Parser("archive-made-index", _indexed, [STREAM], (InvalidEvent,)),
     Parser("archive-reader-group", _group, GROUP, REFUSED),
     Parser("archive-events", _events, [STREAM], (ArchiveDamaged,)),
-    Parser("index-cache", _kept, [encode_kept(KEPT)], (InvalidIndex,)),
-    Parser("index-cache-records", lambda data: _kept(encode_kept(data)), [KEPT], (InvalidIndex,)),
+    Parser("index-cache", _kept, [encode_cached(KEPT)], (InvalidIndex,)),
+    Parser("index-cache-records", lambda data: _kept(encode_cached(data)), [KEPT], (InvalidIndex,)),
     Parser("import-begun", lambda data: decode_begun(data, "demo/rides"), [BEGUN], REFUSED),
     Parser("import-begun-fields", lambda data: decode_begun(sealed(data), "demo/rides"), [BEGUN[:-4]], REFUSED),
     Parser("import-progress", _progress, [PROGRESS], REFUSED),

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import DataCorruption
 from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
-from pravega_spark.console.arguments import PlaceType, SecondsType, StreamNameType
+from pravega_spark.console.arguments import PositionType, SecondsType, StreamNameType
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import parse_seconds, parse_size, parse_time
 from pravega_spark.segment_ids import segment_id
@@ -202,7 +202,7 @@ PARSERS = [
     Parser("source-options", _options, [json.dumps(OPTIONS).encode()], (ValueError,), mutators.of_json),
     Parser("arguments-stream", _argument(StreamNameType()), [b"scope/stream"], (click.UsageError,)),
     Parser("arguments-seconds", _argument(SecondsType()), [b"86400", b"inf", b"1e9"][::2], (click.UsageError,)),
-    Parser("arguments-place", _argument(PlaceType()), _PLACES_OF[:4], (click.UsageError,)),
+    Parser("arguments-place", _argument(PositionType()), _PLACES_OF[:4], (click.UsageError,)),
     Parser(
         "times",
         lambda data: parse_time(_text(data)),

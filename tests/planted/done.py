@@ -99,7 +99,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-dry-run-of-recovery-looks-at-the-recovery-point-only",
-        file="pravega_spark/cli/containers.py",
+        file="pravega_spark/cli/container.py",
         old="recoverable(root.stores, root.container_id(number), force=force)",
         new="recoverable(root.stores, root.container_id(number), force=True)",
         tests=["tests/cli/test_dry_runs.py::test_a_dry_run_ends_in_the_refusal_of_the_run[container recover-NUMBER]"],

@@ -76,15 +76,15 @@ BREAKAGES = [
     Breakage(
         name="lost-numbers-of-a-producer-are-believed",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="        if before != self._generation and self.number > last + 1:",
-        new="        if before == self.number:",
+        old="        if before != self._generation and self._write.sequence > last + 1:",
+        new="        if before == self._write.sequence:",
         tests=[f"{_STREAMS}::test_a_producer_whose_writes_were_lost_is_refused_until_it_writes_them_again"],
     ),
     Breakage(
         name="producer-is-not-looked-at-in-a-new-generation",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="self._update(UpdateKind.REPLACE_IF_GREATER, None, self._generation)",
-        new="self._update(UpdateKind.REPLACE_IF_GREATER, None, NULL_VALUE)",
+        old="self._operations(UpdateKind.REPLACE_IF_GREATER, None, self._generation)",
+        new="self._operations(UpdateKind.REPLACE_IF_GREATER, None, NULL_VALUE)",
         tests=[f"{_STREAMS}::test_each_generation_refuses_a_gap_anew"],
     ),
     Breakage(

@@ -85,7 +85,7 @@ BREAKAGES = [
     Breakage(
         name="cut-text-unbounded",
         file="pravega_spark/streams/model/cuts.py",
-        old='        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before anything is made of them\n',
+        old='        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before they are used\n',
         new="",
         tests=[
             "tests/streams/test_limits.py::test_a_cut_of_more_segments_than_there_can_be_is_refused_before_it_is_made"

@@ -85,8 +85,8 @@ BREAKAGES = [
     Breakage(
         name="upload-merged-as-it-is",
         file="pravega_spark/streams/writing/uploads.py",
-        old="            self._append((), self.length, one),  # refuses",
-        new="            self._append((), None, one),  # refuses",
+        old="            self._append((), self.length, one),  # rejects",
+        new="            self._append((), None, one),  # rejects",
         tests=[
             "tests/client/large_events/test_faults.py::test_an_event_that_is_longer_than_its_writer_knows_does_not_come"
         ],
@@ -101,8 +101,8 @@ BREAKAGES = [
     Breakage(
         name="upload-without-its-name",
         file="pravega_spark/streams/writing/uploads.py",
-        old=("            *self._registering(-self._number),\n            Append(index"),
-        new="            Append(index",
+        old=("            *self._registering(-self._number),\n            index_append("),
+        new="            index_append(",
         tests=["tests/client/large_events/test_names.py::test_an_upload_is_gone_on_with_by_name"],
     ),
     Breakage(
@@ -122,7 +122,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-part-believed",
         file="pravega_spark/streams/writing/uploads.py",
-        old="                if error.expected == self.length:  # it was there",
+        old="                if error.expected == self.length:  # it was committed",
         new="                if error.expected:  # it was there",
         tests=["tests/client/large_events/test_faults.py::test_a_part_is_not_taken_for_there_because_another_one_is"],
     ),
@@ -136,8 +136,8 @@ BREAKAGES = [
     Breakage(
         name="rest-before-its-parts",
         file="pravega_spark/client/large_events/large_event.py",
-        old=("        self._take_written(0)\n        if self._landed:\n            self._attach()  # behind"),
-        new=("        self._take_written(None)\n        if self._landed:\n            self._attach()  # behind"),
+        old=("        self._take_written(0)\n        if self._landed:\n            self._attach()  # after"),
+        new=("        self._take_written(None)\n        if self._landed:\n            self._attach()  # after"),
         tests=["tests/client/large_events/test_faults.py::test_a_crash_at_every_request_of_the_commit"],
     ),
     Breakage(
@@ -172,7 +172,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="chain-of-half-an-event",
-        file="pravega_spark/streams/reading/scan.py",
+        file="pravega_spark/streams/reading/unindexed.py",
         old="        if end == self._part.end and len(rest):\n",
         new="        if end > self._part.end and len(rest):\n",
         tests=["tests/streams/test_large_events.py::test_a_slice_without_an_index_ends_with_a_whole_event"],
@@ -180,10 +180,10 @@ BREAKAGES = [
     Breakage(
         name="failure-before-what-flew",
         file="pravega_spark/streams/reading/scan.py",
-        old=("        while flying:\n            yield from self._found(*flying.popleft())\n        if failure"),
+        old=("        while in_flight:\n            yield from self._found(*in_flight.popleft())\n        if failure"),
         new=(
-            "        while flying and failure is None:\n"
-            "            yield from self._found(*flying.popleft())\n"
+            "        while in_flight and failure is None:\n"
+            "            yield from self._found(*in_flight.popleft())\n"
             "        if failure"
         ),
         tests=["tests/streams/test_stream.py::test_planned_slices_are_found_again_where_they_were_moved"],
@@ -219,7 +219,7 @@ BREAKAGES = [
     Breakage(
         name="retention-keeps-too-little",
         file="pravega_spark/streams/maintenance/retention.py",
-        old="        least = self._last(self._end - self._policy.limit)  # keeps",
+        old="        least = self._last(self._end - self._policy.limit)  # the cut",
         new="        least = self._last(self._end)  # keeps",
         tests=["tests/streams/test_retention.py::test_truncates_where_the_rules_say"],
     ),
@@ -345,8 +345,8 @@ BREAKAGES = [
     Breakage(
         name="unplanned-write-rerouted",
         file="pravega_spark/streams/writing/writes.py",
-        old="            if not all(write.planned for write in pending):\n",
-        new="            if not any(write.planned for write in pending):\n",
+        old="            if not all(write.has_routing for write in pending):\n",
+        new="            if not any(write.has_routing for write in pending):\n",
         tests=[
             "tests/streams/test_stream.py::test_what_may_go_nowhere_else_is_refused_with_all_that_is_written_with_it"
         ],
@@ -354,7 +354,7 @@ BREAKAGES = [
     Breakage(
         name="unnamed-unknown-repeated",
         file="pravega_spark/streams/writing/writes.py",
-        old=("            if not known:\n                raise\n            retry"),
+        old=("            if not idempotent:\n                raise\n            retry"),
         new="            retry",
         tests=["tests/streams/test_outcome_retry.py::test_a_write_without_a_name_is_not_tried_again"],
     ),
@@ -509,15 +509,15 @@ BREAKAGES = [
     Breakage(
         name="rerouted-without-its-places",
         file="pravega_spark/client/batches.py",
-        old="bytes(contents[old][start:end])), place, False))",
+        old="bytes(contents[old][start:end])), position, False))",
         new="bytes(contents[old][start:end])), None, False))",
         tests=["tests/client/test_scaling.py::test_what_is_under_way_is_routed_again"],
     ),
     Breakage(
         name="single-places-after-a-column",
         file="pravega_spark/client/batches.py",
-        old="            found += [np.array(single, np.float64), place]\n",
-        new="            found += [place, np.array(single, np.float64)]\n",
+        old="                found += [np.array(single, np.float64), position]\n",
+        new="                found += [position, np.array(single, np.float64)]\n",
         tests=["tests/client/test_scaling.py::test_what_is_under_way_is_routed_again"],
     ),
     Breakage(
@@ -603,28 +603,28 @@ BREAKAGES = [
     ),
     Breakage(
         name="cli-splits-long-lines",
-        file="pravega_spark/cli/events.py",
+        file="pravega_spark/cli/stream_events.py",
         old="    while line := file.readline(MAX_LINE + 2):\n",
         new="    while line := file.readline(MAX_LINE):\n",
         tests=["tests/cli/test_streams.py::test_lines_that_are_too_long"],
     ),
     Breakage(
         name="cli-strips-events",
-        file="pravega_spark/cli/events.py",
+        file="pravega_spark/cli/stream_events.py",
         old='        yield line.removesuffix(b"\\n")\n',
         new="        yield line.strip()\n",
         tests=["tests/cli/test_streams.py::test_lines_are_events"],
     ),
     Breakage(
         name="cli-imports-unasked",
-        file="pravega_spark/cli/imports.py",
+        file="pravega_spark/cli/import_streams.py",
         old="    if dry_run or not yes:\n",
         new="    if dry_run:\n",
         tests=["tests/cli/test_confirmation.py::test_what_would_go_is_shown"],
     ),
     Breakage(
         name="cli-maintains-unasked",
-        file="pravega_spark/cli/maintenance.py",
+        file="pravega_spark/cli/maintain.py",
         old="                dry_run=dry_run or not yes,\n",
         new="                dry_run=dry_run,\n",
         tests=["tests/cli/test_confirmation.py::test_what_would_go_is_shown"],

@@ -23,14 +23,14 @@ BREAKAGES = [
     Breakage(
         name="how-events-were-mixed-is-not-kept",
         file="pravega_spark/streams/writing/event_order.py",
-        old="    if mix is None or len(mix.segments) < 2:\n",
-        new="    if mix is None or len(mix.segments) < 3:\n",
+        old="    if interleaving is None or len(interleaving.segments) < 2:\n",
+        new="    if interleaving is None or len(interleaving.segments) < 3:\n",
         tests=_LAST,
     ),
     Breakage(
         name="batches-in-chunks-do-not-say-how-they-are-mixed",
         file="pravega_spark/client/writer.py",
-        old="for part in each.parts], mix=mix_of_all(doubtful))",
+        old="for part in each.parts], interleaving=combined(pending))",
         new="for part in each.parts])",
         tests=_LAST,
     ),
@@ -51,8 +51,8 @@ BREAKAGES = [
     Breakage(
         name="a-truncation-forgets-the-order-of-what-is-left",
         file="pravega_spark/streams/writing/changes.py",
-        old="    return order.forget(min(first, default=None))\n",
-        new="    return order.forget(None)\n",
+        old="    return order.truncation(min(first, default=None))\n",
+        new="    return order.truncation(None)\n",
         tests=_LAST,
     ),
     Breakage(

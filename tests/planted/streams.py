@@ -12,15 +12,15 @@ BREAKAGES = [
     Breakage(
         name="unknown-named-write-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            retry.again(error)  # with names",
-        new="            return  # with names",
+        old="            retry.wait_or_raise(error)  # a repeated write is recognised",
+        new="            return  # a repeated write is recognised",
         tests=[f"{_RETRY}::test_a_named_write_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
         name="unknown-batch-is-success",
         file="pravega_spark/streams/writing/writes.py",
-        old="            retry.again(error)  # with names",
-        new="            return  # with names",
+        old="            retry.wait_or_raise(error)  # a repeated write is recognised",
+        new="            return  # a repeated write is recognised",
         tests=[f"{_SINK}::test_a_batch_whose_outcome_is_unknown_is_there_once"],
     ),
     Breakage(
@@ -40,7 +40,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-transaction-end-is-success",
         file="pravega_spark/streams/writing/transactions.py",
-        old="            except OutcomeUnknown as error:\n                retry.again(error)",
+        old="            except OutcomeUnknown as error:\n                retry.wait_or_raise(error)",
         new="            except OutcomeUnknown:\n                return",
         tests=[f"{_RETRY}::test_a_transaction_whose_end_is_unknown_ends_once"],
     ),
@@ -50,7 +50,7 @@ BREAKAGES = [
         old="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)""",
+                retry.wait_or_raise(error)""",
         new="""                self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown:
@@ -60,7 +60,7 @@ BREAKAGES = [
     Breakage(
         name="unknown-group-state-is-success",
         file="pravega_spark/client/groups/entry.py",
-        old="            retry.again(error)\n            return False",
+        old="            retry.wait_or_raise(error)\n            return False",
         new="            return True",
         tests=[f"{_RETRY}::test_a_reader_group_goes_on"],
     ),
@@ -95,29 +95,29 @@ BREAKAGES = [
     Breakage(
         name="other-data-told-as-a-replay",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="        if found[:2] == (self.number, self.digest):",
-        new="        if found.number == self.number:",
+        old="        if state[:2] == (write.sequence, self._digest):",
+        new="        if state.sequence == write.sequence:",
         tests=[_PRODUCERS],
     ),
     Breakage(
         name="older-number-told-as-a-replay",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="        if found[:2] == (self.number, self.digest):",
-        new="        if found.number > self.number or found[:2] == (self.number, self.digest):",
+        old="        if state[:2] == (write.sequence, self._digest):",
+        new="        if state.sequence > write.sequence or state[:2] == (write.sequence, self._digest):",
         tests=[f"{_PRODUCERS}::test_a_checkpoint_that_was_rolled_back"],
     ),
     Breakage(
         name="other-data-written-without-condition",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="        return self._update(UpdateKind.REPLACE_IF_EQUALS, found, found.generation)",
-        new="        return self._update(UpdateKind.REPLACE, found, found.generation)",
+        old="            return self._operations(UpdateKind.REPLACE_IF_EQUALS, state, state.generation)",
+        new="            return self._operations(UpdateKind.REPLACE, state, state.generation)",
         tests=[f"{_PRODUCERS}::test_what_is_written_all_the_same_is_there_once"],
     ),
     Breakage(
         name="number-kept-without-its-digest",
         file="pravega_spark/streams/writing/producer_state.py",
-        old="        return [UpdateAttributes(self._segment, tuple(updates))]",
-        new="        return [UpdateAttributes(self._segment, tuple(updates)[:1])]",
+        old="        return [UpdateAttributes(self._stream.writers, tuple(updates))]",
+        new="        return [UpdateAttributes(self._stream.writers, tuple(updates)[:1])]",
         tests=[_PRODUCERS],
     ),
     Breakage(
@@ -132,8 +132,8 @@ BREAKAGES = [
     Breakage(
         name="rerouted-write-forgotten",
         file="pravega_spark/streams/writing/writes.py",
-        old="        return [*self._remembering, *self._before, *appends, *kept, *self._after]",
-        new="        return [*([] if self._before else self._remembering), *self._before, *appends, *kept, *self._after]",
+        old="        return [*self._update_operations, *self._before, *appends, *order, *self._after]",
+        new="        return [*([] if self._before else self._update_operations), *self._before, *appends, *order, *self._after]",
         tests=[f"{_PRODUCERS}::test_what_was_planned_before_a_scale_is_remembered_too"],
     ),
     Breakage(
@@ -174,8 +174,8 @@ BREAKAGES = [
     Breakage(
         name="changed-replays-always-skipped",
         file="pravega_spark/source/sink.py",
-        old="        policy = self._options.on_changed_replay",
-        new='        policy: OnChangedReplay = "skip"',
+        old="ProducerWrite(*writer, digest, self._options.on_changed_replay, ",
+        new='ProducerWrite(*writer, digest, "skip", ',
         tests=[f"{_SINK}::test_what_is_done_with_other_rows_is_an_option"],
     ),
     Breakage(
@@ -237,8 +237,8 @@ BREAKAGES = [
     Breakage(
         name="batch-write-to-a-sealed-stream-found-at-commit",
         file="pravega_spark/source/sink.py",
-        old="        if writer is None or not stream.remembers(writer):",
-        new="        if writer is not None and not stream.remembers(writer):",
+        old="        if writer is None or not stream.is_committed(self._producer_write(writer)):",
+        new="        if writer is not None and not stream.is_committed(self._producer_write(writer)):",
         tests=["tests/source/test_attempts.py::test_a_sealed_stream_is_refused_before_any_task_runs"],
     ),
     Breakage(
@@ -250,7 +250,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="legacy-header-deleted-unasked",
-        file="pravega_spark/cli/headers.py",
+        file="pravega_spark/cli/header.py",
         old="dry_run=dry_run or not yes)",
         new="dry_run=dry_run)",
         tests=["tests/cli/test_confirmation.py"],

@@ -23,6 +23,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.source.keyed import parts as merged_parts
 
 MICRO_BATCHES_APART = 1.0
@@ -209,7 +210,7 @@ def test_old_micro_batches_do_not_make_opening_dearer(storage: Storage, batches:
     writer = StreamWriter(storage.options(), SCHEMA)
     parts = merged_parts([task(writer, [str(number) for number in range(segments * 3)])])
     for batch in range(26, batches):
-        assert stream.write(parts, ("query:q", batch))
+        assert stream.write(parts, ProducerWrite("query:q", batch))
         storage.later()
     for batch in range(batches, batches + 16):
         commit(storage, batch)

@@ -29,7 +29,8 @@ from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model import framing
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())

@@ -29,7 +29,8 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.index_repair import rebuild_indexes
 from pravega_spark.streams.model.index import encode_records
 from pravega_spark.streams.model.policies import RetentionPolicy
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 
 NAME, INDEX = "sc/st/0.#epoch.0", "sc/st/0.#epoch.0#index"
 EVENTS = [f"event {number:04} {'x' * 1000}" for number in range(60)]

@@ -18,8 +18,8 @@ from pravega_spark.streams.model.epochs import (
     Comparison,
     EpochRecord,
     Epochs,
-    Front,
     StreamSegmentRecord,
+    Traversal,
     duplicate,
     overlapping,
     replaced,
@@ -161,8 +161,8 @@ def test_successors_and_predecessors(model: Model) -> None:
 def test_every_epoch_has_all_keys_once(model: Model) -> None:
     for epoch in model.epochs:
         assert model.history.problem({segment.id: 0 for segment in epoch.segments}) is None
-        front = Front(epoch.segments)
-        assert front.gap() is None and front.overlap() is None
+        traversal = Traversal(epoch.segments)
+        assert traversal.gap() is None and traversal.overlap() is None
         assert model.history.epoch(epoch.epoch) == epoch
 
 
@@ -281,9 +281,9 @@ def test_a_walk_enters_a_segment_behind_its_predecessors(model: Model) -> None:
             steps += 1
             assert steps < 1000
             stage = walk.stage()
-            assert history.problem(walk.front) is None
-            assert history.compare(walk.front, start) is Comparison.EQUAL_OR_AFTER
-            assert history.compare(end, walk.front) is Comparison.EQUAL_OR_AFTER
+            assert history.problem(walk.traversal) is None
+            assert history.compare(walk.traversal, start) is Comparison.EQUAL_OR_AFTER
+            assert history.compare(end, walk.traversal) is Comparison.EQUAL_OR_AFTER
             assert any(low < high for low, high in stage.values()), "there is something to read in every stage"
             whole = model.random.random() < 0.5
             reached = {n: high if whole else model.random.randint(low, high) for n, (low, high) in stage.items()}
@@ -392,7 +392,7 @@ def test_cuts_with_segments_that_are_gone(four: Epochs) -> None:
     assert left.compare(older, newer) is Comparison.BEFORE
     assert left.compare(newer, older) is Comparison.EQUAL_OR_AFTER
     assert left.compare(older, {0: 2, 1: 2}) is Comparison.BEFORE
-    assert left.front(old).at(left.segments[S(5, 3)]) == GONE
+    assert left.traversal(old).at(left.segments[S(5, 3)]) == GONE
     assert left.between(old, head) == list(head)
     assert left.earlier(head, {0: 4, S(6, 3): 5, S(7, 3): 0}) == {0: 4, S(6, 3): 0, S(7, 3): 0}
 

@@ -36,12 +36,14 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
 from pravega_spark.streams.reading.lag import lag
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions, uploads
 from pravega_spark.streams.writing.changes import after_gap
 from pravega_spark.streams.writing.digests import Digest
-from pravega_spark.streams.writing.writes import write_together
+from pravega_spark.streams.writing.producer_state import ProducerWrite
+from pravega_spark.streams.writing.writes import StreamWrite, write_together
 from tests.restored import recovered, restored
 from tests.streams.test_transactions import check, parts, read, write
 
@@ -356,7 +358,7 @@ def test_segment_numbers_that_are_used_up_are_an_error(history: History) -> None
 
 def number(stream: Stream, writer: str, value: int, event: str, accept: bool = False) -> bool:
     routing: Routing = stream.snapshot().record.routing
-    return stream.write(parts(routing, event), (writer, value), routing, accept_lost=accept)
+    return stream.write(parts(routing, event), ProducerWrite(writer, value, accept_lost=accept), routing)
 
 
 @either_way
@@ -427,7 +429,7 @@ def test_a_producer_that_is_refused_in_one_stream_writes_nothing_to_another(hist
     writes = []
     for stream in (other, history.stream):
         routing = stream.snapshot().record.routing
-        writes.append(stream.to_write([(routing, parts(routing, "c"))], ("job", 2), digest=Digest()))
+        writes.append(StreamWrite(stream, [(routing, parts(routing, "c"))], ProducerWrite("job", 2, Digest())))
     with pytest.raises(WritesLost, match="Stream sc/st"):
         write_together(writes)
     check(history.stream, "a")
@@ -465,7 +467,6 @@ def begun_upload(stream: Stream, before: Before) -> None:
 
 WRITES: dict[str, Callable[[Stream, Before], object]] = {
     "write": lambda stream, _: write(stream, "k", "l"),
-    "submit": lambda stream, _: stream.submit(parts(stream.snapshot().record.routing, "k", "l")).exception(),
     "producer": lambda stream, _: number(stream, "job", 0, "k"),
     "transaction": begun_transaction,
     "restored transaction": lambda stream, before: transactions.Transaction(stream, before.transaction.id).commit(),

@@ -39,7 +39,7 @@ from pravega_spark.streams.model.cuts import UNBOUNDED
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete, ImportReport
 from pravega_spark.streams.pravega_lts.segment_import import Sizes
-from pravega_spark.streams.pravega_lts.streams import ArchivedStreams
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams
 from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, contents, laid_out, stored, with_entries
 from tests.restored import recovered
 
@@ -171,7 +171,7 @@ def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
 
 
 def test_every_cut_splits_its_stream_as_the_server_said(place: Place, imported: StreamManager) -> None:
-    archived = ArchivedStreams(open_archive(open_store(str(place.source))))
+    archived = PravegaStreams(open_archive(open_store(str(place.source))))
     tried = 0
     for label, row in json.loads(place.one.expected["cuts.json"]).items():
         name = label.partition("/")[0]
@@ -194,7 +194,7 @@ def test_every_cut_splits_its_stream_as_the_server_said(place: Place, imported: 
 
 
 def test_policies_tags_epochs_and_cuts_are_the_same(place: Place, imported: StreamManager) -> None:
-    archived = ArchivedStreams(open_archive(open_store(str(place.source))))
+    archived = PravegaStreams(open_archive(open_store(str(place.source))))
     for name in STREAMS:
         original, info = archived.stream("demo", name), imported.stream_info("demo", name)
         assert info.head == original.head
@@ -624,7 +624,7 @@ def test_a_byte_stream_comes_as_its_bytes(tmp_path: Path) -> None:
     root = simulated_root(store)
     report = Import(source, ["demo/sealed"], byte_streams=["demo/sealed"], copied=True, sizes=SMALL).run(root)
     assert [(each.outcome, each.events) for each in report.streams] == [("imported", 0)]
-    original = ArchivedStreams(open_archive(source)).stream("demo", "sealed")
+    original = PravegaStreams(open_archive(source)).stream("demo", "sealed")
     snapshot = Catalog(root).stream("demo", "sealed").snapshot()
     for number, (start, end) in original.ranges().items():
         name = snapshot.segments.name_of(number)

@@ -19,9 +19,16 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.model.index import RECORD_SIZE, WIDEST_GAP
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan
-from pravega_spark.streams.reading.large_events import HEADER_COST, NONE_LEFT_OUT, LeftOut, find_left_out, gaps
-from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slices
+from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan, slices
+from pravega_spark.streams.reading.large_events import (
+    HEADER_COST,
+    NONE_LEFT_OUT,
+    SkippedEvent,
+    find_skipped_events,
+    gaps,
+)
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
 
@@ -162,7 +169,7 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
     """Against brute force: ranges between any two events, after truncation, in small slices and steps."""
     chance = random.Random(seed)
     monkeypatch.setattr(scan, "STEP", 500)
-    monkeypatch.setattr(scan, "UNINDEXED", chance.choice([0, 5000]))
+    monkeypatch.setattr(slices, "MAX_UNINDEXED", chance.choice([0, 5000]))
     monkeypatch.setattr(scan, "WIDEST_GAP", 20_000)
     monkeypatch.setattr(indexed_segments, "WIDEST_GAP", 20_000)
     with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(maintenance=False, threaded=False)) as root:
@@ -202,7 +209,7 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_left_out_counts_next_to_nothing() -> None:
-    left_out = LeftOut(np.array([1000, 500 * MiB]), np.array([1000 + 300 * MiB, 900 * MiB]))
+    left_out = SkippedEvent(np.array([1000, 500 * MiB]), np.array([1000 + 300 * MiB, 900 * MiB]))
     assert left_out.size(0, 1000) == 1000
     assert left_out.size(1000, 1000 + 300 * MiB) == HEADER_COST
     assert left_out.size(0, 1000 * MiB) == 300 * MiB + 2 * HEADER_COST
@@ -221,7 +228,7 @@ def test_behind_is_the_inverse_of_size(parts: list[tuple[int, int]], data: st.Da
         starts.append(at + between)
         at = starts[-1] + size
         ends.append(at)
-    left_out = LeftOut(np.array(starts, np.int64), np.array(ends, np.int64))
+    left_out = SkippedEvent(np.array(starts, np.int64), np.array(ends, np.int64))
     low = data.draw(st.sampled_from([0, *ends]))
     reached = left_out.behind(low, data.draw(st.integers(1, 50 * MiB)))
     inside = [(start, end) for start, end in zip(starts, ends, strict=True) if start < reached < end]
@@ -243,18 +250,18 @@ def test_the_large_ones_are_found(stream: Stream, monkeypatch: pytest.MonkeyPatc
             bounds.append((start, stream.snapshot().segments.length(0)))
     snapshot = stream.snapshot()
     for limit in (0, 7000, 15_000):
-        found = find_left_out(snapshot.segments, 0, 0, snapshot.segments.length(0), limit)
+        found = find_skipped_events(snapshot.segments, 0, 0, snapshot.segments.length(0), limit)
         wanted = [(low, high) for low, high in bounds if high - low - HEADER_SIZE > limit]
         assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == wanted
-    found = find_left_out(snapshot.segments, 0, bounds[1][1], bounds[3][0], 0)
+    found = find_skipped_events(snapshot.segments, 0, bounds[1][1], bounds[3][0], 0)
     assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == [bounds[2]]
-    assert find_left_out(snapshot.segments, 1, 0, 0, 100).starts.tolist() == []
+    assert find_skipped_events(snapshot.segments, 1, 0, 0, 100).starts.tolist() == []
 
 
 def test_sizes_without_what_is_left_out() -> None:
     at = 1000 * 1000 + LARGE + 8
     ends = np.arange(1, 5) * at
-    left_out = LeftOut(ends - LARGE - 8, ends)
+    left_out = SkippedEvent(ends - LARGE - 8, ends)
     assert left_out.size(0, 4 * at) == 4 * (1000 * 1000 + HEADER_COST)
     assert left_out.size(at, 2 * at) == 1000 * 1000 + HEADER_COST
     assert left_out.behind(0, 1000) == 1000
@@ -381,6 +388,6 @@ def test_a_slice_without_an_index_ends_with_a_whole_event(stream: Stream, stray:
     end = HEADER_SIZE + len(b"first") + stray
     (whole,) = plan_slices(stream.snapshot(), {0: (0, stream.snapshot().segments.length(0))}, 1 << 30)
     pieces = tuple(object_ranges.between(whole.pieces, 0, end))
-    part = whole._replace(end=end, pieces=pieces, records=(), chained=True)
+    part = whole._replace(end=end, pieces=pieces, records=(), indexed=False)
     with pytest.raises(InvalidEvent, match=rf"runs over the end .*\(event at offset {end - stray}\)"):
         list(SliceReader(stream.root, "s", "t").read([part]))

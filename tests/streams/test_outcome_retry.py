@@ -18,6 +18,7 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions, uploads
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.streams.test_transactions import begun, check, parts, read
 from tests.unsure import Unsure
 
@@ -39,7 +40,7 @@ def stream(unsure: Unsure) -> Stream:
 
 
 def write(stream: Stream, number: int, *events: str) -> bool:
-    return stream.write(parts(stream.snapshot().record.routing, *events), ("job", number))
+    return stream.write(parts(stream.snapshot().record.routing, *events), ProducerWrite("job", number))
 
 
 @LANDED_OR_NOT
@@ -181,9 +182,9 @@ def test_the_first_unknown_outcome_is_tried_again_however_long_ago_the_change_wa
     store, now = SimulatedStore(0), [1e6]
     retry = OutcomeRetry(Container(Stores(store, store), 0, SETTINGS, clock=lambda: now[0]), "what", "advice")
     now[0] += 1e6
-    retry.again(OutcomeUnknown("first"))
+    retry.wait_or_raise(OutcomeUnknown("first"))
     now[0] += 299
-    retry.again(OutcomeUnknown("second"))
+    retry.wait_or_raise(OutcomeUnknown("second"))
     now[0] += 1
     with pytest.raises(OutcomeUnknown, match=r"what: .* for 300 seconds \(third\)\. advice"):
-        retry.again(OutcomeUnknown("third"))
+        retry.wait_or_raise(OutcomeUnknown("third"))

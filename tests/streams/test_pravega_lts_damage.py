@@ -18,8 +18,8 @@ from chunkstore.errors import DeclaredError
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark import StreamManager
-from pravega_spark.streams.pravega_lts.root import ArchivedRoot
-from pravega_spark.streams.pravega_lts.streams import ArchivedStreams
+from pravega_spark.streams.pravega_lts.root import PravegaRoot
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams
 from tests.archives import ARCHIVES, CHUNKED, ROLLING, case, stored
 
 Found = dict[int, list[tuple[int, bytes]]]
@@ -41,7 +41,7 @@ def events(objects: dict[str, bytes]) -> dict[str, str | None]:
     """A hash of each stream's events, with their places; None where it is damaged."""
     found: dict[str, str | None] = dict.fromkeys(STREAMS)
     try:
-        streams = ArchivedStreams(open_archive(stored(objects)))
+        streams = PravegaStreams(open_archive(stored(objects)))
         names = streams.streams("demo")
     except ArchiveDamaged:
         return found
@@ -97,7 +97,7 @@ def damaged(dice: random.Random, objects: dict[str, bytes]) -> tuple[str, dict[s
 def read_as_root(objects: dict[str, bytes], salvage: bool) -> dict[str, Found | None]:
     """Each stream's events as our readers find them; None where it is damaged. Raises what is no declared error."""
     found: dict[str, Found | None] = dict.fromkeys(STREAMS)
-    with StreamManager.over(ArchivedRoot(stored(objects), salvage=salvage)) as manager:
+    with StreamManager.over(PravegaRoot(stored(objects), salvage=salvage)) as manager:
         try:
             names = manager.list_stream("demo")
         except DeclaredError:

@@ -16,23 +16,23 @@ from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.names import container_of, segment_name
-from pravega_spark.streams.pravega_lts.streams import ArchivedEvent, ArchivedStreams, decoded
+from pravega_spark.streams.pravega_lts.streams import PravegaEvent, PravegaStreams, decoded
 from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, stored, with_entries
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 
 
-def opened(objects: dict[str, bytes]) -> ArchivedStreams:
-    return ArchivedStreams(open_archive(stored(objects)))
+def opened(objects: dict[str, bytes]) -> PravegaStreams:
+    return PravegaStreams(open_archive(stored(objects)))
 
 
 @pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name)
-def found(request: pytest.FixtureRequest) -> tuple[Case, ArchivedStreams]:
+def found(request: pytest.FixtureRequest) -> tuple[Case, PravegaStreams]:
     one = case(request.param)
     return one, opened(one.objects)
 
 
-def test_scopes_and_streams(found: tuple[Case, ArchivedStreams]) -> None:
+def test_scopes_and_streams(found: tuple[Case, PravegaStreams]) -> None:
     _, streams = found
     assert streams.scopes() == ["_system", "demo"]
     assert [name for name in streams.streams("demo") if not name.startswith("_")] == STREAMS
@@ -44,7 +44,7 @@ def test_scopes_and_streams(found: tuple[Case, ArchivedStreams]) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_every_live_event_is_what_the_server_read(found: tuple[Case, ArchivedStreams], name: str) -> None:
+def test_every_live_event_is_what_the_server_read(found: tuple[Case, PravegaStreams], name: str) -> None:
     one, streams = found
     due = [(row["segName"], row["offset"], row["len"]) for row in one.rows("readback.jsonl") if row["stream"] == name]
     there = []
@@ -60,7 +60,7 @@ def test_every_live_event_is_what_the_server_read(found: tuple[Case, ArchivedStr
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
-    found: tuple[Case, ArchivedStreams], name: str
+    found: tuple[Case, PravegaStreams], name: str
 ) -> None:
     one, streams = found
     written = defaultdict(list)
@@ -76,7 +76,7 @@ def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
     assert dict(read) == {key: seqs for key, seqs in written.items() if seqs}
 
 
-def test_every_cut_splits_its_stream_as_the_server_said(found: tuple[Case, ArchivedStreams]) -> None:
+def test_every_cut_splits_its_stream_as_the_server_said(found: tuple[Case, PravegaStreams]) -> None:
     one, streams = found
     for label, row in json.loads(one.expected["cuts.json"]).items():
         name, _, text = label.partition("/")
@@ -100,7 +100,7 @@ def test_every_cut_splits_its_stream_as_the_server_said(found: tuple[Case, Archi
                 assert len(before) == int(count), label
 
 
-def test_heads_and_tails(found: tuple[Case, ArchivedStreams]) -> None:
+def test_heads_and_tails(found: tuple[Case, PravegaStreams]) -> None:
     _, streams = found
     truncated = streams.stream("demo", "truncated")
     assert truncated.head.positions == {0: 1213707, 1: 601904}
@@ -111,7 +111,7 @@ def test_heads_and_tails(found: tuple[Case, ArchivedStreams]) -> None:
     assert streams.stream("demo", "sealed").tail.positions == {}
 
 
-def test_configuration_state_and_epochs(found: tuple[Case, ArchivedStreams]) -> None:
+def test_configuration_state_and_epochs(found: tuple[Case, PravegaStreams]) -> None:
     one, streams = found
     rides, empty = streams.stream("demo", "rides"), streams.stream("demo", "empty")
     assert rides.records.state is StreamState.ACTIVE and rides.records.configuration is not None
@@ -132,7 +132,7 @@ def test_configuration_state_and_epochs(found: tuple[Case, ArchivedStreams]) -> 
         assert streams.stream("demo", name).unknown == ()
 
 
-def test_open_transactions_are_listed(found: tuple[Case, ArchivedStreams]) -> None:
+def test_open_transactions_are_listed(found: tuple[Case, PravegaStreams]) -> None:
     _, streams = found
     [transaction] = streams.stream("demo", "txns").transactions
     assert transaction.id.int == 3
@@ -140,7 +140,7 @@ def test_open_transactions_are_listed(found: tuple[Case, ArchivedStreams]) -> No
     assert sorted(transaction.segments.values()) == [18124, 34481]
 
 
-def test_the_key_value_table(found: tuple[Case, ArchivedStreams]) -> None:
+def test_the_key_value_table(found: tuple[Case, PravegaStreams]) -> None:
     one, streams = found
     due = sorted((row["pk"], row["sk"], row["value"], row["version"]) for row in one.rows("kvt.jsonl"))
     assert streams.key_value_tables("demo") == (["kvt"] if due else [])
@@ -214,7 +214,7 @@ def test_a_sealed_segment_that_lost_its_end_is_an_error() -> None:
 # --- what was not flushed --------------------------------------------------------------------------------------------
 
 
-def all_events(streams: ArchivedStreams) -> dict[str, list[ArchivedEvent]]:
+def all_events(streams: PravegaStreams) -> dict[str, list[PravegaEvent]]:
     return {name: list(streams.stream("demo", name).events()) for name in STREAMS}
 
 

@@ -23,6 +23,7 @@ from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.policies import OnChangedReplay, ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.digests import Digest
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.streams.test_transactions import check, parts, stream_on
 from tests.unsure import Unsure
 
@@ -45,9 +46,7 @@ def digest(*events: str) -> Digest:
 
 def write(stream: Stream, number: int, *events: str, policy: OnChangedReplay = "skip", name: str = "job") -> bool:
     routing = stream.snapshot().record.routing
-    return stream.write(
-        parts(routing, *events), (name, number), routing, digest=digest(*events), on_changed_replay=policy
-    )
+    return stream.write(parts(routing, *events), ProducerWrite(name, number, digest(*events), policy), routing)
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def test_what_was_planned_before_a_scale_is_remembered_too(stream: Stream, told:
     routing = stream.snapshot().record.routing
     stream.scale([routing.segments[0].id], [(0.0, 0.25), (0.25, 0.5)])
     for written in (True, False):
-        assert stream.write(parts(routing, "a", "z"), ("job", 1), routing, digest=digest("a", "z")) is written
+        assert stream.write(parts(routing, "a", "z"), ProducerWrite("job", 1, digest("a", "z")), routing) is written
     assert levels(told) == ["INFO"]
     check(stream, "a", "z")
 
@@ -148,10 +147,10 @@ def test_what_is_written_all_the_same_is_there_once(stream: Stream, unsure: Unsu
 
 def test_who_gives_no_digest_has_his_figures_remembered(stream: Stream, told: pytest.LogCaptureFixture) -> None:
     routing = stream.snapshot().record.routing
-    assert stream.write(parts(routing, "a"), ("job", 1))
-    assert not stream.write(parts(routing, "b"), ("job", 1))
+    assert stream.write(parts(routing, "a"), ProducerWrite("job", 1))
+    assert not stream.write(parts(routing, "b"), ProducerWrite("job", 1))
     assert levels(told) == ["INFO"]
-    assert not stream.write(parts(routing, "bb"), ("job", 1))
+    assert not stream.write(parts(routing, "bb"), ProducerWrite("job", 1))
     assert levels(told) == ["WARNING"]
 
 
@@ -181,9 +180,9 @@ def test_being_remembered_costs_no_request() -> None:
     stream = Stream(Root(Stores(counting, counting), RootConfig("root", containers=1), settings), "sc", "st")
     stream.create()
     routing, spent = stream.snapshot().record.routing, []
-    for writer in (None, ("job", 1), ("job", 2), ("another", 1)):
+    for name in (None, ("job", 1), ("job", 2), ("another", 1)):
         counting.reset()
-        stream.write(parts(routing, "a"), writer, digest=digest("a"))
+        stream.write(parts(routing, "a"), ProducerWrite(*name, digest("a")) if name is not None else None)
         spent.append(counting.count())
     assert spent == spent[:1] * 4
 

@@ -165,7 +165,7 @@ def plans_are_those_of_the_rules(grown: Grown) -> None:
             subscribed = True
         slowest = chance.choice(grown.cuts).cut if subscribed else None
         if slowest is not None:
-            subscribers.subscribe(grown.stream, "one", slowest, anew=True)
+            subscribers.subscribe(grown.stream, "one", slowest, restart=True)
         grown.stream.update(retention=policy)
         expected = chosen(policy, grown.now, grown.cuts, slowest, grown.stream)
         grown.store.reset()

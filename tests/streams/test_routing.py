@@ -184,7 +184,7 @@ def test_keys_that_repeat_are_hashed_as_others_are(kind: pa.DataType) -> None:
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("kept", [4096, 3])
 def test_places_of_keys_are_the_same_however_often_they_are_met(kind: pa.DataType, kept: int) -> None:
-    places = key_columns.KeyPlaces(kept)
+    places = key_columns.KeyHashes(kept)
     for keys in (["a", "b", None, "é"], ["b", "a"], ["c", None, "a", "d"], [], ["d", "c", "e", None], ["x"] * 5000):
         np.testing.assert_array_equal(places.find(pa.array(keys, kind)), plain_fractions(keys))
     chunks = pa.chunked_array([["a"], ["new", None]], kind)
@@ -192,7 +192,7 @@ def test_places_of_keys_are_the_same_however_often_they_are_met(kind: pa.DataTyp
 
 
 def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
-    places = key_columns.KeyPlaces()
+    places = key_columns.KeyHashes()
     for first in range(0, 20_000, 5000):
         keys = [f"key {number}" for number in range(first, first + 5000)]
         np.testing.assert_array_equal(places.find(pa.array(keys)), plain_fractions(keys))
@@ -201,7 +201,7 @@ def test_places_of_keys_that_do_not_repeat_are_not_kept() -> None:
 
 def test_places_are_found_whether_columns_are_sampled_or_not() -> None:
     """Columns whose keys hardly repeat are sampled now and then; once keys repeat, it is noticed."""
-    places, few = key_columns.KeyPlaces(), [f"key {number % 50}" for number in range(5000)]
+    places, few = key_columns.KeyHashes(), [f"key {number % 50}" for number in range(5000)]
     many = [f"key {number}" for number in range(5000)]
     np.testing.assert_array_equal(places.find(pa.array(many)), plain_fractions(many))
     expected = plain_fractions([*few, None, "é"])
@@ -211,7 +211,7 @@ def test_places_are_found_whether_columns_are_sampled_or_not() -> None:
 
 
 def test_keys_in_chunks_are_found_as_others_are() -> None:
-    places, keys = key_columns.KeyPlaces(), [f"key {number}" for number in range(9000)]
+    places, keys = key_columns.KeyHashes(), [f"key {number}" for number in range(9000)]
     chunks = pa.chunked_array([keys[:6000], [], keys[6000:]], pa.string())
     for _ in range(2):
         np.testing.assert_array_equal(places.find(chunks), plain_fractions(keys))

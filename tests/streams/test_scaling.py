@@ -37,10 +37,11 @@ from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
-from pravega_spark.streams.reading import scan, snapshot as snapshot_module
+from pravega_spark.streams.reading import scan, slices, snapshot as snapshot_module
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from pravega_spark.streams.writing.writes import SegmentAppend
 
 SETTINGS = Settings(maintenance=False, threaded=False)
@@ -51,7 +52,7 @@ PLACES = {key: hash_key(key) for key in KEYS}
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(scan, "UNINDEXED", 200)
+    monkeypatch.setattr(slices, "MAX_UNINDEXED", 200)
     monkeypatch.setattr(scan, "STEP", 500)
 
 
@@ -136,15 +137,15 @@ class Case:
         """A write that was routed by the present epoch, or by one of the last."""
         self.now += self.random.choice((0, 1, 10))
         planned = self.random.choice(self.plans[-4:])
-        writer = None
+        producer = None
         if self.random.random() < 0.5:
             self.batch += 1
-            writer = "w", self.batch
+            producer = ProducerWrite("w", self.batch)
         parts = parts_for(planned, self.events(), self.now)
-        assert self.stream.write(parts, writer, planned)
-        if writer is not None and self.random.random() < 0.5:
+        assert self.stream.write(parts, producer, planned)
+        if producer is not None and self.random.random() < 0.5:
             again = self.random.choice(self.plans[-4:])
-            assert not self.stream.write(parts_for(again, [(KEYS[0], "again:0:")]), writer, again)
+            assert not self.stream.write(parts_for(again, [(KEYS[0], "again:0:")]), producer, again)
 
     def scale(self) -> None:
         segments = self.stream.snapshot().record.current.segments
@@ -617,9 +618,9 @@ def test_a_replay_is_known_whatever_became_of_the_stream() -> None:
         scale_to(stream, 2 + batch % 3)
         for place, planned in enumerate([plans[0], *plans]):
             events = [(key, f"{key}:{batch}:") for key in KEYS]
-            assert stream.write(parts_for(planned, events), ("query", batch), planned) == (place == 0)
+            assert stream.write(parts_for(planned, events), ProducerWrite("query", batch), planned) == (place == 0)
     stream.seal()
-    assert not stream.write(parts_for(plans[0], [(KEYS[0], "again:0:")]), ("query", 5), plans[0])
+    assert not stream.write(parts_for(plans[0], [(KEYS[0], "again:0:")]), ProducerWrite("query", 5), plans[0])
     assert by_key(read_events(stream)) == {key: list(range(6)) for key in KEYS}
 
 
@@ -642,7 +643,9 @@ def workload() -> list[Step]:
             while len(plans) <= plan:
                 plans.append(stream.snapshot().record.routing)
             stream.write(
-                parts_for(plans[plan], [(key, f"{key}:{number}:") for key in KEYS]), ("w", number), plans[plan]
+                parts_for(plans[plan], [(key, f"{key}:{number}:") for key in KEYS]),
+                ProducerWrite("w", number),
+                plans[plan],
             )
 
         return step

@@ -22,10 +22,11 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import scan
-from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
+from pravega_spark.streams.reading import scan, slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.writing.writes import SegmentAppend, write_together
+from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
 from tests.large_events import put_small
 
 SETTINGS = Settings(maintenance=False, threaded=False)
@@ -113,7 +114,7 @@ class Case:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(scan, "UNINDEXED", 200)
+    monkeypatch.setattr(slices, "MAX_UNINDEXED", 200)
     monkeypatch.setattr(scan, "STEP", 500)
 
 
@@ -299,7 +300,7 @@ def test_what_may_go_nowhere_else_is_refused_with_all_that_is_written_with_it() 
         put_small(stream, b"before")
         routing = stream.snapshot().record.routing
         part = Model(1).part(0, [b"event"], 1)
-        writes = [stream.to_write([(planned, [part])]) for planned in (routing, None)]
+        writes = [StreamWrite(stream, [(planned, [part])]) for planned in (routing, None)]
         stream.scale([0], [(0.0, 1.0)])
         with pytest.raises(SegmentSealed):
             write_together(writes)

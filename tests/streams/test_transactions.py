@@ -25,7 +25,8 @@ from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.stream_record import Routing
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.writes import SegmentAppend

@@ -1,6 +1,6 @@
-"""What a reader group is made with: the streams that it reads, and where in them it begins.
+"""The configuration of a reader group: the streams that it reads, and its start position in each.
 
-A configuration has a stream and one scope, and begins in streams of its own: others are refused when they are made.
+A configuration has a stream and one scope, and start positions for its own streams only. Others are rejected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
-from pravega_spark.streams.reading.stream_position import CutLike, Place, PlaceLike, parse_place
+from pravega_spark.streams.reading.stream_position import CutLike, PositionLike, StreamPosition, parse_position
 
 
 @checks_parameters()
@@ -35,7 +35,7 @@ class StreamReaderGroupConfig:
         *stream_names: str,
         retention: RetentionType = "none",
         lease: DurationLike | None = None,
-        start: PlaceLike | Sequence[CutLike] = (),
+        start: PositionLike | Sequence[CutLike] = (),
     ) -> None:
         if not stream_names:
             raise ValueError(  # at its end the words of `pravega_client`
@@ -52,10 +52,10 @@ class StreamReaderGroupConfig:
         self.lease = seconds
         several = isinstance(start, Sequence) and not isinstance(start, str)
         given = cast("Sequence[CutLike]", start if several else [start])
-        places = [parse_place(each) for each in given]
+        places = [parse_position(each) for each in given]
         cuts = [place for place in places if isinstance(place, StreamCut) and place != UNBOUNDED]
         everywhere = [place for place in places if not isinstance(place, StreamCut)]
-        self.start: dict[str, Place] = dict.fromkeys(self.streams, everywhere[0]) if everywhere else {}
+        self.start: dict[str, StreamPosition] = dict.fromkeys(self.streams, everywhere[0]) if everywhere else {}
         self.start |= {f"{cut.scope}/{cut.stream}": cut for cut in cuts}
         foreign = sorted(set(self.start) - set(self.streams))
         if foreign:

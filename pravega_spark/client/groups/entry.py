@@ -1,6 +1,6 @@
-"""Where the state of a reader group is stored: one entry of a table, in the container of the group's name.
+"""The stored state of a reader group: one table entry, in the container of the group's name.
 
-It is changed only with its version as condition, so every step is carried out on the newest state, and none is lost.
+Each update is conditional on the entry's version, so every step applies to the newest state and none is lost.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GROUPS = "_system/groups"
 _MOST_TOLD = 10  # groups of a scope
 
 Step = Callable[[GroupState], GroupState]
-"""What makes a state of one; it may be called again, on a newer one."""
+"""A function from one state to the next. It may be called again, with a newer state."""
 
 
 class GroupNotFound(StreamError, ValueError):
-    """The reader group does not exist. similar: groups whose names are like its name, as "scope/group"; there: those of
-    its scope; without_scope: as of StreamNotFound."""
+    """The reader group does not exist. similar: groups with similar names, as "scope/group"; there: the groups of its
+    scope; without_scope: as of StreamNotFound."""
 
     def __init__(
         self, group: str, similar: Sequence[str] = (), there: Sequence[str] = (), *, without_scope: bool = False
@@ -81,19 +81,19 @@ class GroupEntry:
         return state
 
     def _not_found(self) -> GroupNotFound:
-        """The error for a group that does not exist: which there are, the most similar first."""
+        """The error for a group that does not exist, with the existing groups, the most similar first."""
         scope = self.key.partition("/")[0]
         if not has_key(self._root, SCOPES, scope):
             return GroupNotFound(self.key, similar_keys(self._root, SCOPES, scope), without_scope=True)
         similar = similar_keys(self._root, GROUPS, self.key)
         there: list[str] = []
-        with suppress(EngineError, StorageError):  # what keeps us from looking is no error of its own
+        with suppress(EngineError, StorageError):  # the error is raised without them
             there = self.names(self._root, scope)
         name = self.key.partition("/")[2]
         return GroupNotFound(self.key, similar, by_similarity(name, there))
 
     def create(self, state: GroupState) -> GroupState:
-        """Store a first state, unless there is one. Returns the one that is there then. Raises ScopeNotFound."""
+        """Store a first state, unless there is one. Returns the stored one. Raises ScopeNotFound."""
         retry, scope = self._retry(), Scope(self._root, self.key.partition("/")[0])
         while True:
             condition = unless_deleted(self._container, self._container.refresh())
@@ -105,9 +105,10 @@ class GroupEntry:
             self._put(retry, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))
 
     def change(self, step: Step) -> GroupState:
-        """Carry out a step on the state as it is; again if somebody was faster. Raises GroupNotFound, what `step` does.
+        """Apply a step to the current state, and retry if another process changed it. Raises GroupNotFound, and what
+        `step` raises.
 
-        It may be carried out twice, when it is not known whether it was stored.
+        The step may be applied twice if the outcome of storing it was unknown.
         """
         retry = self._retry()
         while True:
@@ -119,14 +120,14 @@ class GroupEntry:
                 return state
 
     def _put(self, retry: OutcomeRetry, *operations: Operation) -> bool:
-        """Whether the state was stored; else somebody was faster, or nobody knows, and it is to be read again."""
+        """Whether the state was stored. False if another process was faster, or the outcome is unknown."""
         try:
             self._container.commit(list(operations))
             return True
         except BadKeyVersion:
             return False
         except OutcomeUnknown as error:
-            retry.again(error)
+            retry.wait_or_raise(error)
             return False
 
     def _retry(self) -> OutcomeRetry:
@@ -137,8 +138,8 @@ class GroupEntry:
         )
 
     def delete(self) -> GroupState | None:
-        """Remove the state. Returns what it was, None if nobody understands that. Raises GroupNotFound; UnknownFormat
-        for what a newer version wrote."""
+        """Remove the state. Returns the last one, or None if it could not be decoded. Raises GroupNotFound;
+        UnknownFormat if a newer version wrote it."""
         while True:
             entry = self._entry()
             if entry is None or entry.value is None:

@@ -1,7 +1,7 @@
-"""Events as the readers of a group give them out, and how they come out of a part of a segment.
+"""Events as the readers of a group return them, and how they are read from a part of a segment.
 
-What is read at once is whole events from one place to another; a large one among them stays where it is until somebody
-asks for its payload (PDP-43).
+A read returns whole events from one offset to another. The payload of a large event is fetched when the program
+accesses it (PDP-43).
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pravega_spark.client.large_events.event_file import EventFile, check_limit
-from pravega_spark.client.unread import Content, Unread, payload_of, size_of
+from pravega_spark.client.lazy_payload import Content, LazyPayload, payload_of, size_of
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.location import StreamLocation
-from pravega_spark.streams.reading.scan import Events, SliceReader, plan_slice
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import Events, plan_slice
 from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 class Payload(bytes):
-    """The payload of an event. It may be called, as `pravega_client` has it: `event.data()` is `event.data`."""
+    """The payload of an event. It can be called, as in `pravega_client`: `event.data()` equals `event.data`."""
 
     __slots__ = ()
 
@@ -30,7 +31,7 @@ class Payload(bytes):
 
 
 class _Fields(NamedTuple):
-    """What an event is as a tuple. The first field of one of more than 8 MiB is where its payload is."""
+    """An event as a tuple. The first field of an event of more than 8 MiB is a lazy payload."""
 
     value: Content
     scope: str
@@ -41,7 +42,7 @@ class _Fields(NamedTuple):
 
 @checks_parameters()
 class EventData(_Fields):
-    """An event that a reader was given: its payload, and the offset in its segment at which its header lies."""
+    """An event returned by a reader: its payload, and the offset of its header in the segment."""
 
     __slots__ = ()
 
@@ -56,12 +57,12 @@ class EventData(_Fields):
         return Payload(self.value)
 
     def get_event(self, limit: int | None = None) -> bytes:
-        """The payload. Raises EventTooLarge if it has more than `limit` bytes, and then fetches nothing."""
+        """The payload. Raises EventTooLarge, without fetching anything, if it has more than `limit` bytes."""
         check_limit(self.pointer, limit)
         return self.value
 
     def offset(self) -> int:
-        """Where it lies in its segment."""
+        """The offset of its header in the segment."""
         return self.start
 
     @property
@@ -83,14 +84,14 @@ class EventData(_Fields):
 
 
 class LargeEventData(EventData):
-    """An event of more than 8 MiB: its payload is fetched when it is asked for, each time (see reader.UnreadEvent)."""
+    """An event of more than 8 MiB: each access fetches the payload (see reader.LazyEvent)."""
 
     __slots__ = ()
 
     def open(self) -> EventFile:
         """The payload as a file that is read piece by piece."""
         unread = self[0]
-        assert isinstance(unread, Unread)  # which makes it one of these
+        assert isinstance(unread, LazyPayload)  # which makes it one of these
         return unread.open()
 
     def to_str(self) -> str:
@@ -99,7 +100,7 @@ class LargeEventData(EventData):
 
 
 class _Block(NamedTuple):
-    """Small events in a row: their bytes, their place in the segment, where in it each begins, and their lengths."""
+    """Consecutive small events: their bytes, the offset in the segment, each event's position, and their lengths."""
 
     data: bytes
     offset: int
@@ -110,7 +111,7 @@ class _Block(NamedTuple):
 def read_slice(snapshot: Snapshot, segment: int, start: int, end: int) -> Iterator[tuple[EventData, int]]:
     """The events of a part of a segment, each with the offset of the next one.
 
-    All is read before this returns. Raises TruncatedData, SegmentTruncated, SegmentNotFound, DataCorruption,
+    All of them are read before this returns. Raises TruncatedData, SegmentTruncated, SegmentNotFound, DataCorruption,
     StorageError.
     """
     stream = snapshot.stream
@@ -119,16 +120,18 @@ def read_slice(snapshot: Snapshot, segment: int, start: int, end: int) -> Iterat
     return _events(stream, segment, [_kept(stream, events) for events in reader.read([planned])])
 
 
-def _kept(stream: StreamLocation, events: Events) -> _Block | Unread:
-    """A copy of what was read, or the place of what was not."""
+def _kept(stream: StreamLocation, events: Events) -> _Block | LazyPayload:
+    """A copy of the payload, or a lazy payload if it was not read."""
     if events.large:
-        return Unread.found(stream, events)
+        return LazyPayload.found(stream, events)
     return _Block(bytes(events.data), events.offset, events.starts.tolist(), events.lengths.tolist())
 
 
-def _events(stream: StreamLocation, segment: int, blocks: Sequence[_Block | Unread]) -> Iterator[tuple[EventData, int]]:
+def _events(
+    stream: StreamLocation, segment: int, blocks: Sequence[_Block | LazyPayload]
+) -> Iterator[tuple[EventData, int]]:
     for block in blocks:
-        if isinstance(block, Unread):
+        if isinstance(block, LazyPayload):
             place = block.pointer
             event = LargeEventData(block, stream.scope, stream.name, segment, place.offset)
             yield event, place.offset + place.length

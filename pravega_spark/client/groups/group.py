@@ -1,7 +1,7 @@
 """Reader groups: readers, in any number of processes, that share the segments of streams (Pravega: ReaderGroup).
 
-The methods of the PyPI package `pravega` behave as there. Here is what is asked of a group as a whole; what it knows is
-the state in its entry (see group_state and group_entry), and what its readers in this process have not recorded yet.
+The methods of the PyPI package `pravega` behave as there. This module has the operations on a group as a whole. Its
+state is stored (see `state` and `entry`); readers of this process may have positions that are not recorded yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.stream_position import CutLike, Place, PlaceLike, cut_at, parse_cut, parse_place
+from pravega_spark.streams.reading.stream_position import (
+    CutLike,
+    PositionLike,
+    StreamPosition,
+    cut_at,
+    parse_cut,
+    parse_position,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -72,13 +79,13 @@ class StreamReaderGroup(OpenGroup):
         return group
 
     def _placed(self, state: GroupState) -> GroupState:
-        """The state, in which positions that were lost in a restore are set back to where what was restored ends (P4).
+        """The state, with positions that were lost in a restore set back to the end of the restored data (P4).
 
-        Where that cannot be told the group stays where it is, and its readers raise an error.
+        If that position cannot be determined, the group is unchanged and its readers raise an error.
         """
         for key in state.streams:
             cut = state.cut(key)
-            with suppress(StreamNotFound, InvalidStreamCut):  # of a stream that is gone, and what its readers meet
+            with suppress(StreamNotFound, InvalidStreamCut):  # the stream is gone: its readers raise that
                 snapshot = self.stream(key).snapshot()
                 try:
                     snapshot.check(cut)
@@ -89,11 +96,11 @@ class StreamReaderGroup(OpenGroup):
                     set_back = SetBack(int(time.time() * 1000), cut)
                     positions = places(snapshot.record.history, found)
                     state = self.entry.change(partial(_set_back, key, positions, set_back))
-                    logger.warning("Reader group %s goes on at %s. %s", self.entry.key, found, lost.fact)
+                    logger.warning("Reader group %s continues at %s. %s", self.entry.key, found, lost.fact)
         return state
 
     def _begun(self, config: StreamReaderGroupConfig) -> GroupState:
-        """The first state: nobody reads, and all segments of the starting cuts are free."""
+        """The first state: no readers, and all segments of the starting cuts unassigned."""
         state = GroupState(config.streams, config.retention)
         if config.lease is not None:
             state = replace(state, lease=float(config.lease))
@@ -105,7 +112,7 @@ class StreamReaderGroup(OpenGroup):
 
     @staticmethod
     def delete(root: Root, scope: str, name: str) -> None:
-        """Delete a group and take its readers offline. One whose state cannot be understood is deleted too. Raises
+        """Delete a group and take its readers offline. A state that cannot be decoded is deleted too. Raises
         GroupNotFound."""
         group = StreamReaderGroup(root, validate_scope_name(scope), _checked_name(name))
         state = group.entry.delete()
@@ -132,7 +139,8 @@ class StreamReaderGroup(OpenGroup):
         return reader
 
     def reader_offline(self, reader_name: str) -> None:
-        """Take a reader offline: others continue from its recorded positions. Does nothing if it is offline already.
+        """Take a reader offline: other readers continue from its recorded positions. Does nothing if it is offline
+        already.
 
         For a reader whose process has ended. A running reader notices within seconds.
         """
@@ -166,7 +174,8 @@ class StreamReaderGroup(OpenGroup):
         return StreamCuts(self._recorded().cuts()[0])
 
     def stream_cuts(self) -> dict[str, StreamCut]:
-        """The positions of the group by "scope/stream", as its readers recorded them; those of this process do now."""
+        """The positions of the group by "scope/stream", as its readers recorded them. Readers of this process record
+        theirs first."""
         return _by_stream(self._recorded().cuts())
 
     def checkpoint(self, name: str) -> dict[str, StreamCut]:
@@ -185,9 +194,9 @@ class StreamReaderGroup(OpenGroup):
         """The stored checkpoints, oldest first."""
         return {name: _by_stream(cuts) for name, cuts in self.entry.state().checkpoints.items()}
 
-    def reset(self, cuts: Mapping[str, PlaceLike] | PlaceLike) -> None:
+    def reset(self, cuts: Mapping[str, PositionLike] | PositionLike) -> None:
         """Continue reading elsewhere: at a cut, at several by "scope/stream" as `checkpoint` returns them, or at
-        another place, such as "earliest" or "1 h ago", in all streams.
+        another position, such as "earliest" or "1 h ago", in all streams.
 
         Slices of these streams end within seconds. Raises InvalidStreamCut.
         """
@@ -206,7 +215,7 @@ class StreamReaderGroup(OpenGroup):
 
         state = step(self.entry.state())
         if state.retention == "automatic":
-            self.subscriptions.begin(state, anew=True)  # first, so that nothing is truncated that is to be read again
+            self.subscriptions.begin(state, restart=True)  # first, so that retention keeps what will be read again
         self.entry.change(step)
 
     def update_retention_stream_cut(self, cut: CutLike) -> None:
@@ -223,13 +232,13 @@ class StreamReaderGroup(OpenGroup):
         self.subscriptions.release(cut)
 
     def unread_bytes(self) -> int:
-        """Unread bytes after the recorded positions, event headers included (Pravega:
+        """LazyPayload bytes after the recorded positions, event headers included (Pravega:
         ReaderGroupMetrics.unreadBytes)."""
         cuts = _by_stream(self._recorded().cuts())
         return sum(self.stream(key).query(partial(_unread, cut)) for key, cut in cuts.items())
 
     def _recorded(self) -> GroupState:
-        """The state, after all readers of this process have recorded what they have read."""
+        """The state, after all readers of this process have recorded their positions."""
         self.check_process()
         for reader in list(self._readers):
             with suppress(ReaderOffline):
@@ -252,11 +261,11 @@ def _checked_name(name: str) -> str:
     return validate_stream_name(name, "reader group")
 
 
-def _starts(cuts: Mapping[str, PlaceLike] | PlaceLike, streams: Sequence[str]) -> dict[str, Place]:
-    """The places by stream: those of a mapping, that of a cut's stream, or one for all streams."""
+def _starts(cuts: Mapping[str, PositionLike] | PositionLike, streams: Sequence[str]) -> dict[str, StreamPosition]:
+    """The positions by stream: of a mapping, of a cut's stream, or one position for all streams."""
     if isinstance(cuts, Mapping):
-        return {key: parse_place(place) for key, place in cuts.items()}
-    place = parse_place(cuts)
+        return {key: parse_position(place) for key, place in cuts.items()}
+    place = parse_position(cuts)
     keys = [f"{place.scope}/{place.stream}"] if isinstance(place, StreamCut) else streams
     return dict.fromkeys(keys, place)
 
@@ -266,7 +275,7 @@ def _by_stream(cuts: Sequence[StreamCut]) -> dict[str, StreamCut]:
 
 
 def _start(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
-    """Where a group begins that begins at a cut. Raises InvalidStreamCut."""
+    """The start position of a group at a cut. Raises InvalidStreamCut."""
     snapshot.check(cut)
     gone = snapshot.record.history.gone(cut.positions)
     if gone:

@@ -1,10 +1,10 @@
-"""A reader as a member of its group: what the group's entry has of it, and the lease on which it has its segments.
+"""A reader's membership in its group: its part of the stored state, and the lease on its segments.
 
-What a reader has released is recorded within REFRESH, whether the reader is used or not, and when it goes offline; what
-was delivered and not recorded is delivered again after a crash. A reader that is not heard of for the time of the lease
-is taken for gone by the others, and they share its segments. Such a zombie records nothing more, and it delivers
-nothing more either: when it may have lost its lease, by its own clock and counted from before it last recorded, it asks
-the group before it gives out another event.
+Released positions are recorded within REFRESH, whether the reader is used or not, and when it goes offline. Events that
+were delivered and not recorded are delivered again after a crash. The other readers declare a reader dead if it records
+nothing for the time of the lease, and share its segments. Such a zombie records and delivers nothing more: when its
+lease may have expired, by its own clock and counted from before it last recorded, it reads the group's state before it
+delivers another event.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOf
 logger = logging.getLogger(__name__)
 
 REFRESH = 3.0
-"""Seconds: how often a reader that is used records its positions and looks at its group (Pravega:
+"""Seconds: how often a reader in use records its positions and reads the state of its group (Pravega:
 groupRefreshTimeMillis)."""
 
 
 class Member:
-    """The membership of one reader; it joins when it is made. Raises ReaderOnline, GroupNotFound.
+    """The membership of one reader, which joins the group on creation. Raises ReaderOnline, GroupNotFound.
 
-    lock: held by whoever uses `segments`, and for the methods that say so. The others take it.
+    lock: guards `segments`. Methods in the first section require the caller to hold it; the others acquire it.
     """
 
     def __init__(self, group: OpenGroup, name: str) -> None:
@@ -52,7 +52,7 @@ class Member:
         self._adopt(joined, set())
 
     def __repr__(self) -> str:
-        """As the reader that people know."""
+        """The reader, for messages."""
         return f"StreamReader({self.to_str()})"
 
     def to_str(self) -> str:
@@ -60,7 +60,7 @@ class Member:
         return f"Reader: {self.name!r} of {self.group.entry.key!r}"
 
     def check_online(self) -> None:
-        """Raise ReaderOffline for a reader that is, RuntimeError in a fork."""
+        """Raise ReaderOffline if the reader is offline, RuntimeError in a fork."""
         self.group.check_process()
         if self.offline:
             raise ReaderOffline(self.name)
@@ -68,12 +68,12 @@ class Member:
     # --- with the lock held ------------------------------------------------------------------------------------
 
     def sync_if_due(self) -> None:
-        """Look at the group every few seconds. Raises ReaderOffline."""
+        """Read the group's state every few seconds. Raises ReaderOffline."""
         if self.group.clock() - self._looked >= REFRESH:
             self.sync()
 
     def sync(self) -> None:
-        """Record what is to be recorded, take over from readers that are gone, give up and take segments.
+        """Record positions, remove readers whose lease has expired, release and acquire segments.
 
         Raises ReaderOffline.
         """
@@ -96,7 +96,7 @@ class Member:
         self.group.subscriptions.release_if_due(state)
 
     def record(self, more: Step = lambda state: state) -> GroupState:
-        """Change the group's state: positions, a step, and the fair share. Raises ReaderOffline."""
+        """Update the group's state: positions, a step, and the fair share. Raises ReaderOffline."""
         begun = self.group.clock()
         kept: set[GroupSegment] = set()
 
@@ -126,10 +126,10 @@ class Member:
         self.offline = True
         self.segments.lose_all()
 
-    # --- which take the lock -----------------------------------------------------------------------------------
+    # --- which acquire the lock -----------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave the group. Nothing happens the second time."""
+        """Leave the group. Does nothing the second time."""
         with self.lock:
             if self.offline:
                 return
@@ -140,7 +140,7 @@ class Member:
             self._lose_all()
 
     def record_returned(self) -> None:
-        """Record what was returned, if anything was. Raises ReaderOffline."""
+        """Record the positions of returned slices, if there are any. Raises ReaderOffline."""
         with self.lock:
             if not self.offline:
                 self.segments.take_back_returned()
@@ -148,7 +148,7 @@ class Member:
                     self.record()
 
     def keep_lease(self) -> None:
-        """Called before each event. Asks the group when others may have taken the reader for gone; seldom waits.
+        """Called before each event. Reads the group's state if the lease may have expired; seldom waits.
 
         Raises ReaderOffline.
         """
@@ -162,7 +162,7 @@ class Member:
             self._record_in_background()
 
     def record_soon(self) -> None:
-        """Have recorded what was returned, by another thread, REFRESH after the last time. It waits for nothing."""
+        """Schedule recording of returned slices on another thread, REFRESH after the last time. Does not wait."""
         rest = REFRESH - (self.group.clock() - self._heard)
         if rest <= 0:
             self._record_in_background()
@@ -194,4 +194,4 @@ class Member:
             self._warn_of(error)
 
     def _warn_of(self, error: Exception) -> None:
-        logger.warning("%s could not record its positions: %s", repr(self), str(error))  # the next call tries again
+        logger.warning("%s could not record its positions: %s", repr(self), str(error))  # the next call retries

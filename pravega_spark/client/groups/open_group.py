@@ -1,7 +1,7 @@
-"""A reader group as it is open in one process: what its readers there share.
+"""A reader group as it is open in one process: the state that its readers there share.
 
-It belongs to the process that made it: in a fork of that, both would read the same, so it refuses to work there.
-Threads are made when there is something for them to do.
+It must be used in the process that opened it, because a forked process would read the same events. Threads are started
+on demand.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pravega_spark.errors import Closed
 from pravega_spark.streams.stream import Stream
 
 THREADS = 8
-"""Of a group in one process, at most."""
+"""Threads of a group in one process, at most."""
 
 
 class OpenGroup:
-    """A group that is open: its entry, its subscriptions, its streams, its clock (seconds) and its threads."""
+    """An open group: its entry, its subscriptions, its streams, its clock (seconds) and its threads."""
 
     def __init__(self, root: Root, scope: str, name: str, clock: Callable[[], float]) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class OpenGroup:
         self.clock = clock
         self.entry = GroupEntry(root, f"{scope}/{name}")
         self.subscriptions = Subscriptions(root, scope, name, clock)
-        # Both processes would read the same.
+        # Both processes would read the same events.
         self._owner = Owner(f"reader group {scope}/{name}", "open it again, with other readers")
         self._pool_lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -53,11 +53,11 @@ class OpenGroup:
             return self._pool
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Have it done by a thread in so many seconds, unless the group is closed before."""
+        """Schedule work on a thread in so many seconds, unless the group is closed before."""
 
         def submit() -> None:
             self._timers.discard(timer)
-            with suppress(Closed, RuntimeError):  # it is closed, or just being closed
+            with suppress(Closed, RuntimeError):  # the group is closed or closing
                 self.pool().submit(work)
 
         timer = threading.Timer(seconds, submit)
@@ -66,7 +66,7 @@ class OpenGroup:
         timer.start()
 
     def end_threads(self) -> None:
-        """Wait for what they do, and end them: the group is closed."""
+        """Wait for the threads, and end them."""
         self._closed = True
         for timer in tuple(self._timers):
             timer.cancel()
@@ -74,12 +74,11 @@ class OpenGroup:
             self._pool.shutdown()
 
     def forked(self) -> bool:
-        """Whether this process is another one than made it."""
+        """Whether this is a forked process."""
         return not self._owner.here
 
     def check_process(self) -> None:
-        """Raise MadeBeforeFork in a process that was forked from the one that made this, as both would read the same;
-        Closed after `close`."""
+        """Raise MadeBeforeFork in a forked process, as both would read the same events; Closed after `close`."""
         self._owner.check()
         if self._closed:
             raise Closed(f"this object of reader group {self.entry.key}", "open the group again by create_reader_group")

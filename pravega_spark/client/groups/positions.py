@@ -1,4 +1,4 @@
-"""Where reader groups stand, of a root of ours or of what a Pravega left."""
+"""The positions of reader groups, in a root of this project or in the storage of a Pravega."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from pravega_spark.client.groups.state import SetBack
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.system_tables import SCOPES
-from pravega_spark.streams.pravega_lts.root import ArchivedRoot
+from pravega_spark.streams.reading.foreign_root import ForeignRoot
 from pravega_spark.streams.reading.suggestions import similar_keys
 
 
 def group_names(root: Root, scope: str) -> list[str]:
-    """The names of the groups of a scope, sorted; of a Pravega's, those of which a state was flushed."""
-    if not isinstance(root, ArchivedRoot):
+    """The names of the groups of a scope, sorted. In the storage of a Pravega: groups whose state was flushed."""
+    if not isinstance(root, ForeignRoot):
         return GroupEntry.names(root, scope)
     try:
-        return root.archived.streams.reader_groups(scope)
+        return root.reader_groups(scope)
     except ScopeNotFound:
         return []
 
 
 def group_set_backs(root: Root, scope: str, group: str) -> dict[str, SetBack]:
-    """In which streams a group was set back after a restore, by "scope/stream". Raises GroupNotFound."""
-    if isinstance(root, ArchivedRoot):
+    """The set-backs of a group after a restore, by "scope/stream". Raises GroupNotFound."""
+    if isinstance(root, ForeignRoot):
         return {}
     return dict(GroupEntry(root, f"{scope}/{group}").state().set_back)
 
 
 def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:
     """A cut of each of a group's streams, up to which it has read them. Raises GroupNotFound."""
-    if not isinstance(root, ArchivedRoot):
+    if not isinstance(root, ForeignRoot):
         return list(GroupEntry(root, f"{scope}/{group}").state().cuts())
     try:
-        return root.archived.streams.reader_group_cuts(scope, group)
+        return root.reader_group_cuts(scope, group)
     except ScopeNotFound:
         raise GroupNotFound(f"{scope}/{group}", similar_keys(root, SCOPES, scope), without_scope=True) from None
     except StreamNotFound:

@@ -1,7 +1,7 @@
-"""A reader of a group: which of its segments it reads next, and what becomes of those that end or were truncated.
+"""A reader of a group: chooses the segment to read next, and handles segments that end or were truncated.
 
-Events are delivered at least once, and those of a routing key in their order: a segment is read on from where the
-group has it, and those that succeed it when the group gives them out.
+Events are delivered at least once, and those of a routing key in order: a segment is read from its position in the
+group's state, and its successors once the group assigns them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 SLICE_BYTES = 8 << 20
-"""How much of a segment a slice holds, about (Pravega: READ_BUFFER_SIZE)."""
+"""About how many bytes of a segment a slice holds (Pravega: READ_BUFFER_SIZE)."""
 
 PATIENCE = 1.0
 """Seconds for which `get_segment_slice_async` waits for events before it returns an empty slice."""
 
 POLL = 0.1
-"""Seconds between two looks meanwhile, at most; the readers of one process share them."""
+"""Maximum seconds between two polls meanwhile. The readers of one process share polls."""
 
 
 @checks_parameters(but=("__init__",), hints={"slice": "give what get_segment_slice_async() returned"})
@@ -41,7 +41,7 @@ class StreamReader:
     """A reader of a group. Made by `StreamReaderGroup.create_reader`; take it offline when done.
 
     Any number of readers may be used in one event loop. A reader that is not used for the duration of its lease may
-    lose its segments to others, whether it holds a slice or not; its methods raise ReaderOffline then.
+    lose its segments to other readers, whether it holds a slice or not; its methods raise ReaderOffline then.
     """
 
     def __init__(self, group: OpenGroup, name: str) -> None:
@@ -50,8 +50,8 @@ class StreamReader:
         self._member = Member(group, name)
         self._segments = self._member.segments
         self._streams: dict[str, Stream] = {}
-        self._records: dict[str, StreamRecord] = {}  # of its streams, when it last read what is there now
-        self._lost: deque[TruncatedData] = deque()  # of which the user is to be told
+        self._records: dict[str, StreamRecord] = {}  # the states of its streams at the last fresh read
+        self._lost: deque[TruncatedData] = deque()  # to be raised to the user
 
     def __repr__(self) -> str:
         return repr(self._member)
@@ -102,7 +102,7 @@ class StreamReader:
         self._member.record_soon()
 
     def reader_offline(self) -> None:
-        """Leave the group. Events that were not released are read again by others. Does nothing the second time."""
+        """Leave the group. Other readers read unreleased events again. Does nothing the second time."""
         self._member.leave()
 
     def record(self) -> None:
@@ -112,8 +112,8 @@ class StreamReader:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def _advance(self, fresh: bool) -> None:
-        """Make a slice, if there is something to read: by what is there now, and what the group has now, if `fresh`;
-        otherwise by looks that it shares with others, and which cost nothing while nothing comes."""
+        """Make a slice, if there are events. fresh: by the current state of streams and group; otherwise by polls that
+        readers of this process share, which cost nothing while the stream is idle."""
         with self._member.lock:
             self._member.check_online()
             if self._lost:
@@ -132,10 +132,11 @@ class StreamReader:
                 raise self._lost.popleft()
             if not made:
                 self._member.sync()
-                self._read(fresh=False)  # what it has been given just now
+                self._read(fresh=False)  # segments that were just assigned
 
     def _read(self, fresh: bool) -> bool:
-        """Make a slice of a segment that has events, by what this process knows or, `fresh`, by what is there now."""
+        """Make a slice of a segment that has events, by the state known to this process or, with `fresh`, the current
+        state."""
         if fresh:
             for container in self._containers():
                 container.refresh()
@@ -148,8 +149,7 @@ class StreamReader:
         return False
 
     def _changed(self) -> bool:
-        """Whether a stream was scaled or truncated, or the group gave out other streams, since it last read what is
-        there now."""
+        """Whether a stream was scaled or truncated, or other streams were assigned, since the last fresh read."""
         return self._records != {key: snapshot.record for key, snapshot in self._snapshots().items()}
 
     def _snapshots(self) -> dict[str, Snapshot]:
@@ -164,7 +164,7 @@ class StreamReader:
         return [self._stream(key) for key in {segment.stream for segment in list(self._segments.positions)}]
 
     def _stream(self, key: str) -> Stream:
-        """A stream, the same object every time: it remembers what it has decoded."""
+        """A stream, always the same object, which caches its decoded record."""
         if key not in self._streams:
             self._streams[key] = self.group.stream(key)
         return self._streams[key]
@@ -192,20 +192,20 @@ class StreamReader:
         return False
 
     def _refuse(self, segment: GroupSegment, position: int, why: str) -> bool:
-        """Raise the error for a position that was lost in a restore, where it cannot be told what was restored (P4),
-        unless the group was reset meanwhile."""
+        """Raise the error for a position that was lost in a restore if no restored position is known (P4), unless the
+        group was reset meanwhile."""
         self._member.sync()
         if self._segments.positions.get(segment) != position:
             return False
         raise StreamError(
             f"reader group {self.group.entry.key} has read stream {segment.stream} up to offset {position} of segment "
             f"{segment_label(segment.id)}, {why}: that was before the root was restored or a container recovered, or "
-            "in another root. Choose where it goes on, as with group.reset('earliest'): events that it has read may "
+            "in another root. Choose where it continues, as with group.reset('earliest'): events that it has read may "
             "come again"
         )
 
     def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:
-        """Read about SLICE_BYTES, to the end of an event. False if they were truncated away meanwhile."""
+        """Read about SLICE_BYTES, to the end of an event. False if the events were truncated meanwhile."""
         if end - position > SLICE_BYTES * 5 // 4:
             record = snapshot.segments.index(segment.id).locate_offset(position + SLICE_BYTES)
             end = min(end, record.offset) if record is not None else end
@@ -216,11 +216,11 @@ class StreamReader:
         return False
 
     def _skip_truncated(self, stream: Stream) -> None:
-        """Go on at the head of a stream of which segments were deleted by truncation."""
+        """Continue at the head of a stream whose segments were deleted by truncation."""
         lost: dict[int, TruncatedData] = {}
 
         def step(state: GroupState) -> GroupState:
-            record = stream.snapshot().record  # newer than `state`: what that names and this does not have is gone
+            record = stream.snapshot().record  # newer than `state`: segments that only `state` has are gone
             there, positions = record.history.segments, state.positions(stream.key)
             if former_segments(record, (key.id for key in positions)):
                 raise StreamRecreated(stream.key)

@@ -1,7 +1,7 @@
-"""Slices, by which a reader of a group gives out events, and the segments that it gives them from.
+"""Slices: consecutive events that a reader of a group returns, and the segments they come from.
 
-Of a segment one slice at most is out. Where a segment is read on moves only when its slice is taken back: then it is
-behind the last event that somebody took. So a position never passes an event that was not given out.
+A segment has at most one outstanding slice. Its position moves only when the slice is returned, to the end of the last
+event that was taken. So a position never passes an event that was not delivered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pravega_spark.client.groups.state import GroupSegment
 
 
 class OpenSpan:
-    """The part of a segment that is out in a slice: how far its events were taken, and what became of it."""
+    """The part of a segment in an outstanding slice: how far its events were taken, and whether it was returned."""
 
     __slots__ = ("end", "lost", "position", "returned")
 
@@ -28,17 +28,17 @@ class OpenSpan:
 
 
 class SliceOwner(Protocol):
-    """Who gives out slices: one reader."""
+    """The reader that slices come from."""
 
     def keep_lease(self) -> None:
-        """Called before each event. Raises ReaderOffline when the reader may not give out any more."""
+        """Called before each event. Raises ReaderOffline when the reader may not deliver any more."""
 
 
 class SegmentSlice:
-    """Consecutive events of a segment: an iterator of EventData. Made by a reader; empty when there was nothing.
+    """Consecutive events of a segment: an iterator of EventData. Made by a reader; empty if there were no events.
 
-    It ends early when the group was reset meanwhile, or the segment truncated: those events come again, or are gone.
-    Iterating raises ReaderOffline when the reader has lost its segments.
+    It ends early if the group was reset meanwhile, or the segment truncated: these events are delivered again, or are
+    gone. Iterating raises ReaderOffline when the reader has lost its segments.
     """
 
     def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[EventData, int]]) -> None:
@@ -62,17 +62,17 @@ class SegmentSlice:
 
 
 class _Out(NamedTuple):
-    """A slice that is out. Who has it may drop it."""
+    """An outstanding slice. The program may drop it without returning it."""
 
     span: OpenSpan
     slice: weakref.ref[SegmentSlice]
 
 
 class ReaderSegments:
-    """A reader's segments. Whoever changes it holds the reader's lock.
+    """A reader's segments. Guarded by the reader's lock.
 
-    positions: up to where each was read, in the order in which they are looked at. ready: slices that were made, and
-    not given out yet.
+    positions: the offset up to which each was read, in the order of reading. ready: slices that were made and not
+    returned to the program yet.
     """
 
     def __init__(self) -> None:
@@ -82,46 +82,46 @@ class ReaderSegments:
 
     @property
     def out(self) -> KeysView[GroupSegment]:
-        """The segments of which a slice is out."""
+        """The segments with an outstanding slice."""
         return self._out.keys()
 
     def waiting(self) -> list[GroupSegment]:
-        """The segments that may be read on, in the order in which they are looked at."""
+        """The segments without an outstanding slice, in the order of reading."""
         return [segment for segment in self.positions if segment not in self._out]
 
     def put(self, segment: GroupSegment, made: SegmentSlice) -> None:
-        """A slice of a segment is ready."""
+        """Add a slice of a segment that is ready."""
         self._out[segment] = _Out(made.span, weakref.ref(made))
         self.ready.append(made)
 
     def take_back_done(self) -> None:
-        """Go on behind the slices that were returned, or dropped, or of which all events were taken."""
+        """Advance behind slices that were returned or dropped, or whose events were all taken."""
         for segment, (span, held) in list(self._out.items()):
             if span.returned or held() is None or span.position == span.end:
                 self._take_back(segment)
 
     def take_back_returned(self) -> None:
-        """Go on behind the slices that were returned."""
+        """Advance behind slices that were returned."""
         for segment, (span, _) in list(self._out.items()):
             if span.returned:
                 self._take_back(segment)
 
     def _take_back(self, segment: GroupSegment) -> None:
-        """Go on behind what was taken from a slice, when it is the segment's turn again."""
+        """Advance behind the events taken from a slice, and put the segment last."""
         span, _ = self._out.pop(segment)
         span.returned = True
         del self.positions[segment]
         self.positions[segment] = span.position
 
     def adopt(self, positions: Mapping[GroupSegment, int], kept: set[GroupSegment]) -> None:
-        """Go by what the group says; slices of segments that the reader did not keep end."""
+        """Apply the group's state; slices of segments that the reader lost end."""
         for segment in [one for one in self._out if one not in kept]:
             self._out.pop(segment).span.lost = True
         order = [*(one for one in self.positions if one in positions), *positions]
         self.positions = {segment: positions[segment] for segment in order}
 
     def lose_all(self) -> None:
-        """The reader has nothing any more, and all its slices end."""
+        """Drop all segments; all slices end."""
         for span, _ in self._out.values():
             span.lost = True
         self._out.clear()

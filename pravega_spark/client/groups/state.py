@@ -1,10 +1,10 @@
-"""The state of a reader group: who reads which segments from where, and which segments wait for others to be read.
+"""The state of a reader group: the segments of each reader with their positions, and the segments that are not readable
+yet.
 
-A pure state machine (Pravega: ReaderGroupState): each step makes a new state of one. Every segment belongs to one
-reader at most. The order of a routing key is kept across scaling: a segment can be read only when all its predecessors
-were completed, whoever read them. Segments that were made of the same ones become readable together, so that the
-positions are a stream cut at any time. A step that is carried out twice does no harm, so it may be tried again when it
-is not known whether it was stored.
+A pure state machine (Pravega: ReaderGroupState): each step returns a new state. A segment belongs to at most one
+reader. The order of a routing key is kept across scaling: a segment is readable only when all its predecessors were
+completed, by any reader. Successors of the same segments become readable together, so the positions are a stream cut at
+any time. Steps are idempotent, so a step whose outcome is unknown can be retried.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pravega_spark.streams.model.epochs import Epochs
 from pravega_spark.streams.model.readback import readable
 
 MAX_CHECKPOINTS = 16
-"""How many checkpoints a group keeps: the last ones."""
+"""Number of checkpoints that a group keeps."""
 
 _FORMAT = 1
 
 RetentionType: TypeAlias = Literal["none", "manual", "automatic"]
-"""What holds back the retention of the group's streams: nothing, the cuts that the user releases, or the group's own
-positions (Pravega: StreamDataRetention)."""
+"""What holds back retention of the group's streams: nothing, the cuts that the user releases, or the group's positions
+(Pravega: StreamDataRetention)."""
 
 
 class ReaderOffline(StreamError, OSError):
@@ -64,10 +64,10 @@ class GroupSegment(NamedTuple):
 
 
 class GroupReader(NamedTuple):
-    """A reader that is online.
+    """An online reader.
 
-    token: tells it from others of its name. beat: grows whenever it is heard of. positions: the offset up to which it
-    has read each of its segments.
+    token: distinguishes it from other readers of its name. beat: grows with each update by the reader. positions: the
+    offset up to which it has read each of its segments.
     """
 
     token: str
@@ -76,8 +76,8 @@ class GroupReader(NamedTuple):
 
 
 class SetBack(NamedTuple):
-    """That a group was set back to where what was restored of a stream ends (P4). time: ms since the epoch; cut: where
-    the group stood before."""
+    """A set-back: after a restore the group continued where the restored data of a stream ends (P4). time: ms since the
+    epoch; cut: the position before."""
 
     time: int
     cut: StreamCut
@@ -87,10 +87,10 @@ class SetBack(NamedTuple):
 class GroupState:
     """A reader group.
 
-    streams: "scope/stream" each. lease: seconds after which a reader that is not heard of may be taken for gone.
-    unassigned: segments that can be read and have no reader, with the offset up to which they were read. completed:
-    segments that were read to their ends, with these, while their successors wait. future: those that wait, with the
-    ids of the segments that are still to be completed.
+    streams: "scope/stream" each. lease: seconds without a beat after which a reader may be declared dead. unassigned:
+    readable segments without a reader, with the offset up to which they were read. completed: segments that were read
+    to their ends, with these, while their successors wait. future: segments that are not readable yet, with the ids of
+    their predecessors that are not completed.
     """
 
     streams: tuple[str, ...]
@@ -102,7 +102,7 @@ class GroupState:
     future: Mapping[GroupSegment, frozenset[int]] = field(default_factory=dict)
     checkpoints: Mapping[str, tuple[StreamCut, ...]] = field(default_factory=dict)
     set_back: Mapping[str, SetBack] = field(default_factory=dict)
-    """By stream, if a restore lost events that the group had read."""
+    """The set-backs, by stream."""
 
     # --- readers -----------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class GroupState:
         return reader
 
     def recorded(self, name: str, token: str, positions: Mapping[GroupSegment, int]) -> GroupState:
-        """The reader has been heard of, and has read up to these positions. They count for segments that it still has.
+        """Record a beat and positions of a reader. Positions of segments that it lost are ignored.
 
         Raises ReaderOffline.
         """
@@ -131,9 +131,9 @@ class GroupState:
     def left(
         self, name: str, token: str | None = None, positions: Mapping[GroupSegment, int] | None = None
     ) -> GroupState:
-        """Without a reader. Its segments wait for others to read on from `positions`, else from where it was recorded.
+        """Without a reader. Its segments are unassigned, at `positions` or else at the recorded ones.
 
-        token: only if it is that one.
+        token: only if the reader has this token.
         """
         reader = self.readers.get(name)
         if reader is None or token not in (None, reader.token):
@@ -143,7 +143,7 @@ class GroupState:
         return replace(self, readers=others, unassigned={**self.unassigned, **returned})
 
     def lapsed(self, name: str, token: str, beat: int) -> GroupState:
-        """Without a reader that has not been heard of since `beat`; unchanged if it has."""
+        """Without a reader whose beat is still `beat`; unchanged if it has a newer one."""
         reader = self.readers.get(name)
         return self.left(name, token) if reader is not None and reader.beat == beat else self
 
@@ -153,9 +153,10 @@ class GroupState:
     # --- sharing -----------------------------------------------------------------------------------------------
 
     def balanced(self, name: str, kept: Collection[GroupSegment] = ()) -> GroupState:
-        """With the reader's fair share: it gives up what it has too many, but for `kept`, or takes what is free.
+        """With the reader's fair share: it releases surplus segments, except `kept`, or takes unassigned ones.
 
-        A reader has at most ceil(segments / readers). It has one more than others only if there is no even way.
+        A reader has at most ceil(segments / readers). It has one more than other readers only if the number is not
+        divisible.
         """
         reader = self.readers[name]
         change = self._claim(name)
@@ -172,7 +173,7 @@ class GroupState:
         return replace(self._with_reader(name, reader._replace(positions=left)), unassigned=free)
 
     def _claim(self, name: str) -> int:
-        """How many segments a reader may take; how many it must give up, as a negative number."""
+        """Number of segments that a reader may take; negative: that it must release."""
         held = {key: len(reader.positions) for key, reader in self.readers.items()}
         free, mine = len(self.unassigned), held[name]
         fewest, uneven = divmod(sum(held.values()) + free, len(held))
@@ -183,7 +184,7 @@ class GroupState:
         if mine < most:
             wanted = fewest - mine if mine < fewest else 0
             return wanted + (free - wanted > wanting and most > fewest)
-        # Those with one more give it up while others have too few, one of them for each segment that is missing.
+        # Readers with one more release it while others have too few, one reader for each missing segment.
         missing = wanting - free - sum(max(count - most, 0) for count in held.values())
         rank = sorted(key for key, count in held.items() if count == most).index(name)
         return -1 if most > fewest and rank < missing else 0
@@ -212,10 +213,10 @@ class GroupState:
         )
 
     def truncated(self, gone: Collection[GroupSegment], head: Mapping[GroupSegment, int]) -> GroupState:
-        """Segments of a stream, all that are gone with a truncation at `head`, were not completed and never will be.
+        """Remove segments of a stream that were deleted by a truncation at `head` before they were completed.
 
-        Reading goes on at the head, in the segments that came after those. All at once: one that came after two of them
-        could otherwise be read twice.
+        Reading continues at the head, in their successors. All are removed at once: a successor of two of them could
+        otherwise be read twice.
         """
         lost = [key for key in self.positions() if key in gone]
         ids = {(key.stream, key.id) for key in gone}
@@ -234,13 +235,13 @@ class GroupState:
             future={
                 key: missing
                 for key, missing in self.future.items()
-                # What it waits for may be gone without having been anybody's.
+                # Its predecessors may be gone without having been assigned.
                 if key not in unassigned and not any((key.stream, number) in ids for number in missing)
             },
         )
 
     def reset(self, stream: str, positions: Mapping[GroupSegment, int]) -> GroupState:
-        """At other positions in a stream, those of a cut. All readers lose their segments of it."""
+        """Move to the positions of a cut in a stream. All readers lose their segments of it."""
         mine = {key for key in (*self.positions(), *self.future) if key.stream == stream}
         readers = {
             name: reader._replace(positions=_without(reader.positions, mine)) for name, reader in self.readers.items()
@@ -254,7 +255,7 @@ class GroupState:
         )
 
     def placed(self, stream: str, positions: Mapping[GroupSegment, int], set_back: SetBack) -> GroupState:
-        """Set back in a stream, unless it is not where it was any more."""
+        """Set back in a stream, unless its positions have changed meanwhile."""
         if self.cut(stream) != set_back.cut:
             return self
         return replace(self.reset(stream, positions), set_back={**self.set_back, stream: set_back})
@@ -262,22 +263,22 @@ class GroupState:
     # --- cuts --------------------------------------------------------------------------------------------------
 
     def positions(self, stream: str | None = None) -> dict[GroupSegment, int]:
-        """How far all segments that are not passed yet were read, as far as it was recorded; of all streams, or one."""
+        """The recorded positions of all segments that are not passed yet, of all streams or one."""
         found = {**self.unassigned, **self.completed}
         for each in self.readers.values():
             found.update(each.positions)
         return {key: offset for key, offset in found.items() if stream in (None, key.stream)}
 
     def cuts(self) -> tuple[StreamCut, ...]:
-        """What the group has read of each stream."""
+        """The group's position in each stream."""
         return tuple(map(self.cut, self.streams))
 
     def cut(self, stream: str) -> StreamCut:
-        """What the group has read of one stream."""
+        """The group's position in one stream."""
         return _cut(stream, self.positions(stream))
 
     def checkpointed(self, name: str) -> GroupState:
-        """With a checkpoint: the cuts as they are now, under a name. The oldest of too many is forgotten."""
+        """With a checkpoint: the present cuts, under a name. The oldest surplus checkpoint is dropped."""
         others = {key: cuts for key, cuts in self.checkpoints.items() if key != name}
         kept = list(others.items())[-(MAX_CHECKPOINTS - 1) :]
         return replace(self, checkpoints={**dict(kept), name: self.cuts()})
@@ -350,7 +351,7 @@ class GroupState:
         )
 
     def _check(self) -> None:
-        """Raise ValueError or TypeError for a state that no step can make."""
+        """Raise ValueError or TypeError for a state that no sequence of steps can produce."""
         if not self.streams or len(set(self.streams)) < len(self.streams):
             raise ValueError("it has no streams, or one twice")
         if self.retention not in get_args(RetentionType) or not self.lease > 0:
@@ -362,7 +363,7 @@ class GroupState:
             raise ValueError("a position is not an offset")
         if not all(self.future.values()):
             raise ValueError("a segment waits for nothing")
-        self.cuts()  # refuses names, ids and offsets that no stream has
+        self.cuts()  # rejects invalid names, ids and offsets
 
 
 def _cut(stream: str, positions: Mapping[GroupSegment, int]) -> StreamCut:
@@ -371,7 +372,7 @@ def _cut(stream: str, positions: Mapping[GroupSegment, int]) -> StreamCut:
 
 
 def _advanced(positions: Mapping[GroupSegment, int], newer: Mapping[GroupSegment, int]) -> dict[GroupSegment, int]:
-    """Positions, moved forward to newer ones where there are some."""
+    """Positions, advanced to newer ones where given."""
     return {key: max(offset, newer.get(key, 0)) for key, offset in positions.items()}
 
 
@@ -380,7 +381,7 @@ def _without(positions: Mapping[GroupSegment, int], gone: Collection[GroupSegmen
 
 
 def _follows(segments: Iterable[GroupSegment], *others: GroupSegment) -> bool:
-    """Whether some of the segments, which came later, have keys of some others."""
+    """Whether some later segments share keys with others."""
     return any(
         one.stream == other.stream and one.low < other.high and other.low < one.high
         for one in segments
@@ -389,9 +390,9 @@ def _follows(segments: Iterable[GroupSegment], *others: GroupSegment) -> bool:
 
 
 def followers(history: Epochs, stream: str, segment: int) -> dict[GroupSegment, frozenset[int]]:
-    """The segments that become readable when a sealed one is completed, and with it all that their keys came from.
+    """The successors that become readable when a sealed segment is completed.
 
-    Those are given by their ids. Nothing follows a segment that takes events still.
+    Predecessors are given by their ids. An open segment has no successors.
     """
     sealed: set[int] = set()
     entered: dict[int, GroupSegment] = {}
@@ -406,6 +407,6 @@ def followers(history: Epochs, stream: str, segment: int) -> dict[GroupSegment, 
 
 
 def places(history: Epochs, cut: StreamCut) -> dict[GroupSegment, int]:
-    """The positions of a cut of which nothing is gone, by segments with their ranges."""
+    """The positions of a cut, by segments with their ranges. No segment of it may be gone."""
     stream = f"{cut.scope}/{cut.stream}"
     return {GroupSegment(stream, *history.segments[number]): offset for number, offset in cut.positions.items()}

@@ -1,7 +1,7 @@
-"""What a reader group holds back of the retention of its streams: its subscriptions (PDP-47).
+"""Subscriptions: the cuts at which a reader group holds back retention of its streams (PDP-47).
 
-A group subscribes to each of its streams with a cut, before which retention may truncate it. The cut only moves
-forward, but for a reset, and never beyond what the group has recorded or, with manual retention, what it was told.
+Retention truncates a stream no further than the subscribed cut. The cut only moves forward, except on a reset, and
+never beyond the group's recorded position or, with manual retention, the cut that the user released.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RELEASE_INTERVAL = 30.0
 
 
 class Subscriptions:
-    """The subscriptions of a group. `clock`: seconds, by which automatic releases are due."""
+    """The subscriptions of a group. `clock`: seconds, for automatic releases."""
 
     def __init__(self, root: Root, scope: str, group: str, clock: Callable[[], float]) -> None:
         self._root = root
@@ -31,18 +31,18 @@ class Subscriptions:
         self._clock = clock
         self._released = clock()
 
-    def begin(self, state: GroupState, *, anew: bool = False) -> None:
-        """Subscribe with what the group has read; goes on with what is there already, unless it is to begin `anew`."""
+    def begin(self, state: GroupState, *, restart: bool = False) -> None:
+        """Subscribe at the group's positions. Existing subscriptions are kept, unless `restart` is set."""
         for cut in state.cuts():
-            subscribe(self._stream(cut), self._name(cut), cut, anew=anew)
+            subscribe(self._stream(cut), self._name(cut), cut, restart=restart)
 
     def end(self, state: GroupState) -> None:
-        """Hold back nothing any more."""
+        """Remove all subscriptions."""
         for cut in state.cuts():
             unsubscribe(self._stream(cut), self._name(cut))
 
     def end_everywhere(self) -> None:
-        """The same for a group of which nobody knows the streams."""
+        """The same for a group whose streams are unknown."""
         for container in (self._root.container(number) for number in range(self._root.config.containers)):
             container.refresh()
             for key, _ in list(container.scan_entries(SUBSCRIBERS)):
@@ -51,17 +51,17 @@ class Subscriptions:
                     unsubscribe(Stream(self._root, scope, stream), name)
 
     def release(self, cut: StreamCut) -> None:
-        """Let one stream go up to a cut. Raises InvalidStreamCut for one that lies before the last, NotSubscribed."""
+        """Release one stream up to a cut. Raises InvalidStreamCut for a cut before the last one, NotSubscribed."""
         release(self._stream(cut), self._name(cut), cut)
 
     def release_read(self, state: GroupState) -> None:
-        """Let all streams go up to what the group has recorded."""
+        """Release all streams up to the recorded positions."""
         for cut in state.cuts():
             with suppress(InvalidStreamCut):  # another reader has released more meanwhile
                 self.release(cut)
 
     def release_if_due(self, state: GroupState) -> None:
-        """With automatic retention, release from time to time what the group has recorded."""
+        """With automatic retention, release the recorded positions periodically."""
         if state.retention == "automatic" and self._clock() - self._released >= RELEASE_INTERVAL:
             self._released = self._clock()
             self.release_read(state)
@@ -70,5 +70,5 @@ class Subscriptions:
         return Stream(self._root, cut.scope, cut.stream)
 
     def _name(self, cut: StreamCut) -> str:
-        """What the group is called among the subscribers of a stream: with its scope where that is another one."""
+        """The group's subscriber name in a stream: with its scope if that differs from the stream's."""
         return self._group if cut.scope == self._scope else f"{self._scope}/{self._group}"

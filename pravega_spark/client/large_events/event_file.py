@@ -1,7 +1,7 @@
-"""One event as a file: its payload, found by its pointer, read piece by piece (PDP-43: EventReader).
+"""One event as a file: its payload, located by its pointer, read piece by piece (PDP-43: EventReader).
 
-Keeps L1: however large the event is, a few blocks of it are in memory. Every byte is checked against its checksum, and
-before anything is read it is made sure that the pointer is the place of an event.
+Keeps L1: only a few blocks of an event are in memory, whatever its size. All bytes are verified against their
+checksums. Before anything is read, the pointer is verified to be the position of an event.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 AHEAD = 3
-"""Blocks that are fetched while one is read."""
+"""Blocks that are prefetched while one is read."""
 
 AHEAD_REMOTE = 6
-"""The same where each request takes its time."""
+"""Blocks that are prefetched from remote storage."""
 
 DIRECT = 1 << 20
-"""Bytes: a read of no more, which does not go on where the last one ended, fetches nothing else."""
+"""Bytes: a random read of up to this size prefetches nothing."""
 
 
 class EventPayload:
-    """The payload of an event. Thread-safe. Made by `EventPayload.at`; belongs to the process that made it."""
+    """The payload of an event. Thread-safe. Made by `EventPayload.at`; must be used in the process that created it."""
 
     def __init__(self, stream: Stream, pointer: EventPointer, pieces: Sequence[ObjectRange]) -> None:
         self.pointer = pointer
@@ -52,16 +52,17 @@ class EventPayload:
 
     @classmethod
     def at(cls, root: Root, pointer: EventPointer | str) -> EventPayload:
-        """The payload of the event at a pointer, or its text.
+        """The payload of the event at a pointer, which may be given as text.
 
-        Raises NoSuchEvent when it was truncated, InvalidEventPointer when no event lies there, StreamNotFound.
+        Raises NoSuchEvent if it was truncated, InvalidEventPointer if it is not the position of an event,
+        StreamNotFound.
         """
         place = EventPointer.from_text(pointer) if isinstance(pointer, str) else pointer
         stream = Stream(root, place.scope, place.stream, suggesting=True)
         return cls(stream, place, _located(stream, place))
 
     def blocks(self) -> list[int]:
-        """Where to cut the payload into blocks, so that nothing is read twice: from 0 to its size."""
+        """The block boundaries in the payload, from 0 to its size, so that nothing is read twice."""
         sizes = (sum(piece.taken for piece in window) for window in windows(self._pieces, WINDOW))
         return list(accumulate(sizes, initial=0))
 
@@ -76,7 +77,7 @@ class EventPayload:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             except (ObjectNotFound, DataCorruption) as error:
                 with self._lock:
-                    self._pieces = _located(self._stream, self.pointer)  # it may have been moved, or truncated
+                    self._pieces = _located(self._stream, self.pointer)  # moved by a flush, or truncated
                 moved = between(self._pieces, start, end)
                 if moved == pieces:
                     if isinstance(error, DataCorruption):
@@ -85,7 +86,7 @@ class EventPayload:
                 pieces = moved
 
     def whole(self, limit: int | None = None) -> bytes:
-        """All of it. Raises EventTooLarge when it has more than `limit` bytes; and as `read`."""
+        """The whole payload. Raises EventTooLarge if it has more than `limit` bytes; and as `read`."""
         check_limit(self.pointer, limit)
         return bytes(self.read(0, self.size))
 
@@ -94,7 +95,7 @@ class EventPayload:
 
 
 def check_limit(pointer: EventPointer, limit: int | None) -> None:
-    """Raise EventTooLarge when an event has more than `limit` bytes."""
+    """Raise EventTooLarge if an event has more than `limit` bytes."""
     if limit is not None and pointer.length - HEADER_SIZE > limit:
         raise EventTooLarge(str(pointer), pointer.length - HEADER_SIZE, limit)
 
@@ -107,7 +108,7 @@ def _located(stream: Stream, pointer: EventPointer) -> list[ObjectRange]:
 
 
 def _found(snapshot: Snapshot, pointer: EventPointer) -> list[ObjectRange]:
-    """Where the payload lies, if an event of that length begins there."""
+    """The location of the payload, if an event of that length begins there."""
     number, start, end = pointer.segment_id, pointer.offset, pointer.offset + pointer.length
     if number not in snapshot.record.history.segments or start < snapshot.segments.segment(number).start_offset:
         raise NoSuchEvent(str(pointer))
@@ -138,7 +139,7 @@ class EventFile(io.RawIOBase):
         self._position = 0
         self._expected = 0
         self._ahead = AHEAD_REMOTE if remote else AHEAD
-        self._owner = Owner(f"the file of event {self.pointer}", "open the event again")  # it has threads
+        self._owner = Owner(f"the file of event {self.pointer}", "open the event again")
         self._pool: ThreadPoolExecutor | None = None
         self._flying: dict[int, Future[bytes | memoryview]] = {}
 
@@ -191,7 +192,7 @@ class EventFile(io.RawIOBase):
         return filled
 
     def _parts(self, size: int) -> Iterator[bytes | memoryview]:
-        """What follows, `size` bytes at most, piece by piece."""
+        """The next `size` bytes at most, piece by piece."""
         self._check_open()
         end = min(self._position + size, self.size)
         if self._position != self._expected and 0 < end - self._position <= DIRECT:
@@ -207,7 +208,7 @@ class EventFile(io.RawIOBase):
         return part
 
     def _block(self, number: int) -> bytes | memoryview:
-        """A block, while those behind it are fetched; what is not among these is given up."""
+        """A block. Prefetches the following ones, and cancels prefetches of other blocks."""
         last = min(number + self._ahead, len(self._bounds) - 2)
         for other in [other for other in self._flying if not number <= other <= last]:
             self._flying.pop(other).cancel()
@@ -220,7 +221,7 @@ class EventFile(io.RawIOBase):
         try:
             return self._flying[number].result()
         except BaseException:
-            del self._flying[number]  # to be tried again by the next read
+            del self._flying[number]  # so that the next read retries
             raise
 
     def write(self, data: ReadableBuffer) -> int:

@@ -1,9 +1,9 @@
 """Large events as programs write them: a file that becomes one event when it is committed (Pravega:
 LargeEventStreamWriter of PDP-43).
 
-What is written is collected in parts, and full parts are uploaded by a few threads while the caller goes on writing;
-then the transient segment of the event takes them, in order. Keeps L1: an event holds no more than a few parts in
-memory, whatever its size. An event of at most 8 MiB is held back, and written as any other one.
+Data is collected in parts. Threads upload full parts while the caller continues to write, and the event's transient
+segment attaches them in order. Keeps L1: an event has only a few parts in memory, whatever its size. An event of at
+most 8 MiB is buffered, and written as an ordinary event.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PART_BYTES = MAX_EVENT_SIZE
-"""A full part. An event that fits one is no upload."""
+"""Size of a full part. An event that fits into one part is not uploaded."""
 
 UPLOADS = 1
 UPLOADS_REMOTE = 2
-"""Parts of an event that are uploaded at a time, beside the one that is being filled. On a disk one is as fast as a
-copy of a file, and more would make the small events of others wait."""
+"""Parts of an event that are uploaded in parallel, besides the one that is being filled. A local disk is saturated
+by one; more would delay small events of other writers."""
 
 INLINE_BYTES = 256 << 10
-"""A last part of no more than this travels in the log, and makes no object."""
+"""A last part of up to this size is appended through the log, without an object of its own."""
 
 
 class _Sent(NamedTuple):
-    """A part on its way to a chunk: the memory it lies in, if that is used again, and when its chunk was begun (see
-    `engine.state.attach_fence`)."""
+    """A part that is uploading: its buffer, if that is reused, and when its upload began (see
+    `engine.state.horizon`)."""
 
     part: bytearray | None
     created_at: int
@@ -59,10 +59,10 @@ class LargeEvent(io.RawIOBase):
     """An event that is written like a file. Made by `StreamManager.begin_event` and `EventWriter.begin_event`.
 
     `commit` adds it to the stream. Closing it or leaving a with statement without a commit aborts it. Its limit is 1
-    GiB. After a failure it cannot be written any more; one with a name can be begun again and continues at `tell`. For
-    one thread; must be used in the process that created it.
+    GiB. After a failure it cannot be written any more; an event with a name can be begun again and continues at
+    `tell`. For one thread; must be used in the process that created it.
 
-    Methods raise ValueError (EventClosed) when it was committed or aborted before, EventTaken, EventExpired,
+    Methods raise ValueError (EventClosed) if it was committed or aborted before, EventTaken, EventExpired,
     EventExists, StreamSealed, StreamNotFound, StorageError.
     """
 
@@ -78,7 +78,7 @@ class LargeEvent(io.RawIOBase):
         self._at_once = UPLOADS_REMOTE if self._store.remote else UPLOADS
         self._uploads = ChunkUploads[_Sent](self._store, self._at_once, "large-event")
         self._landed: list[Extent] = []
-        self._created_at = 0  # when the first chunk of what has landed was begun
+        self._created_at = 0  # when the upload of the first of `_landed` began
         self._free: list[bytearray] = []
         self._part = _new_part()
         self._fill = 0
@@ -93,7 +93,7 @@ class LargeEvent(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Number of bytes written; of an upload that is continued, initially the number of durable bytes."""
+        """Number of bytes written; of a continued upload, initially the number of durable bytes."""
         return self._size
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -138,14 +138,14 @@ class LargeEvent(io.RawIOBase):
             done += taken
 
     def _content(self) -> memoryview:
-        """The part that is being filled; there is room for an event's header before it."""
+        """The content of the part that is being filled. The buffer has room for an event's header before it."""
         return memoryview(self._part)[HEADER_SIZE : HEADER_SIZE + self._fill]
 
     def _send(self) -> None:
-        """Upload the part, and go on with another one."""
+        """Upload the part, and start another one."""
         self._take_written(self._at_once - 1)
         created_at = creation_time(self._upload.stream.container.storage_clock.now())
-        remote = self._store.remote  # its client would copy anything but bytes
+        remote = self._store.remote  # its client copies anything but bytes
         content = bytes(self._content()) if remote else self._content()
         epoch, offset = self._upload.stream.container.head.epoch, self._size - self._fill
         sent = _Sent(None if remote else self._part, created_at)
@@ -155,7 +155,7 @@ class LargeEvent(io.RawIOBase):
         self._fill = 0
 
     def _take_written(self, most: int | None = None) -> None:
-        """Attach what is uploaded, in order. Waits until no more than `most` parts are under way; None: for nothing."""
+        """Attach uploaded parts, in order. Waits until at most `most` parts are uploading; None: does not wait."""
         for (part, created_at), extents in self._uploads.written(most):
             self._created_at = self._created_at if self._landed else created_at
             self._landed += extents
@@ -169,18 +169,18 @@ class LargeEvent(io.RawIOBase):
         self._upload.attach(landed, self._created_at)
 
     def _flush(self) -> None:
-        """Bring all that was written to the transient segment."""
+        """Make everything that was written durable in the transient segment."""
         rest = self._content() if self._fill <= INLINE_BYTES else None
         if rest is None:
             self._send()
         self._take_written(0)
         if self._landed:
-            self._attach()  # behind what is being attached
+            self._attach()  # after the attachment in flight
         if rest:
             self._upload.attach(Payload(bytes(rest)))
             self._fill = 0
         self._upload.settle()
-        self._uploads.names.clear()  # the transient segment has them
+        self._uploads.names.clear()  # they are part of the transient segment now
 
     # --- its end -----------------------------------------------------------------------------------------------
 
@@ -209,9 +209,9 @@ class LargeEvent(io.RawIOBase):
         return self._upload.commit(move)
 
     def abort(self) -> None:
-        """Delete the upload and close it. What cannot be deleted now is deleted once it has been idle.
+        """Delete the upload and close it. If deleting fails, the upload expires once it has been idle.
 
-        Raises EventClosed when it was committed; aborting it again changes nothing.
+        Raises EventClosed if it was committed; aborting it again changes nothing.
         """
         self._owner.check()
         if self._ended.startswith("committed"):
@@ -233,7 +233,7 @@ class LargeEvent(io.RawIOBase):
                 super().close()
 
     def __del__(self) -> None:
-        """Asks nothing of the storage: what was uploaded goes when it is idle."""
+        """Makes no request: an abandoned upload expires once it has been idle."""
 
     def _check_open(self) -> None:
         self._owner.check()
@@ -250,7 +250,7 @@ class LargeEvent(io.RawIOBase):
 
     @contextmanager
     def _ending_if_it_fails(self) -> Iterator[None]:
-        """A failure within is the end of the event. With a name it can be gone on with: what is durable stays."""
+        """Abort the event if the block fails. An event with a name keeps its durable bytes, and can be continued."""
         try:
             yield
         except EventSegmentSealed:

@@ -1,1 +1,1 @@
-"""What keeps streams in order: retention, scaling, subscribers, verification and repair."""
+"""Maintenance of streams: retention, scaling, subscribers, verification and repair."""

@@ -1,7 +1,7 @@
-"""To whom chunks belong, by what they are called: the evidence that a clean-up needs before it lets one go (G1).
+"""Ownership of chunks by their names: the evidence that garbage collection needs to delete an orphan (G1).
 
-A name that looks like a chunk's proves nothing: a sync tool makes copies of folders, users have files of their own.
-Only below a stream that there is, or was, nobody writes but us.
+A name that looks like a chunk's is not enough: a sync tool copies folders, and users have their own files. Only this
+project writes below a stream that exists, or existed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ _SEGMENT = re.compile(r"([^/]+/[^/]+)/[0-9]{1,10}(?:[.#$][^/]*)?")
 
 
 class ChunkOwnership:
-    """Tells to which container of a root a segment belongs, by its name or by what it is called in LTS; None for
-    what belongs to no stream that is known. Streams that were deleted are known by the numbers that they keep.
+    """The container that owns a segment, by its name or its name in LTS; None if it belongs to no known stream.
+    Deleted streams are known by their next segment numbers.
 
-    Each stream is looked up once, in the state that the container has here: a stream that is newer has nothing to let
-    go.
+    Each stream is looked up once, in the container's state known here: a newer stream has no orphans.
     """
 
     def __init__(self, root: Root) -> None:

@@ -1,8 +1,8 @@
-"""Sparse indexes made again from the events that they are about, where they do not tell the truth of them.
+"""Rebuilding sparse indexes from the events, where they are wrong.
 
-Events are readable without an index, but counts, times and split reads hang on it. One append puts the new index and
-the number of events in the places of the old ones, on the condition that nothing was appended meanwhile: so other
-processes may use the stream. An index that is as it should be is left as it is.
+Events can be read without an index, but counts, times and split reads depend on it. One append replaces the index
+and the event count, on the condition that nothing was appended meanwhile, so other processes may use the stream.
+Correct indexes are not changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pravega_spark.streams.stream import Stream
 
 
 class RepairedIndex(NamedTuple):
-    """A segment whose index was made again. before, events: how many events were counted in it, and how many it has."""
+    """A segment whose index was rebuilt. before, events: the old and the new number of events."""
 
     segment_id: int
     before: int
@@ -44,8 +44,8 @@ class RepairedIndex(NamedTuple):
 
 
 class _Comparison(IndexBuilder):
-    """Makes the records of an index, and compares those that are there: `at` is how many events lie before the end of
-    each, -1 where no event ends."""
+    """Builds the records of an index, and compares the existing ones: `at` is the number of events before each
+    record's offset, -1 if no event ends there."""
 
     def __init__(self, start: int, known: np.ndarray) -> None:
         super().__init__(start)
@@ -62,9 +62,9 @@ class _Comparison(IndexBuilder):
 
 
 def rebuild_indexes(stream: Stream) -> list[RepairedIndex]:
-    """Make those indexes of a stream again that are not right. Returns what was changed; nothing the second time.
+    """Rebuild the wrong indexes of a stream. Returns the changes; none the second time.
 
-    Raises DataCorruption where bytes are no events, StreamError for a byte stream, StreamNotFound, StorageError.
+    Raises DataCorruption if bytes are not events, StreamError for a byte stream, StreamNotFound, StorageError.
     """
     found = []
     for number in stream.snapshot().record.segment_ids():
@@ -92,7 +92,7 @@ def _index_of(snapshot: Snapshot, number: int) -> Segment:
 
 
 def _change(stream: Stream, snapshot: Snapshot, number: int) -> tuple[list[Operation], RepairedIndex | None]:
-    """What puts an index in the place of that of a segment, if that is not right."""
+    """The operations that replace the index of a segment, if it is wrong."""
     segment, index = snapshot.segments.segment(number), _index_of(snapshot, number)
     known, whole = _known(stream, index)
     builder = _Comparison(segment.start_offset, known)
@@ -121,7 +121,7 @@ def _change(stream: Stream, snapshot: Snapshot, number: int) -> tuple[list[Opera
         records[:, 2] = segment.modified
     update = AttributeUpdate(EVENT_COUNT, UpdateKind.REPLACE_IF_EQUALS, events, counted)
     operations: list[Operation] = [
-        UpdateAttributes(segment.name, (update,)),  # refused if events were appended meanwhile
+        UpdateAttributes(segment.name, (update,)),  # rejected if events were appended meanwhile
         DeleteSegment(index.name),
         CreateSegment(index.name),
         Append(index.name, Payload(encode_records(records))),
@@ -132,7 +132,7 @@ def _change(stream: Stream, snapshot: Snapshot, number: int) -> tuple[list[Opera
 
 
 def _known(stream: Stream, index: Segment) -> tuple[np.ndarray, bool]:
-    """The records of an index, as far as it has whole ones, and whether it has nothing else."""
+    """The whole records of an index, and whether it has nothing else."""
     start = -(-index.start_offset // RECORD_SIZE) * RECORD_SIZE
     end = max(index.length // RECORD_SIZE * RECORD_SIZE, start)
     data = stream.container.read(index.name, start, end) if end > start else b""
@@ -140,7 +140,7 @@ def _known(stream: Stream, index: Segment) -> tuple[np.ndarray, bool]:
 
 
 def _events_before(segment: Segment, known: np.ndarray, at: np.ndarray) -> int:
-    """How many events were truncated, by the first record that lies where an event ends."""
+    """Number of truncated events, by the first record at an event's end."""
     ends = np.flatnonzero(at >= 0)
     if not segment.start_offset or not len(ends):
         return 0
@@ -150,7 +150,7 @@ def _events_before(segment: Segment, known: np.ndarray, at: np.ndarray) -> int:
 def _is_right(
     segment: Segment, known: np.ndarray, counts: np.ndarray, at: np.ndarray, events: int, counted: int
 ) -> bool:
-    """Whether an index tells the truth: records behind the segment's start, in order, up to its end."""
+    """Whether an index is correct: its records are after the segment's start, in order, up to its end."""
     if segment.length == segment.start_offset:
         return not len(known) or bool((known[:, 0] <= segment.length).all())
     behind = known[:, 0] > segment.start_offset
@@ -165,7 +165,7 @@ def _is_right(
 
 
 def _told(known: np.ndarray, offsets: np.ndarray, column: int) -> np.ndarray:
-    """When the events up to these offsets were written, or by which append, as far as the old records tell."""
+    """The times, or the append numbers, of the events up to these offsets, from the old records."""
     order = np.argsort(known[:, 0], kind="stable")
     places, values = known[order, 0], np.maximum.accumulate(known[order, column])
     found: np.ndarray = values[np.minimum(np.searchsorted(places, offsets), len(places) - 1)]

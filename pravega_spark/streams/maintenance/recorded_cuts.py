@@ -1,8 +1,8 @@
-"""The stream cuts that were recorded for retention, in the order of their times (Pravega: RetentionSet).
+"""The stream cuts recorded for retention, in the order of their times (Pravega: RetentionSet).
 
-A segment holds the cuts one behind the other, and another one an index record for each: how many bytes the stream had
-before it, where the cut lies, and when it was recorded. None of the three ever descends, so the records are
-searched as the index of events is: what a search costs hardly depends on how many there are.
+A segment holds the cuts one after the other. Another segment holds an index record for each: bytes of the stream
+before it, offset of the cut, and time of recording. None of the three ever descends, so the records are searched
+like the index of events, and a search is cheap however many there are.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
 _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
-"""Core attributes of the segment with the records, which are always at hand."""
+"""Core attributes of the segment with the records, which are always in memory."""
 
 RECORDED = "recorded"
-"""What the segment with a stream's cuts is called in the stream."""
+"""The name of the segment with a stream's cuts, in the stream."""
 
 RECORDED_SEGMENTS = (RECORDED, f"{RECORDED}#index")
-"""What the segments with a stream's cuts, and with their records, are called in the stream."""
+"""The names of the segments with a stream's cuts and their records, in the stream."""
 
 _BLOCK = 4096  # cuts that are read at once
 
@@ -59,7 +59,7 @@ class Recorded(NamedTuple):
 
 
 def with_recorded_cuts(container: Container, keys: Sequence[str]) -> list[str]:
-    """Those streams of a container, by "scope/stream", of which cuts are recorded, as this process knows it."""
+    """The streams of a container with recorded cuts, as "scope/stream", as far as this process knows."""
     known = container.activated([_names(key)[1] for key in keys])
     records = {key: known[_names(key)[1]] for key in keys}
     return [key for key, segment in records.items() if segment is not None and segment.start_offset < segment.length]
@@ -85,8 +85,8 @@ def recording(key: str, cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> l
 
 
 def contents(cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> tuple[bytes, bytes]:
-    """What the segment with these cuts holds, and the one with their records: time (ms), bytes before it, and positions
-    of each, in the order of times and sizes."""
+    """The content of the segments with the cuts and with their records. cuts: time (ms), bytes before it, and
+    positions of each, in the order of times and sizes."""
     rows, content = [], b""
     for time_ms, size, positions in cuts:
         rows.append((size, len(content), time_ms, UNKNOWN_APPEND))
@@ -95,7 +95,7 @@ def contents(cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> tuple[bytes,
 
 
 def encode_recorded(positions: Mapping[int, int]) -> bytes:
-    """A recorded cut as it is kept. Raises UnreadableRecord."""
+    """The stored form of a recorded cut. Raises UnreadableRecord."""
     return readable(
         "a recorded stream cut",
         positions,
@@ -105,7 +105,7 @@ def encode_recorded(positions: Mapping[int, int]) -> bytes:
 
 
 def decode_recorded(data: bytes, scope: str, stream: str, where: str) -> StreamCut:
-    """The inverse of `encode_recorded`. Raises DataCorruption, which names the place."""
+    """The inverse of `encode_recorded`. Raises DataCorruption with `where` in its message."""
     with understanding(where, REMEDY):
         known, positions = unpack(data)
         check_format(known, FORMAT)
@@ -116,12 +116,12 @@ _POSITIONS = reader(dict[int, int])
 
 
 def latest_attributes(time_ms: int, size: int) -> dict[bytes, int]:
-    """The attributes of the segment with the records by which the last one is always at hand."""
+    """The attributes with the last recorded cut."""
     return {update.attribute: update.value for update in _latest(time_ms, size)}
 
 
 def _latest(time_ms: int, size: int) -> tuple[AttributeUpdate, ...]:
-    """What is always at hand of the last one."""
+    """The last recorded cut, from the attributes."""
     return (
         AttributeUpdate(_LATEST_TIME, UpdateKind.REPLACE, time_ms),
         AttributeUpdate(_LATEST_SIZE, UpdateKind.REPLACE, size),
@@ -146,7 +146,7 @@ class RecordedCuts:
             self._following = Recorded(self._end, self._moment(time_ms), size)
 
     def latest(self) -> Recorded | None:
-        """The last one. Nothing is read for it."""
+        """The last one. Makes no request."""
         records = self._records
         if self._following is not None:
             return self._following
@@ -157,7 +157,7 @@ class RecordedCuts:
 
     @property
     def last_time(self) -> int | None:
-        """When the last one was recorded, be it forgotten since. Nothing is read for it."""
+        """The time of the last one, even if it was deleted since. Makes no request."""
         return self._records.attributes.get(_LATEST_TIME) if self._records is not None else None
 
     def last_of_size(self, most: int) -> Recorded | None:
@@ -177,7 +177,7 @@ class RecordedCuts:
         return self._at(self._of_time(least))
 
     def last_cut(self, last: Recorded | None, holds: Callable[[StreamCut], bool]) -> StreamCut | None:
-        """The last cut up to `last` for which something holds that holds for all cuts before it, too."""
+        """The last cut up to `last` for which a predicate holds that also holds for all cuts before it."""
         low, high, found = self._first, last.number + 1 if last is not None else 0, None
         while low < high:
             middle = (low + high) // 2
@@ -216,7 +216,7 @@ class RecordedCuts:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def record(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
-        """The operations that record a cut, unless somebody else has recorded one meanwhile (BadOffset)."""
+        """The operations that record a cut. They fail with BadOffset if another process recorded one meanwhile."""
         cuts, records = self._cuts, self._records
         if self.last_time is not None and not is_plausible(self.last_time / 1000, time_ms / 1000):
             return self._record_anew(positions, size, time_ms)
@@ -231,8 +231,8 @@ class RecordedCuts:
         ]
 
     def _record_anew(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
-        """The same where the last one has a time in the future, by a clock that was wrong (W13). As times may not
-        descend, all of them are recorded once more, those of the future as of now."""
+        """The same if the last time is in the future, by a clock that was wrong (W13). As times must not descend,
+        all cuts are recorded again, those of the future with the present time."""
         rows, contents, place = [], [], 0
         known = [(found.size, min(found.time, time_ms), cut.positions) for found, cut in self.all()]
         for before, moment, where in [*known, (size, time_ms, positions)]:
@@ -249,7 +249,7 @@ class RecordedCuts:
         ]
 
     def forget(self, size: int) -> list[Operation]:
-        """The operations that forget the cuts that lie before the first `size` bytes of the stream, or at their end."""
+        """The operations that delete the cuts before the first `size` bytes of the stream, or at their end."""
         following = min(self._of_size(size + 1), self._end)
         if following <= self._first:
             return []
@@ -287,7 +287,7 @@ class RecordedCuts:
 
     def _of_time(self, least: int) -> int:
         """The same of the first one that was recorded then or later."""
-        if self._following is not None and self._following.time < least:  # so are all, when recorded anew
+        if self._following is not None and self._following.time < least:  # so are all, when recorded again
             return self._end + 1
         return self._number(self._reader().locate_time(least))
 

@@ -1,8 +1,8 @@
-"""Retention: which stream cut a policy truncates a stream at, and the truncation there (PDP-19; Pravega:
+"""Retention: choosing the stream cut that a policy truncates a stream at, and truncating (PDP-19; Pravega:
 StreamMetadataTasks.retention).
 
-At most once in a period the tail cut is recorded. A policy is held against the recorded cuts, so what it keeps is right
-to one period. Subscribers hold back what they have not read, up to the policy's maximum.
+The tail cut is recorded at most once in a period. A policy is applied to the recorded cuts, so it is exact to one
+period. Subscribers hold back events that they have not read, up to the policy's maximum.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PERIOD = 1800.0
 
 
 class Retained(NamedTuple):
-    """What a run did, or by a dry run would do: the cut that it recorded, and the one that it truncated at, if any.
+    """The effect of a run, or of a dry run: the recorded cut, and the cut of the truncation, if any.
 
-    bytes: how many went. why: the reason if nothing was truncated, else empty. early: whether that is that the last
-    recorded cut is younger than the period. removed: what went, if anything.
+    bytes: number of truncated bytes. why: the reason if nothing was truncated, else empty. early: the last recorded
+    cut is younger than the period. removed: what was truncated, if anything.
     """
 
     recorded: StreamCut | None = None
@@ -47,7 +47,7 @@ class Retained(NamedTuple):
 
 
 def due(stream: Stream) -> bool:
-    """Whether there is something to do, as far as this process knows: nothing is requested."""
+    """Whether maintenance is due, by the state known to this process, without a request."""
     return _idle(stream, _known_now(stream), PERIOD) is None
 
 
@@ -57,7 +57,7 @@ def _known_now(stream: Stream) -> int:
 
 
 def _idle(stream: Stream, moment: int, period: float) -> Retained | None:
-    """Why there is nothing to do, as far as this process knows; None if there may be something."""
+    """The reason why nothing is due, by the state known to this process; None if something may be."""
     snapshot = stream.snapshot(refresh=False)
     if snapshot.record.retention is None:
         return Retained(why="the stream has no retention policy")
@@ -75,13 +75,13 @@ def _idle(stream: Stream, moment: int, period: float) -> Retained | None:
 def retain(
     stream: Stream, now: int | None = None, period: float = PERIOD, dry_run: bool = False, *, refresh: bool = True
 ) -> Retained:
-    """Record the tail cut if the last one is `period` seconds old, and then truncate where the policy says.
+    """Record the tail cut if the last one is `period` seconds old, then truncate as the policy says.
 
-    now: ms since the epoch, by default the storage's time (W13). dry_run: only tell what would be done, by the same
-    steps. refresh: False if what this process knows of the stream is to say whether anything is due; then nothing is
-    requested unless it is. May be repeated, and run by several processes at a time. Raises StreamNotFound,
-    StorageError, ClocksDisagree if this host's clock and the storage's are too far apart, and InvalidStreamCut if a
-    subscriber has released a cut within an event.
+    now: ms since the epoch, by default the storage's time (W13). dry_run: only return the effect. refresh: False to
+    decide by the state known to this process whether anything is due, without a request unless it is. Can be
+    repeated, and run by several processes at a time. Raises StreamNotFound, StorageError, ClocksDisagree if this
+    host's clock and the storage's differ too much, and InvalidStreamCut if a subscriber released a cut within an
+    event.
     """
     if not refresh:
         idle = _idle(stream, _known_now(stream) if now is None else now, period)
@@ -109,7 +109,7 @@ def retain(
 
 
 def record(stream: Stream, moment: int) -> StreamCut | None:
-    """Record the tail cut. None if somebody else has just done so."""
+    """Record the tail cut. None if another process has just done so."""
     snapshot = stream.snapshot(refresh=False)
     cut = snapshot.tail_cut()
     operations = RecordedCuts(snapshot).record(cut.positions, snapshot.bytes_before(cut.positions), moment)
@@ -121,9 +121,9 @@ def record(stream: Stream, moment: int) -> StreamCut | None:
 
 
 def _planned(snapshot: Snapshot, moment: int, following: StreamCut | None) -> tuple[Truncation, list[Operation]] | str:
-    """What is to go, and the operations; or why nothing is truncated.
+    """The truncation, and its operations; or the reason why nothing is truncated.
 
-    following: a cut that is taken for recorded too, now.
+    following: a cut that is treated as recorded.
     """
     policy = snapshot.record.retention
     if policy is None or snapshot.record.sealed:
@@ -138,7 +138,7 @@ def _planned(snapshot: Snapshot, moment: int, following: StreamCut | None) -> tu
 
 
 class _Plan:
-    """The decision for one snapshot: the recorded cuts by what truncating there would keep, bytes or milliseconds."""
+    """The decision for one snapshot: the recorded cuts by what a truncation there would keep, bytes or milliseconds."""
 
     def __init__(self, snapshot: Snapshot, policy: RetentionPolicy, moment: int, following: StreamCut | None) -> None:
         added = (following, snapshot.bytes_before(following.positions), moment) if following is not None else None
@@ -155,8 +155,8 @@ class _Plan:
         self._first = self.recorded.first_of_size if self._by_size else self.recorded.first_of_time
 
     def cut(self) -> StreamCut | None:
-        """Where to truncate, or None."""
-        least = self._last(self._end - self._policy.limit)  # keeps the least of those that keep enough
+        """The cut to truncate at, or None."""
+        least = self._last(self._end - self._policy.limit)  # the cut that keeps least among those that keep enough
         slowest = self._slowest()
         if slowest is not None and self._by_size:
             return self._by_bytes(least, slowest)
@@ -200,7 +200,7 @@ class _Plan:
         )
 
     def _unplaced(self, name: str, problem: str) -> str:
-        """What is to be known of a subscriber whose position does not fit the stream."""
+        """The notice about a subscriber whose position does not fit the stream."""
         key = self._snapshot.stream.key
         return (
             f"The position of {name} does not fit, so all events are kept: {problem}. If it does not read this stream "
@@ -208,14 +208,14 @@ class _Plan:
         )
 
     def _slowest(self) -> StreamCut | None:
-        """The cut before all that some subscriber has not read yet; None without subscribers."""
+        """The earliest position of all subscribers; None without subscribers."""
         slowest = None
         for cut, _ in self._subscribers.values():
             slowest = cut if slowest is None else self._snapshot.earlier(slowest, cut)
         return slowest if slowest is None else self._snapshot.past_head(slowest, self._snapshot.tail_cut())
 
     def _by_bytes(self, least: Recorded | None, slowest: StreamCut) -> StreamCut | None:
-        """Where no recorded cut keeps enough, what was released may: its size is known without one."""
+        """A released cut, if no recorded cut keeps enough: its size is known without a record."""
         retained = self._end - self._snapshot.bytes_before(slowest.positions)
         if retained < self._policy.limit:
             cut = self.recorded.cut(least) if least is not None else None
@@ -242,14 +242,14 @@ class _Plan:
         return slowest
 
     def _most(self, least: Recorded) -> Recorded:
-        """The cut that keeps the most of those that keep enough and not too much; `least` if there is none."""
+        """The cut that keeps most among those that keep enough and not too much; `least` if there is none."""
         if self._policy.maximum is None:
             return least
         found = self._first(self._end - self._policy.maximum)
         return found if found is not None and found.number <= least.number else least
 
     def _last_before(self, slowest: StreamCut) -> StreamCut | None:
-        """The last recorded cut that no subscriber still needs anything before."""
+        """The last recorded cut that is not after any subscriber's position."""
         last = self.recorded.last_of_size(self._snapshot.bytes_before(slowest.positions))
         return self.recorded.last_cut(last, lambda cut: self._order(slowest, cut) is Comparison.EQUAL_OR_AFTER)
 

@@ -1,8 +1,8 @@
-"""Automatic scaling: when a segment is split or merged, by the rates at which its stream has grown (Pravega:
-AutoScaleProcessor, AutoScaleTask; pravega-facts 5.6).
+"""Automatic scaling: decides by rates when to split or merge segments (Pravega: AutoScaleProcessor, AutoScaleTask;
+pravega-facts 5.6).
 
-The index of a segment says how many bytes and events it had at any time, so rates are looked up and nobody has to
-measure and remember them: whoever commits, or a job, may decide, and all decide alike.
+The index of a segment has its bytes and events at any time, so rates are looked up, not measured. Any writer, or a
+job, may decide, and all decide the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Load(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """What is to be done in one step: the segments to seal, and the key ranges that replace them."""
+    """One step: the segments to seal, and the key ranges that replace them."""
 
     sealed: tuple[int, ...]
     ranges: tuple[tuple[float, float], ...]
@@ -75,8 +75,8 @@ def _rate(snapshot: Snapshot, segment: int, policy: ScalingPolicy, now: int, min
 
 
 def decide(policy: ScalingPolicy, found: Sequence[Load], most: int = MAX_SEGMENTS) -> Scaling | None:
-    """What to do about these loads, in order of key ranges; None if nothing is to be done. most: segments there may
-    be."""
+    """The step for these loads, in order of key ranges; None if nothing is to be done. most: maximum number of
+    segments."""
     if policy.kind == "fixed":
         return None
     sealed: list[int] = []
@@ -94,7 +94,7 @@ def decide(policy: ScalingPolicy, found: Sequence[Load], most: int = MAX_SEGMENT
 
 
 def _splits(policy: ScalingPolicy, load: Load) -> int:
-    """Into how many a segment is to be split; 1: not at all."""
+    """Number of segments that a segment is split into; 1: none."""
     target = policy.target_rate
     hot = any(load.over(minutes) > times * target and load.age > minutes * 60_000 for minutes, times in _HOT)
     if not hot or load.age <= COOL_DOWN:
@@ -104,14 +104,14 @@ def _splits(policy: ScalingPolicy, load: Load) -> int:
 
 
 def _divided(segment: StreamSegmentRecord, parts: int) -> list[tuple[float, float]]:
-    """Equal parts of a segment's key range, the last of which ends exactly where it does."""
+    """Equal parts of a segment's key range. The last one ends exactly where the range ends."""
     width = (segment.high - segment.low) / parts
     bounds = [segment.low + number * width for number in range(parts)] + [segment.high]
     return list(pairwise(bounds))
 
 
 def _cold_groups(policy: ScalingPolicy, found: Sequence[Load], spare: int) -> Iterator[list[Load]]:
-    """Neighbours that are to be merged, so that not more than `spare` segments go."""
+    """Neighbours to merge, so that at most `spare` segments are removed."""
     group: list[Load] = []
     for load in [*found, None]:
         if load is not None and _is_cold(policy, load) and len(group) < min(_MERGED, spare + 1):
@@ -130,7 +130,7 @@ def _is_cold(policy: ScalingPolicy, load: Load) -> bool:
 
 
 def _age(epoch: EpochRecord, now: int) -> float:
-    """For how long an epoch has been there (ms); one that a host began whose clock was ahead, for ever (W13)."""
+    """The age of an epoch (ms); infinite if a host whose clock was ahead began it (W13)."""
     return 1000 * age(epoch.created / 1000, now / 1000, math.inf)
 
 
@@ -139,7 +139,7 @@ def _agreed(stream: Stream) -> int:
 
 
 def planned(stream: Stream, now: int | None = None) -> Scaling | None:
-    """What is to be done to a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
+    """The due step of a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
     moment = _agreed(stream) if now is None else now
     record = stream.snapshot().record
     if record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN:
@@ -149,7 +149,7 @@ def planned(stream: Stream, now: int | None = None) -> Scaling | None:
 
 
 def scale(stream: Stream, now: int | None = None) -> Scaling | None:
-    """Scale a stream if its policy and its loads say so. Returns what was done. Raises StreamNotFound, StorageError."""
+    """Scale a stream if its policy and its loads require it. Returns the step. Raises StreamNotFound, StorageError."""
     epoch = stream.snapshot().record.current.epoch
     found = planned(stream, now)
     if found is None:
@@ -157,5 +157,5 @@ def scale(stream: Stream, now: int | None = None) -> Scaling | None:
     try:
         stream.scale(found.sealed, found.ranges, expected_epoch=epoch)
     except (InvalidScale, StreamSealed):
-        return None  # somebody else was faster
+        return None  # another process was faster
     return found

@@ -1,8 +1,8 @@
-"""What a stream needs from time to time, and whoever commits to it sees to: retention and scaling by its policies.
+"""Maintenance after commits: retention and scaling by the stream's policies.
 
-Nobody has to run a job for them, but may. A commit is never slowed down by more than a look at what this process knows;
-once in a minute it pays for what is due. What fails is logged, shown with the container's other upkeep, and tried again
-by a later commit; whatever it is, it stops neither the writer nor the job that looked after the stream.
+Jobs can do the same, but are not required. A commit only checks the state known to this process; once in a minute it
+waits for due maintenance. Failures are logged, shown with the container's other failures, and retried by a later
+commit. They stop neither the writer nor a job.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pravega_spark.streams.stream import Stream
 logger = logging.getLogger(__name__)
 
 PAUSE = 60.0
-"""Seconds between two looks of a process at what is due."""
+"""Seconds between two checks of a process."""
 
-_lock = threading.Lock()  # free in a fork, whichever thread forks
+_lock = threading.Lock()  # released in a fork, whichever thread forks
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _looked: WeakKeyDictionary[Root, dict[str, float]] = WeakKeyDictionary()
 
 
 def after_commit(stream: Stream) -> None:
-    """Called by who has just committed to a stream. Never raises."""
+    """Called after each commit to a stream. Never raises."""
     if not _is_time(stream):
         return
     kind = f"policies of {stream.key}"

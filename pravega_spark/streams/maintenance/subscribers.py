@@ -38,7 +38,7 @@ class NotSubscribed(StreamError):
 
 
 def query_subscriber(name: str) -> str:
-    """What a streaming query is called among the subscribers: no reader group can be called so."""
+    """The subscriber name of a streaming query. Reader groups cannot have it."""
     return f"query:{name}"
 
 
@@ -54,9 +54,9 @@ def decode_subscriber(data: bytes, key: str) -> StreamCut:
 
 
 def subscribers(stream: StreamLocation, refresh: bool = True) -> dict[str, StreamCut]:
-    """The last cut that each subscriber of a stream has released, by the subscriber's name.
+    """The last released cut of each subscriber of a stream, by the subscriber's name.
 
-    `refresh=False`: as it was when this process last looked.
+    `refresh=False`: by the state known to this process.
     """
     container, prefix = stream.container, f"{stream.key}/"
     if refresh:
@@ -69,10 +69,10 @@ def subscribers(stream: StreamLocation, refresh: bool = True) -> dict[str, Strea
 
 
 class SubscriberPosition(NamedTuple):
-    """What retention must keep for a subscriber: all behind a cut of the stream.
+    """The position of a subscriber: retention keeps all events after a cut.
 
-    problem: why the cut that the subscriber released does not fit the stream, else empty. Then `cut` is the head, as
-    nothing tells what the subscriber has read, until somebody removes it or it releases a cut that fits (P4).
+    problem: why the released cut does not fit the stream, else empty. Then `cut` is the head, because the position
+    is unknown until the subscriber is removed or releases a cut that fits (P4).
     """
 
     cut: StreamCut
@@ -93,21 +93,21 @@ def _position(snapshot: Snapshot, released: StreamCut) -> SubscriberPosition:
 
 
 def subscriber_names(stream: StreamLocation) -> list[str]:
-    """The names of all subscribers of a stream, whatever their cuts are, sorted."""
+    """The names of all subscribers of a stream, with any cuts, sorted."""
     container, prefix = stream.container, f"{stream.key}/"
     container.refresh()
     return sorted(key.removeprefix(prefix) for key, _ in container.scan_entries(SUBSCRIBERS, prefix))
 
 
-def subscribe(stream: StreamLocation, name: str, cut: StreamCut, *, anew: bool = False) -> None:
-    """Let a subscriber begin at a cut. One that is there already goes on where it is, unless it is to begin `anew`."""
+def subscribe(stream: Stream, name: str, cut: StreamCut, *, restart: bool = False) -> None:
+    """Subscribe at a cut. An existing subscriber keeps its cut, unless `restart` is set."""
     with suppress(BadKeyVersion):
-        expected = None if anew else NOT_EXISTS
+        expected = None if restart else NOT_EXISTS
         stream.container.commit([_put(stream, name, cut, expected)])
 
 
-def unsubscribe(stream: StreamLocation, name: str) -> bool:
-    """Let a subscriber hold back nothing any more. False if there is none of this name."""
+def unsubscribe(stream: Stream, name: str) -> bool:
+    """Remove a subscriber. False if there is none of this name."""
     entry = _entry(stream, name)
     while entry is not None and entry.value is not None:
         with suppress(BadKeyVersion):
@@ -118,10 +118,10 @@ def unsubscribe(stream: StreamLocation, name: str) -> bool:
 
 
 def release(stream: Stream, name: str, cut: StreamCut) -> None:
-    """A subscriber needs nothing before this cut any more (Pravega: updateSubscriberStreamCut).
+    """Release the events before a cut (Pravega: updateSubscriberStreamCut).
 
-    A cut that does not fit the stream, as the subscriber released it of a deleted stream of the same name, is replaced.
-    Raises NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that lies, anywhere, before the last one, or
+    A last cut that does not fit the stream, for example of a deleted stream of the same name, is replaced. Raises
+    NotSubscribed, StreamNotFound, and InvalidStreamCut for a cut that is before the last one in any segment, or
     within an event.
     """
     snapshot = stream.snapshot()
@@ -147,7 +147,7 @@ def _key(stream: StreamLocation, name: str) -> str:
 
 
 def _put(stream: StreamLocation, name: str, cut: StreamCut, expected: int | None) -> PutEntry:
-    """The operation that keeps a subscriber's cut. Raises UnreadableRecord."""
+    """The operation that stores a subscriber's cut. Raises UnreadableRecord."""
     key = _key(stream, name)
     what = f"the released cut of subscriber {key}"
     data = readable(what, cut, StreamCut.to_bytes, lambda written: decode_subscriber(written, key))

@@ -1,4 +1,4 @@
-"""What a truncation of a stream would remove: by the steps of the truncation itself, which refuse the same."""
+"""The effect of a truncation, computed by the truncation's own steps, so it raises the same errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pravega_spark.streams.writing import changes
 
 
 class Truncation(NamedTuple):
-    """What lies between the head of a stream and the cut that becomes its head. bytes: with event headers."""
+    """The events between the head of a stream and its new head. bytes: with event headers."""
 
     head: StreamCut
     cut: StreamCut
@@ -24,7 +24,7 @@ class Truncation(NamedTuple):
 
 
 def truncation(snapshot: Snapshot, cut: StreamCut) -> Truncation:
-    """What truncating at a cut removes. Raises InvalidStreamCut and StreamSealed where truncating does."""
+    """The effect of truncating at a cut. Raises InvalidStreamCut and StreamSealed, as truncating does."""
     changes.truncate(snapshot, cut)
     head = snapshot.head_cut()
     return Truncation(head, cut, snapshot.events_between(head, cut), snapshot.size_between(head, cut))

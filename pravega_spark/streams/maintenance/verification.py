@@ -1,6 +1,6 @@
-"""Whether the segments of streams hold whole events, and their sparse indices tell the truth of them.
+"""Verification of streams' segments: whether they hold whole events, and whether their sparse indexes are correct.
 
-Given to `engine.admin.verify`, which knows nothing of events.
+Passed to `engine.admin.verify`, which does not know events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pravega_spark.streams.maintenance.recorded_cuts import RECORDED, decode_rec
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import decode_records
 from pravega_spark.streams.model.names import index_segment_name, parse_segment_name
-from pravega_spark.streams.writing.event_order import ORDER, Mix
+from pravega_spark.streams.writing.event_order import ORDER, Interleaving
 from pravega_spark.streams.writing.uploads import upload_problem
 
 _HEADER = struct.Struct(">ii")
@@ -32,30 +32,30 @@ INDEX_REMEDY = (
     "`pravega-spark stream rebuild-index` with the stream's name, which makes the index from the events"
 )
 RECORDED_REMEDY = "events are readable, but retention of this stream has stopped: copy the stream"
-ORDER_REMEDY = "events are readable, but the last events may be told in another order: copy the stream"
+ORDER_REMEDY = "events are readable, but the last events may be listed in another order: copy the stream"
 EVENT_REMEDY = "restore the segment's objects from a copy; events after this offset may be unreadable"
 
 
 def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """What is wrong with a segment of a stream: its index, and with `deep` its events too. Other segments: nothing."""
+    """The problems of a stream's segment: of its index, and with `deep` of its events. None for other segments."""
     try:
         parse_segment_name(view.name)
     except ValueError:
         return
     index = view.other(index_segment_name(view.name))
     if index is None or (index.length == index.start == 0 and not view.attributes.get(EVENT_COUNT, 0)):
-        return  # of a byte stream nothing can be told
+        return  # a byte stream has nothing to check
     if index.start % RECORD_SIZE or index.length % RECORD_SIZE:
         problem = f"its bytes {index.start} to {index.length} are not whole records of {RECORD_SIZE} bytes"
         yield Problem(index.name, problem, INDEX_REMEDY)
         return
     yield from _index_problems(view, index)
     if deep:
-        yield from _Walk(view, index).problems()
+        yield from _EventCheck(view, index).problems()
 
 
 def check_uploads(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """What is wrong with the upload of a large event. Other segments: nothing."""
+    """The problems of the upload of a large event. None for other segments."""
     if parent_in(view.name) is not None:
         problem = upload_problem(view.name, view.attributes)
         if problem is not None:
@@ -63,7 +63,7 @@ def check_uploads(view: SegmentView, deep: bool) -> Iterator[Problem]:
 
 
 def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """What is wrong with the cuts that were recorded for a stream's retention. Other segments: nothing."""
+    """The problems of the cuts recorded for retention. None for other segments."""
     scope, _, rest = view.name.partition("/")
     stream, _, own = rest.partition("/")
     records = view.other(index_segment_name(view.name)) if own == RECORDED else None
@@ -85,7 +85,7 @@ def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
 
 
 def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """What is wrong with what is kept of how the events of a stream's appends were mixed. Other segments: nothing."""
+    """The problems of the stored order of events. None for other segments."""
     records = view.other(index_segment_name(view.name)) if view.name.split("/")[2:] == [ORDER] else None
     if records is None:
         return
@@ -100,7 +100,7 @@ def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
                 yield Problem(view.name, f"an entry is said to lie between {place} and {end}", ORDER_REMEDY)
                 return
             try:
-                Mix.decode(view.read(place, end), f"{view.name}, offset {place}")
+                Interleaving.decode(view.read(place, end), f"{view.name}, offset {place}")
             except DataCorruption as error:
                 yield Problem(view.name, fact_of(error), ORDER_REMEDY)
             place = end
@@ -109,7 +109,7 @@ def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
 
 
 def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
-    """Offsets, counts and numbers of appends never descend, from behind the segment's start to its end."""
+    """Offsets, counts and append numbers must not descend, from the segment's start to its end."""
     before = np.array([view.start + 1, 0, 0, 0])
     for first, records in _records(index):
         rows = np.vstack((before, records))
@@ -130,14 +130,14 @@ def _index_problems(view: SegmentView, index: SegmentView) -> Iterator[Problem]:
 
 
 def _records(index: SegmentView) -> Iterator[tuple[int, np.ndarray]]:
-    """All records, some at a time, with the number of the first."""
+    """All records in batches, each with the number of its first."""
     step = _TOGETHER * RECORD_SIZE
     for start in range(index.start, index.length, step):
         yield start // RECORD_SIZE, decode_records(index.read(start, min(start + step, index.length)))
 
 
-class _Walk:
-    """Goes through the events of a segment, whatever their sizes, and through its index records beside it."""
+class _EventCheck:
+    """Checks the events of a segment, of any size, against its index records."""
 
     def __init__(self, view: SegmentView, index: SegmentView) -> None:
         self._view = view
@@ -150,12 +150,12 @@ class _Walk:
         self._seen = view.start  # where the last bytes end, if they could be read
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with events, and where index records are not at their borders."""
+        """The problems of events, and of index records that are not at an event's end."""
         while True:
             try:
                 for offset, data in self._view.windows:
                     yield from self._take(offset, data)
-            except Unreadable:  # go on at the next index record
+            except Unreadable:  # continue at the next index record
                 self._resume(self._place)
                 self._seen = -1
                 continue
@@ -170,7 +170,7 @@ class _Walk:
         while 0 <= self._place < end:
             yield from self._compare()
             at = self._place - offset
-            if at < 0:  # what came between could not be read
+            if at < 0:  # the bytes between could not be read
                 self._resume(offset)
                 continue
             if len(data) - at < HEADER_SIZE:
@@ -187,7 +187,7 @@ class _Walk:
             yield from self._compare()
 
     def _compare(self) -> Iterator[Problem]:
-        """The index records up to where an event begins."""
+        """Check the index records up to the start of an event."""
         while self._mark is not None and self._mark[0] <= self._place:
             offset, count = self._mark
             if offset < self._place:
@@ -200,7 +200,7 @@ class _Walk:
             self._mark = next(self._marks, None)
 
     def _resume(self, after: int) -> None:
-        """Go on at the first index record at or behind `after`; nowhere if there is none."""
+        """Continue at the first index record at or after `after`; stop if there is none."""
         self._rest = b""
         while self._mark is not None and self._mark[0] < after:
             self._mark = next(self._marks, None)

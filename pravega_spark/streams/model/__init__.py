@@ -1,1 +1,1 @@
-"""What streams are made of, as values: names, events, indexes, cuts, epochs, policies, records. No input or output."""
+"""The values that streams are made of: names, events, indexes, cuts, epochs, policies, records. No input or output."""

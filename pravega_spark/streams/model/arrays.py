@@ -1,7 +1,7 @@
-"""Numpy's arrays as Arrow's and the other way round, without a copy where there can be.
+"""Conversions between NumPy and Arrow arrays, without a copy if possible.
 
-pyarrow's own conversions (`pa.array`, `pa.scalar`, `to_numpy`) load pandas wherever it is installed: a third of a
-second in each new process, of which a small job has several.
+pyarrow's own conversions (`pa.array`, `pa.scalar`, `to_numpy`) import pandas if it is installed: a third of a second
+in each new process, and a small job has several.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def arrow_array(values: np.ndarray) -> pa.Array:
 
 
 def numpy_values(array: pa.Array) -> np.ndarray:
-    """The numbers or booleans of an array. What stands for a null is not defined; numbers share memory with it."""
+    """The numbers or booleans of an array. Values of nulls are undefined; numbers share memory with it."""
     content = array.buffers()[1] if len(array) else None
     if pa.types.is_boolean(array.type):
         bits = np.frombuffer(content or b"", np.uint8)
@@ -38,10 +38,10 @@ def repeated(text: str, count: int) -> pa.Array:
 
 
 def text_scalar(text: str) -> pa.StringScalar:
-    """A text as compute functions take it."""
+    """A string scalar for compute functions."""
     return repeated(text, 1)[0]
 
 
 def null_scalar(kind: pa.DataType) -> pa.Scalar:
-    """A null as compute functions take it."""
+    """A null scalar for compute functions."""
     return pa.nulls(1, kind)[0]

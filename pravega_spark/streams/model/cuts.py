@@ -1,7 +1,7 @@
 """Stream cuts: a position in every segment of a stream at one moment, in the original's text and binary forms.
 
-Equal cuts are equal in every form: positions are kept in order of segment, and the text is compressed without a
-timestamp. Texts that others wrote may differ for equal cuts, so cuts are compared, never texts.
+Equal cuts are equal in every form: positions are ordered by segment, and the text is compressed without a timestamp.
+Texts of other implementations may differ for equal cuts, so cuts are compared, never texts.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_stored_name
 
 NOT_REACHED = -1
-"""The offset of a segment that is known but that the reader has not come to."""
+"""The offset of a segment that the reader has not reached."""
 
 _TEXT_VERSION = "0"
 _UNBOUNDED_TEXT = "UNBOUNDED"
 MAX_SEGMENTS = 100_000
-"""The most segments of a cut, ten times as many as a stream may have at a time by default."""
+"""Maximum number of segments of a cut, ten times the default limit of a stream."""
 
-LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024  # bytes of so many segments; what unpacks to more is refused
+LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024  # bytes of so many segments; larger content is rejected
 LONGEST_TEXT = 2 * LONGEST_PLAIN_TEXT
 
 # Deflate, no flags, no time, no extra flags, unknown system: what Java writes since JDK 16.
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
-_GZIP_FORMAT = 31  # how zlib is told to expect a gzip header and to check the checksum
+_GZIP_FORMAT = 31  # makes zlib expect a gzip header and verify the checksum
 BEGINNING = base64.b64encode(_GZIP_HEADER[:3]).decode()
-"""What the text of every cut begins with, whoever wrote it."""
+"""The prefix of the text of every cut, of any implementation."""
 
 _NUMBERS = re.compile(r"-?[0-9]{1,19}(?:,-?[0-9]{1,19})*")
 
@@ -130,7 +130,7 @@ class StreamCut:
         if len(parts) != 5 or parts[0] != _TEXT_VERSION:
             raise _not_a_cut()
         scope, slash, stream = parts[1].partition("/")
-        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before anything is made of them
+        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before they are used
         numbers, epochs, offsets = (_parsed_numbers(part) for part in parts[2:])
         if not slash or not len(numbers) == len(epochs) == len(offsets):
             raise _not_a_cut()

@@ -1,9 +1,9 @@
-"""The epochs of a stream: which segments follow which, and where stream cuts lie among them.
+"""The epochs of a stream: the order of its segments, and of stream cuts among them.
 
-An epoch is a generation of segments whose key ranges cover all keys once; scaling makes the next one. Over any key the
-segments of all epochs form a line in the order of their ids, and a stream cut is a place on each of these lines. A cut
-may mix segments of several epochs as long as it can be reached by reading: a segment lies before the cut as a whole, is
-in it, or lies behind it as a whole. Nothing here looks at segments' content.
+An epoch is a generation of segments whose key ranges cover all keys once; scaling begins the next one. Over any key,
+the segments of all epochs form a line in the order of their ids, and a stream cut is a position on each of these
+lines. A cut may mix segments of several epochs if reading can reach it: each segment is before the cut as a whole,
+in it, or after it as a whole. The content of segments does not matter here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
 
 GONE = -1
-"""Stands for a segment of a cut that is not there any more: it comes before all that are."""
+"""A segment of a cut that does not exist any more: it is before all existing segments."""
 
 Positions = Mapping[int, int]
-"""Offsets by segment ids: what a stream cut consists of."""
+"""Offsets by segment ids: the positions of a stream cut."""
 
 
 class StreamSegmentRecord(NamedTuple):
@@ -45,10 +45,9 @@ class EpochRecord(NamedTuple):
 
 
 class Comparison(enum.Enum):
-    """How one cut lies to another (Pravega: StreamCutComparison).
+    """The order of two valid cuts.
 
-    BEFORE: behind the other cut nowhere, and before it somewhere. OVERLAPS: before it for some keys, behind it for
-    others.
+    Deleted segments are compared by their ids only. In doubt they do not count as lower.
     """
 
     BEFORE = "before"
@@ -59,7 +58,7 @@ class Comparison(enum.Enum):
 def replaced(
     segments: Sequence[StreamSegmentRecord], new: Iterable[StreamSegmentRecord]
 ) -> tuple[StreamSegmentRecord, ...]:
-    """An epoch's segments with `new` ones in the place of those that they overlap, in order of their ranges."""
+    """An epoch's segments with `new` ones instead of those that they overlap, in order of their ranges."""
     new = sorted(new, key=_low)
     kept = [segment for segment in segments if not overlapping(new, segment)]
     return tuple(sorted([*kept, *new], key=_low))
@@ -72,26 +71,27 @@ def duplicate(epoch: EpochRecord, number: int, created: int) -> EpochRecord:
 
 
 def overlapping(segments: Sequence[StreamSegmentRecord], segment: StreamSegmentRecord) -> Sequence[StreamSegmentRecord]:
-    """Those of `segments`, an epoch's or a cut's in order of their ranges, that overlap `segment`."""
+    """The segments, of an epoch or a cut in order of their ranges, that overlap `segment`."""
     first = bisect_right(segments, segment.low, key=_high)
     return segments[first : bisect_left(segments, segment.high, first, key=_low)]
 
 
-class Front:
-    """The segments of a cut, in order of their key ranges. They may leave keys out: what it has there is GONE."""
+class Traversal:
+    """The segments of a cut, in order of their key ranges. Keys without a segment are GONE."""
 
     def __init__(self, segments: Iterable[StreamSegmentRecord]) -> None:
         self._segments = sorted(segments, key=_low)
 
     def at(self, segment: StreamSegmentRecord) -> int:
-        """The cut's segment where `segment` is. The cut lies before that, in it, or behind it as their ids compare."""
+        """The cut's segment over the keys of `segment`. Comparing their ids tells whether the cut is before it, in
+        it, or after it."""
         place = bisect_left(self._segments, segment.high, key=_high)
         if place == len(self._segments) or self._segments[place].low >= segment.high:
             return GONE
         return self._segments[place].id
 
     def over(self, segment: StreamSegmentRecord) -> Iterator[int]:
-        """All segments of the cut that overlap `segment`; GONE where it leaves out some of its keys."""
+        """All segments of the cut that overlap `segment`; GONE for keys without one."""
         reached = segment.low
         for other in overlapping(self._segments, segment):
             if other.low > reached:
@@ -102,11 +102,11 @@ class Front:
             yield GONE
 
     def overlap(self) -> tuple[StreamSegmentRecord, StreamSegmentRecord] | None:
-        """Two of the segments that overlap each other."""
+        """Two segments that overlap each other."""
         return next(((one, other) for one, other in pairwise(self._segments) if other.low < one.high), None)
 
     def gap(self) -> tuple[float, float] | None:
-        """The first range of keys that is left out."""
+        """The first range of keys without a segment."""
         reached = 0.0
         for segment in self._segments:
             if segment.low > reached:
@@ -119,7 +119,7 @@ class Epochs:
     """The segments of a stream from its head on.
 
     epochs: consecutive ones, from the first one with a segment of the head cut. head: the head cut's positions.
-    Segments that lie before the head are not there any more, though `epochs` may still name them.
+    Segments before the head do not exist any more, though `epochs` may still name them.
     """
 
     def __init__(self, epochs: Sequence[EpochRecord], head: Positions) -> None:
@@ -131,24 +131,24 @@ class Epochs:
             for segment in epoch.segments:
                 self._named[segment.id] = segment
                 self._last_epochs[segment.id] = epoch.epoch
-        front = Front(self._named[number] for number in head)
+        traversal = Traversal(self._named[number] for number in head)
         self.segments: dict[int, StreamSegmentRecord] = {
-            number: segment for number, segment in sorted(self._named.items()) if front.at(segment) <= number
+            number: segment for number, segment in sorted(self._named.items()) if traversal.at(segment) <= number
         }
-        """All segments that are there, by their ids and in the order of them."""
+        """All existing segments by their ids, in order."""
         self._ids = list(self.segments)
 
     # --- segments ----------------------------------------------------------------------------------------------
 
     def successors(self, number: int) -> list[StreamSegmentRecord]:
-        """The segments that took the place of one: those of the epoch that sealed it. None for one that is open."""
+        """The successors of a segment: those of the epoch that sealed it. None for an open one."""
         following = self._last_epochs[number] + 1 - self._first
         if following == len(self._epochs):
             return []
         return list(overlapping(self._epochs[following].segments, self.segments[number]))
 
     def predecessors(self, number: int) -> list[StreamSegmentRecord]:
-        """The segments whose place one took: those of the epoch before it, without those that are gone."""
+        """The predecessors of a segment: those of the epoch before it that exist."""
         before = segment_epoch(number) - 1 - self._first
         if before < 0:
             return []
@@ -160,35 +160,37 @@ class Epochs:
         return self._epochs[number - self._first]
 
     def span(self, positions: Positions) -> dict[int, int]:
-        """For each segment of a cut the last epoch, up to the newest one that any of them was made in, that has it."""
+        """For each segment of a cut the last epoch that has it, up to the newest epoch in which any of them was
+        created."""
         newest = max(map(segment_epoch, positions))
         return {number: min(self._last_epochs[number], newest) for number in positions}
 
     def first_epoch(self, positions: Positions) -> int:
-        """The first epoch that is needed when a cut is the head: those before it have no segment of it or behind it."""
+        """The first epoch that is needed if a cut is the head: earlier ones have no segment in it or after it."""
         return min(self._last_epochs[number] for number in positions)
 
     # --- cuts --------------------------------------------------------------------------------------------------
 
-    def front(self, positions: Positions) -> Front:
-        """Those segments of a cut that are still there."""
-        return Front(self.segments[number] for number in positions if number in self.segments)
+    def traversal(self, positions: Positions) -> Traversal:
+        """The existing segments of a cut."""
+        return Traversal(self.segments[number] for number in positions if number in self.segments)
 
     def gone(self, positions: Positions) -> list[int]:
-        """Those segments of a cut that lie before the head, as far as can be told."""
+        """The segments of a cut before the head, as far as known."""
         return [number for number in positions if number not in self.segments]
 
     def unknown(self, positions: Iterable[int]) -> list[int]:
-        """Those segments that the stream has never had, as far as can be told."""
+        """The segments that the stream never had, as far as known."""
         return [n for n in positions if n not in self._named and segment_epoch(n) >= self._first]
 
     def problem(self, positions: Positions) -> str | None:
-        """Why these are not the positions of a cut; None if they are. What lies before the head can be judged less."""
+        """The reason why these are not the positions of a cut; None if they are. Positions before the head can be
+        validated less."""
         gone, unknown = self.gone(positions), self.unknown(positions)
         if unknown:
             return f"the stream has no segment {segment_label(unknown[0])}"
-        front = self.front(positions)
-        twice, gap = front.overlap(), front.gap()
+        traversal = self.traversal(positions)
+        twice, gap = traversal.overlap(), traversal.gap()
         if twice is not None:
             one, other = (segment_label(segment.id) for segment in twice)
             return f"segments {one} and {other} share keys, so one succeeds the other"
@@ -196,27 +198,28 @@ class Epochs:
             return f"no segment covers the keys between {gap[0]} and {gap[1]}"
         if gap is None and gone:
             return f"segment {segment_label(gone[0])} was deleted, but the other segments cover all keys"
-        return self._unreachable(positions, front, bool(gone))
+        return self._unreachable(positions, traversal, bool(gone))
 
-    def _unreachable(self, positions: Positions, front: Front, gone: bool) -> str | None:
+    def _unreachable(self, positions: Positions, traversal: Traversal, gone: bool) -> str | None:
         known = [number for number in positions if number in self.segments]
         if not known:
             return None
         for number in self._within(GONE if gone else min(known), max(known)):
-            places = list(front.over(self.segments[number])) if number not in positions else []
+            places = list(traversal.over(self.segments[number])) if number not in positions else []
             if places and min(places) < number < max(places):
                 label = segment_label(number)
                 return f"it is before segment {label} for some keys and after it for others, which no reader can reach"
         return None
 
     def _within(self, first: int, last: int) -> list[int]:
-        """The segments with ids between these two, both included."""
+        """The segments with a range between two cuts, possibly an empty one, in order of ids, which is the order of
+        epochs."""
         return self._ids[bisect_left(self._ids, first) : bisect_right(self._ids, last)]
 
     def compare(self, one: Positions, other: Positions) -> Comparison:
-        """How one cut lies to another. Both have to be valid.
+        """The order of two valid cuts.
 
-        Of segments that are gone only ids are left to tell it by. In doubt they are not taken for lower ones.
+        Deleted segments are compared by their ids only. In doubt they do not count as lower.
         """
         lower = any(self._lower(one, other))
         if lower and any(self._lower(other, one)):
@@ -224,8 +227,8 @@ class Epochs:
         return Comparison.BEFORE if lower else Comparison.EQUAL_OR_AFTER
 
     def _lower(self, one: Positions, other: Positions) -> Iterator[bool]:
-        """For each segment of a cut whether it is before what another cut has in its place."""
-        front = self.front(other)
+        """For each segment of a cut whether it is before the segments that another cut has over its keys."""
+        traversal = self.traversal(other)
         gone = min((number for number in self.gone(other) if number not in one), default=None)
         for number, offset in one.items():
             if number in other:
@@ -233,17 +236,18 @@ class Epochs:
             elif number not in self.segments:
                 yield gone is None or number < gone
             else:
-                yield any(number < place for place in front.over(self.segments[number]))
+                yield any(number < place for place in traversal.over(self.segments[number]))
 
     def before(self, positions: Positions) -> list[int]:
-        """The segments that lie wholly before a cut."""
-        front = self.front(positions)
+        """The segments that are wholly before a cut."""
+        traversal = self.traversal(positions)
         newest = max((number for number in positions if number in self.segments), default=GONE)
-        return [number for number in self._within(0, newest) if front.at(self.segments[number]) > number]
+        return [number for number in self._within(0, newest) if traversal.at(self.segments[number]) > number]
 
     def between(self, start: Positions, end: Positions) -> list[int]:
-        """The segments with a range between two cuts, an empty one maybe, in order of ids, so of epochs."""
-        begin, finish = self.front(start), self.front(end)
+        """The segments with a range between two cuts, possibly an empty one, in order of ids, which is the order of
+        epochs."""
+        begin, finish = self.traversal(start), self.traversal(end)
         first = GONE if self.gone(start) else min(start)
         return [
             number
@@ -252,9 +256,9 @@ class Epochs:
         ]
 
     def ranges(self, start: Positions, end: Positions, length: Callable[[int], int]) -> dict[int, tuple[int, int]]:
-        """The range of each segment that is there between two cuts, in order of epochs; empty ones too.
+        """The range of each existing segment between two cuts, in order of epochs; empty ones too.
 
-        `length` tells how long a sealed segment is. The first cut has to be before the second one, or equal.
+        `length` returns the length of a sealed segment. The first cut must be before the second one, or equal.
         """
         return {
             number: (start.get(number, 0), end[number] if number in end else length(number))
@@ -262,11 +266,11 @@ class Epochs:
         }
 
     def size(self, start: Positions, end: Positions, length: Callable[[int], int]) -> int:
-        """Bytes between two cuts, as far as they are there."""
+        """Existing bytes between two cuts."""
         return sum(high - low for low, high in self.ranges(start, end, length).values())
 
     def later(self, one: Positions, other: Positions) -> dict[int, int]:
-        """The cut that is, for each key, the later one of two. What is gone in one of them is there in the other."""
+        """The cut that is, for each key, the later one of two. A segment that is GONE in one exists in the other."""
         return self._chosen(one, other, later=True)
 
     def earlier(self, one: Positions, other: Positions) -> dict[int, int]:
@@ -280,11 +284,11 @@ class Epochs:
     def _chosen(self, one: Positions, other: Positions, later: bool) -> dict[int, int]:
         found: dict[int, int] = {}
         for mine, yours in ((one, other), (other, one)):
-            front = self.front(yours)
+            traversal = self.traversal(yours)
             for number, offset in mine.items():
                 if number not in self.segments:
                     continue
-                place = front.at(self.segments[number])
+                place = traversal.at(self.segments[number])
                 if number == place:
                     found[number] = max(offset, yours[number]) if later else min(offset, yours[number])
                 elif (number > place) is later:

@@ -1,8 +1,8 @@
-"""The form of events in a segment, and where they are in its bytes.
+"""The framing of events in a segment, and finding them in its bytes.
 
-An event is `int32 type = 0 | int32 payload length | payload`, big-endian. Owns the promise that what is decoded is made
-of whole, valid events: anything else is an `InvalidEvent`, never a wrong row. Loads no pyarrow, as who plans or commits
-a job has no columns (`framing` has).
+An event is `int32 type = 0 | int32 payload length | payload`, big-endian. Keeps that decoded bytes are whole, valid
+events: anything else is an `InvalidEvent`, never a wrong row. Does not import pyarrow, because planning and
+committing a job do not need columns (see `framing`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HEADER_SIZE = 8
 MAX_EVENT_SIZE = 8 * 1024 * 1024  # bytes of payload
-MAX_LARGE_EVENT_SIZE = 1 << 30  # the same of an event that is written in a way of its own (PDP-43)
+MAX_LARGE_EVENT_SIZE = 1 << 30  # bytes of payload of a large event (PDP-43)
 
 MAX_INT32 = 0x7FFFFFFF
 _HEADER = struct.Struct(">ii")
@@ -48,9 +48,9 @@ def decode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the events in `buffer[:end]`: the offsets of their headers in the buffer and their payload lengths.
 
-    `lanes` are offsets in the buffer known to be event boundaries, ascending, the first one 0: the walk goes on in all
-    of them at once. `base`, the offset of the buffer in its segment, is only used in errors. Both results are int64
-    and in order of position. InvalidEvent if the bytes are not whole events, or an event runs over a boundary.
+    `lanes` are offsets in the buffer known to be event boundaries, ascending, the first one 0: all of them are
+    scanned at once. `base`, the offset of the buffer in its segment, is only used in errors. Both results are int64
+    and in order of position. InvalidEvent if the bytes are not whole events, or an event crosses a boundary.
     """
     lanes = np.asarray(lanes, dtype=np.int64)
     data = np.frombuffer(buffer, np.uint8)
@@ -61,18 +61,18 @@ def decode(
     if len(lanes) == 0 or lanes[0] != 0 or lanes[-1] >= end or not np.all(lanes[1:] > lanes[:-1]):
         raise ValueError(f"the known event boundaries must ascend from 0 and stay below the end {end}")
     limits = np.append(lanes[1:], end)
-    found, lanes, limits = _walk_together(data[:end], lanes, limits, base)
+    found, lanes, limits = _scan_in_lanes(data[:end], lanes, limits, base)
     for first, limit in zip(lanes.tolist(), limits.tolist(), strict=True):
-        found.append(_walk(data, first, limit, base))
+        found.append(_scan(data, first, limit, base))
     starts = np.sort(np.concatenate(found))
     # The lanes join without gaps, so an event ends where the next one starts.
     return starts, np.diff(starts, append=end) - HEADER_SIZE
 
 
 def decode_whole(buffer: bytes | bytearray | memoryview, base: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
-    """Finds the whole events that `buffer` begins with: as `decode`, and where the first one that is not whole begins.
+    """Finds the whole events at the start of `buffer`, as `decode`, and the offset after them.
 
-    For bytes in which no other event boundary is known than the first. InvalidEvent where there can be no event.
+    For bytes with no known event boundary but the first. InvalidEvent if the bytes cannot be an event.
     """
     starts, place, end = [], 0, len(buffer)
     unpack = _HEADER.unpack_from
@@ -88,23 +88,23 @@ def decode_whole(buffer: bytes | bytearray | memoryview, base: int = 0) -> tuple
     return found, np.diff(found, append=place) - HEADER_SIZE, place
 
 
-def _walk_together(
+def _scan_in_lanes(
     data: np.ndarray, places: np.ndarray, limits: np.ndarray, base: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Walks many lanes in lock-step until few are left; returns the events found and where the other lanes stand."""
+    """Scans many lanes in lock-step until few are left; returns the events and the positions of the other lanes."""
     # Every header as one unsigned number: a valid one has type 0 and a length below 2^31, so it is at most MAX_INT32.
     last = len(data) - HEADER_SIZE
     headers = np.ndarray((max(last + 1, 0),), ">u8", data, strides=(1,))
     found = []
     while len(places) > _FEW_LANES:
-        # A header cut off by the end is read a little before its place; whatever it says, its event has no room.
+        # A header cut off by the end is read a little before its position; in any case its event does not fit.
         at = np.minimum(places, last) if places[-1] > last else places
         header = headers[at].astype(np.uint64)
         room = limits - (places + header.view(np.int64) + HEADER_SIZE)
         least = room.min()
         if least < 0 or header.max() > MAX_INT32:
             wrong = np.flatnonzero((header > MAX_INT32) | (room < 0))[0]
-            _walk(data, int(places[wrong]), int(limits[wrong]), base)
+            _scan(data, int(places[wrong]), int(limits[wrong]), base)
         found.append(places)
         if least == 0:  # some lanes are done
             going = room > 0
@@ -113,8 +113,8 @@ def _walk_together(
     return found, places, limits
 
 
-def _walk(data: np.ndarray, place: int, limit: int, base: int) -> np.ndarray:
-    """The offsets of the events from `place` up to `limit`, one at a time. All refusals are worded here."""
+def _scan(data: np.ndarray, place: int, limit: int, base: int) -> np.ndarray:
+    """The offsets of the events from `place` up to `limit`, one at a time. Raises all errors about invalid events."""
     starts = []
     view = data.data
     while place < limit:

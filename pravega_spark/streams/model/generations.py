@@ -1,9 +1,8 @@
-"""Positions that were lost: how far what they stand behind was restored (P4).
+"""Positions that were lost in a restore, and where the restored events before them end (P4).
 
-A root that is restored, and a container that is recovered, continue from an earlier moment. A position from later names
-an offset behind the end of a segment, or a segment that the stream does not have. The stream began an epoch before the
-first event that came after the restore, so both stay so for ever, and what was restored ends where the segments before
-that epoch end.
+A restored root, and a recovered container, continue from an earlier moment. A later position has an offset after the
+end of a segment, or a segment that the stream does not have. The stream begins an epoch before the first event after
+a restore, so both stay true, and the restored events end where the segments before that epoch end.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from pravega_spark.streams.model.stream_record import StreamRecord
 
 
 def restored(record: StreamRecord, generation: str, positions: Positions, length: Callable[[int], int]) -> Positions:
-    """The positions up to which the events before these `positions` are there; empty where that cannot be told.
+    """The end of the existing events before these `positions`; empty if unknown.
 
-    generation: the present one of the stream's container. length: tells how long a segment is.
+    generation: the present one of the stream's container. length: returns the length of a segment.
     """
     history = record.history
     known = {n: min(at, length(n)) for n, at in positions.items() if n in history.segments}
@@ -36,8 +35,8 @@ def restored(record: StreamRecord, generation: str, positions: Positions, length
 
 
 def _last_epoch(record: StreamRecord, generation: str, known: int, unknown: int) -> EpochRecord | None:
-    """The last epoch of what was restored, for a position in segments of these epochs, or later ones, that are known
-    and unknown. Of several that may be meant the first, so that nothing is passed over."""
+    """The last restored epoch, for a position in known and unknown segments. If several are possible the first, so
+    that no event is skipped."""
     begun = [each.epoch for each in record.generations]
     if record.generation.name != generation:
         begun.append(record.current.epoch + 1)

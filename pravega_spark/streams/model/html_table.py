@@ -1,4 +1,4 @@
-"""Small tables for notebooks: how values of streams show in Jupyter, by their method `_repr_html_`."""
+"""HTML tables for notebooks: how values of streams show in Jupyter, by their method `_repr_html_`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from itertools import islice
 
 MOST_ROWS = 20
-"""How many rows are shown by default; how many more there are is told below them."""
+"""Default number of rows; the number of further rows is printed below."""
 
 
 def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], most: int = MOST_ROWS) -> str:

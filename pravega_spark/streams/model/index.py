@@ -24,17 +24,17 @@ from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 SPACING = 16 * 1024  # bytes of events between two records of one append
 
 WIDEST_GAP = MAX_EVENT_SIZE + HEADER_SIZE + SPACING
-"""Bytes: how far two neighbouring index records can be apart where no large event lies between them."""
+"""Maximum distance in bytes of two neighbouring index records without a large event between them."""
 
 _STORED = np.dtype(">i8")
 _FIELDS = 4
 _OFFSET, _COUNT, _TIME, _APPEND = range(_FIELDS)
 
 UNKNOWN_APPEND = 0
-"""The number of an append that nobody numbered: what was taken over from a Pravega, and recorded cuts."""
+"""The append number of unnumbered appends: data adopted from a Pravega, and recorded cuts."""
 
 UNKNOWN_TIME = 0
-"""The time in a record of which nobody knows when its events were written."""
+"""The time in a record whose events have no known time."""
 
 _BLOCK_RECORDS = 64 * 1024 // RECORD_SIZE
 _CACHED_BLOCKS = 16

@@ -1,6 +1,6 @@
-"""Builds the sparse index of a segment from its events, where the stored one is missing or wrong.
+"""Builds the sparse index of a segment from its events, if the stored one is missing or wrong.
 
-Times and append numbers are not known then: all records have UNKNOWN_TIME and UNKNOWN_APPEND.
+Times and append numbers are unknown then: all records have UNKNOWN_TIME and UNKNOWN_APPEND.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE, Inva
 from pravega_spark.streams.model.index import SPACING, UNKNOWN_APPEND, UNKNOWN_TIME, encode_records
 
 WINDOW = 16 << 20
-"""Bytes that are read at once while an index is made."""
+"""Bytes that are read at once while an index is built."""
 
 
 class IndexBuilder:
-    """Takes the events of a segment in their order, and makes the records of its index: one before a large event, too.
+    """Takes the events of a segment in order, and builds the records of its index, with one before a large event.
 
-    end: where the last event ended. last: where it began. events: how many there were.
+    end: where the last event ended. last: where it began. events: their number.
     """
 
     def __init__(self, start: int) -> None:
@@ -57,8 +57,8 @@ class IndexBuilder:
 
 
 class IndexedEvents(NamedTuple):
-    """What was found of a segment's events: the records of their index, up to `end`, where the last one ended that is
-    sound, and `last`, where that one began. problem: what is not sound there; None if nothing is left."""
+    """The index of a segment's valid events: its records up to `end`, the end of the last valid event, which begins
+    at `last`. problem: the error there; None at the end."""
 
     records: bytes
     end: int
@@ -69,10 +69,10 @@ class IndexedEvents(NamedTuple):
 def index_events(
     read: Callable[[int, int], bytes], start: int, end: int, window: int = WINDOW, builder: IndexBuilder | None = None
 ) -> IndexedEvents:
-    """The index records of a segment's events in [start, end), up to where they are sound, and what is not.
+    """The index records of a segment's events in [start, end), up to the first error.
 
-    `read` gives bytes of the segment. builder: makes the records of the events that it is given. Of an
-    event that is larger than a window the payload is not read.
+    `read` returns bytes of the segment. builder: builds the records. The payload of an event that is larger than a
+    window is not read.
     """
     builder = builder or IndexBuilder(start)
     place, rest = start, b""

@@ -1,4 +1,4 @@
-"""The places of columns of routing keys on the unit interval: hashed with numpy, or known from the columns before.
+"""Hashes of columns of routing keys, computed with NumPy, or cached from earlier columns.
 
 They equal `routing.hash_key` of each key. ASCII keys never become Python objects.
 """
@@ -40,7 +40,7 @@ def _sampled(keys: pa.Array) -> pa.Array:
 
 
 def _repeats(keys: pa.Array, sampled: pa.Array) -> bool:
-    """Whether keys occur several times, as far as the first of them tell: then each is hashed once."""
+    """Whether keys repeat, by a sample: then each distinct key is hashed once."""
     return len(keys) >= _SAMPLE and len(sampled) * 3 < _SAMPLE
 
 
@@ -82,23 +82,23 @@ def _hash_distinct(keys: pa.Array) -> np.ndarray:
     return found
 
 
-class KeyPlaces:
-    """The places of routing keys, for a writer that meets the same keys in one column after the other.
+class KeyHashes:
+    """Hashes of routing keys, for a writer whose columns repeat the same keys.
 
-    kept: distinct keys that are remembered at most; looking one up in many more costs as much as hashing it.
+    kept: maximum number of cached keys; looking up in many more costs as much as hashing.
     """
 
     def __init__(self, kept: int = 4096) -> None:
         self._kept = kept
         self._known = pa.nulls(0, pa.large_string()), np.empty(0)
-        self._unsampled = 0  # columns that are hashed without another look at whether keys repeat
+        self._unsampled = 0  # columns that are hashed without sampling whether keys repeat
 
     def __len__(self) -> int:
-        """How many keys are remembered."""
+        """Number of cached keys."""
         return len(self._known[0])
 
     def find(self, keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
-        """As `hash_keys`, sooner for keys that were there before."""
+        """As `hash_keys`, faster for cached keys."""
         known, places_of = self._known
         if not len(known) or isinstance(keys, pa.ChunkedArray):
             return self._hash(keys)

@@ -99,7 +99,7 @@ def _validated(what: str, name: str, pattern: re.Pattern[str], longest: int) -> 
 
 
 def _problem(name: str) -> str:
-    """What keeps somebody from giving this name."""
+    """The reason why a name is invalid."""
     if not name:
         return "is empty"
     wrong = [repr(each) for each in dict.fromkeys(name) if not _USER_NAME.fullmatch(each)]

@@ -1,4 +1,4 @@
-"""Event pointers: where one event lies, in the original's text and binary forms."""
+"""Event pointers: the position of one event, in the original's text and binary forms."""
 
 from __future__ import annotations
 

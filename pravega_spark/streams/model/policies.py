@@ -1,6 +1,6 @@
-"""The policies of a stream: how many segments it has, what it keeps, what it does about a changed replay.
+"""The policies of a stream: number of segments, retention, and how to handle a changed replay.
 
-Plain values. They are made of options also where no stream is opened, so nothing heavy is imported.
+Plain values. Options create them in processes that open no stream, so nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
 OnChangedReplay = Literal["skip", "fail", "write"]
-"""What to do about a write whose number is there already, with other data or with none that is remembered."""
+"""How to handle a write whose sequence was committed before with other, or unknown, data."""
 
 ON_CHANGED_REPLAY: tuple[OnChangedReplay, ...] = ("skip", "fail", "write")
 
@@ -123,7 +123,7 @@ class RetentionPolicy:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's, or a text of a type of its own, as Python's own: so a policy is kept."""
+    """NumPy numbers, and strings of subclasses, as Python's own types, so that a policy can be stored."""
     return str.__str__(value) if isinstance(value, str) else as_number(value)
 
 
@@ -135,4 +135,4 @@ def _check_number(what: str, value: object, least: int, most: int) -> None:
 
 
 ONE_SEGMENT = ScalingPolicy()
-"""That of a stream for which none was given."""
+"""The policy of a stream for which none was given."""

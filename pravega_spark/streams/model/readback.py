@@ -1,4 +1,4 @@
-"""Records are judged by what reads them before they are kept (W14): what is written of one gives the same one again."""
+"""Records are read back before they are stored (W14): decoding the stored form must give the same record."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 class UnreadableRecord(StreamError, ValueError):
-    """What was to be kept could not be read back: it has a value that no record can have. Nothing was kept.
+    """A record that cannot be read back, because it has an invalid value. Nothing was stored.
 
     what: the record, in words.
     """
 
     def __init__(self, what: str, problem: str) -> None:
-        super().__init__(f"{what} is not kept, as nobody could read it back: {problem}. Nothing was changed")
+        super().__init__(f"{what} was not stored, because it could not be read back: {problem}. Nothing was changed")
         self.what = what
 
 
 def readable(what: str, record: T, write: Callable[[T], bytes], read: Callable[[bytes], T]) -> bytes:
-    """The bytes of a record, of which `read` makes the same record. what: the record, for the error.
+    """The bytes of a record that `read` decodes to the same record. what: the record, for the error.
 
     Raises UnreadableRecord.
     """

@@ -1,7 +1,7 @@
 """Routing of keys to segments: the hash of a routing key, and the key ranges that segments own.
 
-The hash equals the original's for every key, so that a key stays in its segment whoever writes it; `key_columns` has
-that of whole columns.
+The hash equals the original's for every key, so a key has the same segment for every writer. `key_columns` hashes
+whole columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FEW_RANGES = 32
 
 
 def hash_key(key: str) -> float:
-    """The place of a routing key on the unit interval, in [0, 1)."""
+    """The hash of a routing key, in [0, 1)."""
     return (murmur64(key, SEED) >> 12) / 2**52
 
 

@@ -1,7 +1,7 @@
-"""The record of a stream, as it lies in its container's table: policies, epochs, truncation.
+"""The record of a stream, an entry of a table of its container: policies, epochs, truncation.
 
-One record for each stream, changed only with its version as condition and together with the segments that the change
-is about, in one append (X1).
+There is one record for each stream. It is changed on the condition of its version, in one append with the segments
+that the change is about (X1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pravega_spark.streams.model.readback import readable
 from pravega_spark.streams.model.routing import even_ranges
 
 FORMAT = 1
-"""The format of what is kept of a stream in tables."""
+"""The format of a stream's table entries."""
 
 REMEDY = "Restore the root from a copy"
 
@@ -36,30 +36,30 @@ ID_SIZE = 16
 
 
 def removal(command: str) -> str:
-    """What to do about an entry that cannot be understood. command: what deletes it."""
+    """The advice for an entry that cannot be decoded. command: deletes it."""
     return f"{REMEDY}, or delete it: `{command}`; all else can be used meanwhile"
 
 
 MAX_TAGS = 127
 MAX_TAG_LENGTH = 255
-"""How many tags a stream has at most, and characters of each (Pravega: StreamConfiguration)."""
+"""Maximum number of tags of a stream, and of characters of each (Pravega: StreamConfiguration)."""
 
 
-class Kept(enum.Enum):
-    """What an update of a stream leaves out, and so keeps."""
+class Unchanged(enum.Enum):
+    """The type of UNCHANGED."""
 
-    KEPT = "kept"
+    UNCHANGED = "kept"
 
     def __repr__(self) -> str:
-        return "KEPT"
+        return "UNCHANGED"
 
 
-KEPT = Kept.KEPT
-"""Stands for a policy, or tags, that an update leaves as they are."""
+UNCHANGED = Unchanged.UNCHANGED
+"""For a policy, or tags, that an update leaves unchanged."""
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """The tags of a stream, each once. Raises ValueError for more, or longer ones, than a stream may have."""
+    """The distinct tags of a stream. Raises ValueError for too many, or too long ones."""
     for tag in tags:
         if not isinstance(tag, str) or len(tag) > MAX_TAG_LENGTH:
             raise ValueError(f"a tag must be text of at most {MAX_TAG_LENGTH} characters, not {reprlib.repr(tag)}")
@@ -81,9 +81,9 @@ class Generation(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """What a writer knows of a stream when it routes events: which stream of that name, and an epoch's segments.
+    """The information that routes events: the stream's id, and the segments of an epoch.
 
-    id: the stream's. reference: as of that epoch. Plain values: travels with the events.
+    reference: of that epoch. Plain values: travels with the events.
     """
 
     id: bytes
@@ -92,7 +92,7 @@ class Routing(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A deleted segment: how long it was, and which segments took its place."""
+    """A deleted segment: its length, and its successors."""
 
     length: Natural
     successors: tuple[Natural, ...]
@@ -102,8 +102,8 @@ _KEPT_ENDS = 256
 
 
 def whole_ends(deleted: Mapping[int, Ended], head: Positions) -> dict[int, Ended]:
-    """Those of the deleted segments between whose ends and the head nothing was lost: what took their place
-    begins at the head, or was empty, and the same is true of it. So many of the newest."""
+    """The deleted segments between whose ends and the head nothing was lost: their successors begin at the head, or
+    were empty, recursively. At most _KEPT_ENDS, the newest."""
     found: dict[int, Ended] = {}
     for number, each in sorted(deleted.items(), reverse=True)[:_KEPT_ENDS]:
         if all((next_ in found and found[next_].length == 0) or head.get(next_) == 0 for next_ in each.successors):
@@ -113,13 +113,12 @@ def whole_ends(deleted: Mapping[int, Ended], head: Positions) -> dict[int, Ended
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """Everything that is known of a stream besides its segments' content. `version` is the table entry's.
+    """All information about a stream except its segments' content. `version` is the table entry's.
 
-    id: ID_SIZE random bytes that tell the stream from deleted streams of the same name. first_number: the number of its
-    first segment. Segments with lower numbers belonged to deleted streams of the same name, so a position in one of
-    them is recognised although a stream cut names no id (P4).
-    epochs: the consecutive ones from the first that the head has a segment of. Scaling does not write them all again:
-    an epoch is kept as what it has that the one before it had not.
+    id: ID_SIZE random bytes that distinguish the stream from deleted streams of the same name. first_number: the
+    number of its first segment. Segments with lower numbers belonged to deleted streams of the same name, so
+    positions in them are recognised although a stream cut has no id (P4). epochs: consecutive ones, from the first
+    one with a segment of the head. The stored form of an epoch holds only its difference from the one before.
     """
 
     id: bytes
@@ -132,14 +131,14 @@ class StreamRecord:
     head: dict[int, int] = field(default_factory=dict)
     """The truncation point: the head cut's positions. Empty: the first epoch from offset 0."""
     ended: dict[int, Ended] = field(default_factory=dict)
-    """Deleted segments between whose ends and the head nothing was lost: who has read them has lost nothing."""
+    """Deleted segments between whose ends and the head nothing was lost: a reader at their ends has lost nothing."""
     passed: int = 0
-    """Bytes that lay before the head: with those behind it, all that the stream has ever had."""
+    """Bytes before the head: with those after it, all bytes that the stream ever had."""
     first_number: int = 0
     unknown: tuple[str, ...] = ()
-    """What is not known of it, in words: of a stream in the long-term storage of a Pravega, which was never flushed."""
+    """Missing information, in words: of a stream in the long-term storage of a Pravega, where it was never flushed."""
     generations: tuple[Generation, ...] = ()
-    """Those whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
+    """The generations whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
     version: int = -1
 
     @property
@@ -154,12 +153,12 @@ class StreamRecord:
 
     @cached_property
     def history(self) -> Epochs:
-        """The segments that are there, and how they follow each other."""
+        """The existing segments, and their order."""
         return Epochs(self.epochs, self.head_positions())
 
     @property
     def routing(self) -> Routing:
-        """How events are routed now."""
+        """The present routing."""
         return Routing(self.id, self.current.reference, self.current.segments)
 
     def head_positions(self) -> dict[int, int]:
@@ -167,7 +166,7 @@ class StreamRecord:
         return self.head or {segment.id: 0 for segment in self.epochs[0].segments}
 
     def segment_ids(self) -> list[int]:
-        """All segments that are there, in order of epoch and number."""
+        """All existing segments, in order of epoch and number."""
         return list(self.history.segments)
 
     def encode(self) -> bytes:
@@ -198,7 +197,7 @@ class StreamRecord:
         return bytes(msgpack.packb(fields))
 
     def checked(self, stream: str) -> bytes:
-        """As `encode`. Raises RecordTooLarge, which names the stream, for more than a table's entry may have."""
+        """As `encode`. Raises RecordTooLarge if it exceeds the limit of a table entry."""
         data = self.encode()
         if len(data) > MAX_VALUE:
             raise RecordTooLarge(stream, len(data), MAX_VALUE)
@@ -237,7 +236,7 @@ class StreamRecord:
 
 
 def _plain_epochs(epochs: Sequence[EpochRecord]) -> Iterator[list[Any]]:
-    """The first epoch whole; of the others the segments that were made in them, or nothing for a duplicate."""
+    """The first epoch as a whole; of the others the segments created in them, or none for a duplicate."""
     first = epochs[0]
     yield [first.epoch, first.created, first.reference, first.segments]
     for epoch, created, segments, reference in epochs[1:]:
@@ -301,18 +300,17 @@ _FIELDS: dict[str, Reader] = {
 
 
 def former_segments(record: StreamRecord, numbers: Iterable[int]) -> list[int]:
-    """Those of some segment ids that belonged to deleted streams of the same name."""
+    """The segment ids that belonged to deleted streams of the same name."""
     return [number for number in numbers if segment_number(number) < record.first_number]
 
 
 def new_id() -> bytes:
-    """The id of a new stream, from the system's random numbers: no copy of this process's memory makes it again."""
+    """The id of a new stream, from the system's random numbers: a forked process never generates it again."""
     return secrets.token_bytes(ID_SIZE)
 
 
 def encode_number(number: int) -> bytes:
-    """The entry of a deleted stream: the segment number at which one of its name goes on when it is made again. Raises
-    UnreadableRecord."""
+    """The entry of a deleted stream: the first segment number of a new stream of its name. Raises UnreadableRecord."""
     what = "the number of a stream's next segment"
     return readable(
         what, number, lambda value: bytes(msgpack.packb([FORMAT, value])), lambda data: decode_number(data, "")
@@ -331,7 +329,7 @@ def decode_number(data: bytes, stream: str) -> int:
 
 
 def check_segments(stream: str, count: int, most: int) -> None:
-    """Raise TooManySegments if a stream is to have more segments at a time than its root allows."""
+    """Raise TooManySegments if a stream would have more segments at a time than its root allows."""
     if count > most:
         raise TooManySegments(stream, count, most)
 

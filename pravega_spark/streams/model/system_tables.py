@@ -1,4 +1,4 @@
-"""The system tables of a root's containers: their names, and what their entries are about."""
+"""The system tables of a root's containers, and their entries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ STREAMS = "_system/streams"
 """Table: the records of streams."""
 
 NUMBERS = "_system/numbers"
-"""Table: the segment numbers at which deleted streams go on when they are made again."""
+"""Table: the first segment numbers of new streams with the names of deleted ones."""
 
 DELETIONS = "_system/deletions"
-"""Table: that a scope is being deleted; checked by every process that creates something in one (see `scopes`)."""
+"""Table: marks that a scope is being deleted; checked by every process that creates something in a scope (see
+`scopes`)."""
 
 TRANSACTIONS = "_system/transactions"
 SUBSCRIBERS = "_system/subscribers"
 OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)
-"""Tables whose keys begin with the scope and name of the stream that they are about."""
+"""Tables whose keys begin with a scope and stream name."""

@@ -1,6 +1,6 @@
-"""A walk through the framed bytes of a segment that has no index: where its events end, and so its index records.
+"""Scanning the framed bytes of a segment without an index: finds its events, and builds its index records.
 
-Each event's place follows from the one before it, so bytes are taken in their order, in pieces of any size.
+The position of an event follows from the one before it, so bytes are taken in order, in pieces of any size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EVENT = struct.Struct(">ii")
 
 
 class BrokenEvent(ValueError):
-    """What is no event. offset: where it would begin. problem: why it is none."""
+    """Bytes that are not an event. offset: where it would begin. problem: what is wrong."""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__(f"offset {offset}: {problem}")
@@ -27,10 +27,11 @@ class BrokenEvent(ValueError):
 
 
 class ScannerState(NamedTuple):
-    """How far a walk is. Plain values.
+    """The progress of a scan. Plain values.
 
-    place: the offset behind the bytes that were taken. ended: that behind the last whole event. events: how many there
-    were. rest: the beginning of a header that goes on in the next bytes. skip: bytes that are left of the last event.
+    place: the offset after the bytes that were taken. ended: the offset after the last whole event. events: number
+    of events. rest: the beginning of a header that continues in the next bytes. skip: bytes that are left of the
+    last event.
     """
 
     place: int
@@ -41,14 +42,14 @@ class ScannerState(NamedTuple):
 
 
 class EventScanner:
-    """Takes the bytes of a segment, from an event's beginning on, or from where another walk was."""
+    """Scans the bytes of a segment, from an event's start, or from another scan's progress."""
 
     def __init__(self, state: ScannerState) -> None:
         self._place, self._ended, self.events, self._rest, self._skip = state
         self._lengths = array("q")
 
     def take(self, data: bytes) -> None:
-        """The next bytes. Raises BrokenEvent."""
+        """Take the next bytes. Raises BrokenEvent."""
         self._place += len(data)
         data, at = self._rest + data if self._rest else data, self._skip
         self._rest, self._skip = b"", 0
@@ -80,7 +81,7 @@ class EventScanner:
         return found
 
     def state(self) -> ScannerState:
-        """How far it is, once `records` were taken."""
+        """The progress, once `records` were taken."""
         return ScannerState(self._place, self._ended, self.events, self._rest, self._skip)
 
     def finish(self) -> None:

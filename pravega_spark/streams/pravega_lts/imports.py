@@ -1,8 +1,9 @@
-"""The import of a real Pravega's long-term storage into a root: what would come, what cannot, and doing it.
+"""The import of a Pravega's long-term storage into a root: a report of what would be imported, and the import
+itself.
 
-Streams come with their policies, tags, epochs, segment ids, offsets and cuts (`stream_import`). What is Pravega's own
-(`_…`) does not, nor do deleted streams, transactions that were not committed, and what has no counterpart here; all
-that is known to be left out is told. The folder is only read, and must be at rest.
+Streams are imported with their policies, tags, epochs, segment ids, offsets and cuts (`stream_import`). Not
+imported, and listed in the report: Pravega's own streams (`_…`), deleted streams, open transactions, and features
+without a counterpart. The source is only read. No Pravega may write to it meanwhile.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.pravega_lts.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.pravega_lts.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
-from pravega_spark.streams.pravega_lts.streams import ArchivedStreams
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun
 from pravega_spark.streams.reading.suggestions import similar_names
 
 AT_ONCE = 4
-"""Segments that are brought at the same time."""
+"""Segments that are imported in parallel."""
 
-_DECLARED = (StreamError, EngineError, StorageError)  # what else is raised is a bug, and stops all
+_DECLARED = (StreamError, EngineError, StorageError)  # other errors are bugs, and stop the import
 _INTERNAL = "_"
 _GROUP = "_RG"
 
 
 class ImportedStream(NamedTuple):
-    """What becomes of a stream in an import. Numbers are those of its live data.
+    """The outcome of an import for a stream. Numbers are those of its live data.
 
-    outcome: `new`: would be imported; `present`: was imported before; `imported`; `refused`, `failed`: with a problem.
-    events: None as long as they were not counted. transactions: those that are not committed, so not imported.
-    unknown: what is not known of the stream, in words.
+    outcome: `new`: would be imported; `present`: was imported before; `imported`; `refused`, `failed`: with a
+    problem. events: None if they were not counted. transactions: open ones, which are not imported. unknown: missing
+    information, in words.
     """
 
     scope: str
@@ -60,8 +61,8 @@ class ImportedStream(NamedTuple):
 
 
 class ImportReport(NamedTuple):
-    """An import, or what it would do. left_out: what does not come besides, in words. unknown: what is not known of the
-    whole folder, in words. scopes: those that come as a whole, be there streams in them or not."""
+    """An import, or what it would do. left_out: what else is not imported, in words. unknown: missing information
+    about the whole storage, in words. scopes: those that are imported as a whole, with or without streams."""
 
     source: str
     streams: tuple[ImportedStream, ...]
@@ -71,7 +72,7 @@ class ImportReport(NamedTuple):
 
     @property
     def empty_scopes(self) -> list[str]:
-        """The scopes that come, and have no streams that could."""
+        """The imported scopes without any importable stream."""
         return sorted(set(self.scopes) - {each.scope for each in self.streams})
 
     @property
@@ -81,7 +82,7 @@ class ImportReport(NamedTuple):
 
 
 class ImportIncomplete(StreamError):
-    """Not all streams were imported. report: what was, and what was not, and why."""
+    """Some streams were not imported. report: the outcome for each, with the reasons."""
 
     def __init__(self, report: ImportReport) -> None:
         failed = report.failed
@@ -90,7 +91,7 @@ class ImportIncomplete(StreamError):
 
 
 class SegmentTask(NamedTuple):
-    """A segment that is to be brought. Plain values: may be pickled."""
+    """A segment to import. Plain values, so it can be pickled."""
 
     begun: Begun
     segment: SegmentSource
@@ -100,14 +101,15 @@ class SegmentTask(NamedTuple):
 
 Brought = SegmentContent | Exception
 Bring = Callable[[Sequence[SegmentTask]], Iterable[Brought]]
-"""Brings segments, in the order of the tasks. What failed is returned."""
+"""Imports segments, in the order of the tasks. Returns the failures."""
 
 
 class Import:
-    """An import from the store `source`. names: scopes, and streams as "scope/stream"; all if there are none.
-    byte_streams: those, as "scope/stream", whose bytes are no events.
+    """An import from the store `source`. names: scopes, and streams as "scope/stream"; empty: all. byte_streams:
+    streams, as "scope/stream", whose bytes are not events.
 
-    Raises StorageRefused if there is no long-term storage, ScopeNotFound, StreamNotFound, ArchiveDamaged, StorageError.
+    Raises StorageRefused if there is no long-term storage, ScopeNotFound, StreamNotFound, ArchiveDamaged,
+    StorageError.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class Import:
             raise StreamNotFound(key, similar_names(self._plans, key))
 
     def _selected(self, names: Collection[str]) -> list[str]:
-        """The streams that are named, as "scope/stream"; what else is in their scopes is told."""
+        """The selected streams, as "scope/stream"; other items of their scopes are listed as left out."""
         chosen: set[str] = set()
         scopes = [scope for scope in self._streams.scopes() if not scope.startswith(_INTERNAL)]
         for name in names or scopes:
@@ -145,7 +147,7 @@ class Import:
                 try:
                     self._scopes.add(validate_scope_name(scope))
                 except ValueError as error:
-                    self._left_out.append(f"scope {scope}: it cannot be one of ours: {error}")
+                    self._left_out.append(f"scope {scope}: it has no valid counterpart: {error}")
                 chosen.update(f"{scope}/{each}" for each in self._public(scope))
         return sorted(chosen)
 
@@ -159,7 +161,7 @@ class Import:
             self._left_out.append(f"key-value table {scope}/{name}: there is no counterpart; read it where it is")
 
     def _group(self, scope: str, group: str) -> str:
-        """What becomes of a reader group: it does not come, but where it stood is where a new one can begin."""
+        """The notice about a reader group: it is not imported, but a new one can begin at its position."""
         try:
             cuts = self._streams.reader_group_cuts(scope, group)
         except StreamNotFound:
@@ -179,8 +181,7 @@ class Import:
             self._refused[key] = ImportedStream(scope, name, "refused", problem=fact_of(error))
 
     def report(self, root: Root | None, place: str = "") -> ImportReport:
-        """What would be done with a root, or with a new one in `place`. Raises StorageRefused where `run` does,
-        StorageError."""
+        """The report for a root, or for a new one in `place`. Raises StorageRefused as `run` does, StorageError."""
         if root is not None:
             check_apart(root, self.source)
         elif place:
@@ -203,9 +204,8 @@ class Import:
         return ImportReport(self.source.root, streams, tuple(self._left_out), unknown, scopes)
 
     def run(self, root: Root, bring: Bring | None = None, progress: Progress = no_progress) -> ImportReport:
-        """Do it; what fails for one stream does not keep the others from coming. May be repeated after a kill, and goes
-        on where it was. bring: brings the segments, if not this process. Raises StorageRefused, StorageError.
-        """
+        """Import all streams. A failure of one stream does not stop the others. Can be repeated after a crash, and
+        continues. bring: imports the segments, by default this process. Raises StorageRefused, StorageError."""
         check_apart(root, self.source)
         for scope in sorted(self._scopes):
             Catalog(root).create_scope(scope)
@@ -225,7 +225,7 @@ class Import:
         total = sum(task.segment.end - task.segment.start for task in tasks)
         told = _Told(progress, total)
         one_here = partial(bring_segment, self.source, root.stores.chunks, told=told)
-        # The pool is shut down here, never by a collection of garbage, which may come while a pool is locked.
+        # The pool is shut down here, never by the garbage collector, which may run while a pool is locked.
         with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "segments") as pool:
             try:
                 brought = iter(bring(tasks) if bring is not None else pool.map(one_here, tasks))
@@ -257,7 +257,7 @@ def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> I
 
 
 class _Told:
-    """Sums up the bytes that are done, of all segments. stopped: whoever tells of more is to end."""
+    """The progress over all segments, in bytes. stopped: raise an error at the next report."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.stopped = False
@@ -277,7 +277,7 @@ class _Told:
 def bring_segment(
     source: Store, target: Store, task: SegmentTask, told: Callable[[int], None] = lambda more: None
 ) -> Brought:
-    """Bring one segment; what failed is returned."""
+    """Import one segment; returns the failure."""
     try:
         return SegmentImport(source, target, *task, told).run()
     except _DECLARED as error:
@@ -285,14 +285,15 @@ def bring_segment(
 
 
 def check_apart(root: Root, source: Store) -> None:
-    """Raise StorageRefused if the root or its log lies in the source, or the other way around: neither sweeps nor
-    listings of one are to meet the other."""
+    """Raise StorageRefused if the root or its log is inside the source, or the other way around: gc and listings of
+    one must not see the other."""
     for store in {root.stores.chunks, root.stores.log}:
         check_place(store.root, source)
 
 
 def check_place(place: str, source: Store) -> None:
-    """Raise StorageRefused if a root's place lies in the source, or the other way around. place: as `Store.root`."""
+    """Raise StorageRefused if a root's location is inside the source, or the other way around. place: as
+    `Store.root`."""
     one, other = f"{_end_of_links(place)}/", f"{_end_of_links(source.root)}/"
     if one.startswith(other) or other.startswith(one):
         raise StorageRefused(
@@ -301,12 +302,12 @@ def check_place(place: str, source: Store) -> None:
 
 
 def _end_of_links(place: str) -> str:
-    """Where a store is; of a folder, where its links end."""
+    """The location of a store; of a folder, with links resolved."""
     folder = place.removeprefix("file://")
     return os.path.realpath(folder) if folder != place else place
 
 
-def _opened(store: Store) -> ArchivedStreams:
+def _opened(store: Store) -> PravegaStreams:
     for marker, data in zip(MARKERS, store.read_ranges([Range(marker, 0, 1) for marker in MARKERS]), strict=True):
         if data is not None:
             raise StorageRefused(
@@ -319,4 +320,4 @@ def _opened(store: Store) -> ArchivedStreams:
             f"{store.root} is not the long-term storage of a Pravega: there is no segment in it, and no metadata of "
             "containers in _system/containers/. Give the folder or bucket that the segment stores were configured with"
         )
-    return ArchivedStreams(archive)
+    return PravegaStreams(archive)

@@ -1,8 +1,8 @@
-"""The record of a stream, as streams of ours have one, of what the controller of a Pravega knew of it.
+"""Records of this project's form for streams of a Pravega, from its controller's tables.
 
-What is not known is in the record's `unknown`, in words, and what has to be there all the same says as little as
-possible: epochs that were not flushed follow each other as the ids of their segments do, with even key ranges, so that
-nothing is ever read before what it may succeed.
+Missing information is listed in the record's `unknown`. Required fields get the weakest value: epochs that were not
+flushed follow each other in the order of their segments' ids, with even key ranges, so that no segment is read
+before a possible predecessor.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord,
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.routing import even_ranges
 from pravega_spark.streams.model.stream_record import ID_SIZE, Routing, StreamRecord, first_number_of
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTransaction
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
 _CLOSE = 1e-4
-"""By how much the key ranges of an epoch may miss each other (Pravega: the precision with which it compares them)."""
+"""Maximum deviation between the key ranges of an epoch (Pravega: the precision with which it compares them)."""
 
 _KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
     ScaleType.KBYTES_PER_SECOND: "bytes",
@@ -39,7 +39,7 @@ _KINDS: dict[ScaleType, Literal["bytes", "events"]] = {
 }
 
 
-def stream_record(stream: ArchivedStream) -> StreamRecord:
+def stream_record(stream: PravegaStream) -> StreamRecord:
     """The record of a stream. Raises ArchiveDamaged if the controller's records contradict each other."""
     unknown = list(stream.unknown)
     known, head = stream.records, stream.head.positions
@@ -51,7 +51,7 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
     configuration = known.configuration
     scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
     return StreamRecord(
-        archived_id(stream),
+        pravega_stream_id(stream),
         known.created or epochs[0].created,
         tuple(epoch for epoch in epochs if epoch.epoch >= first),
         scaling,
@@ -65,8 +65,8 @@ def stream_record(stream: ArchivedStream) -> StreamRecord:
     )
 
 
-def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, since: int, until: int) -> bytes:
-    """The record of an open transaction, as it is kept. since, until: when it was begun, and its lease ends (ms)."""
+def transaction_record(stream: StreamRecord, transaction: PravegaTransaction, since: int, until: int) -> bytes:
+    """The stored record of an open transaction. since, until: begin, and end of its lease (ms)."""
     epoch = transaction.id.int >> 96
     there = next((each for each in stream.epochs if each.epoch == epoch), stream.current)
     routing = Routing(stream.id, there.reference, there.segments)
@@ -74,15 +74,15 @@ def transaction_record(stream: StreamRecord, transaction: ArchivedTransaction, s
     return TransactionRecord(routing, since, lease, since, max(lease, 0)).encode()
 
 
-def archived_id(stream: ArchivedStream) -> bytes:
-    """The id of a stream of a Pravega, in its storage and where it is imported: made of what its controller knew."""
+def pravega_stream_id(stream: PravegaStream) -> bytes:
+    """The id of a stream of a Pravega, in its storage and where it is imported, from its controller's records."""
     records = stream.records
     known = f"{stream.scope}/{stream.name}/{records.id}/{records.created}"
     return hashlib.sha256(known.encode()).digest()[:ID_SIZE]
 
 
-def is_open(transaction: ArchivedTransaction) -> bool:
-    """Whether a transaction is neither committed nor aborted, as far as that is known."""
+def is_open(transaction: PravegaTransaction) -> bool:
+    """Whether a transaction is neither committed nor aborted, as far as known."""
     return transaction.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED)
 
 
@@ -101,7 +101,7 @@ def _epoch(epoch: ControllerEpoch) -> EpochRecord:
     return EpochRecord(epoch.epoch, epoch.created, tuple(fitted), epoch.reference)
 
 
-def _checked_ranges(stream: ArchivedStream) -> Iterator[ControllerEpoch]:
+def _checked_ranges(stream: PravegaStream) -> Iterator[ControllerEpoch]:
     for epoch in stream.epochs:
         reached = 0.0
         for segment in sorted(epoch.segments, key=lambda segment: segment.low):
@@ -117,7 +117,7 @@ def _checked_ranges(stream: ArchivedStream) -> Iterator[ControllerEpoch]:
 
 
 def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator[EpochRecord]:
-    """Epochs of segments of which only the ids are known: each takes the place of all before it."""
+    """Epochs of segments of which only the ids are known: each replaces all earlier ones."""
     newest = _newest(epochs)
     current = epochs[-1].segments if epochs else ()
     created = epochs[-1].created if epochs else 0
@@ -131,15 +131,14 @@ def _by_names(epochs: Sequence[EpochRecord], numbers: Sequence[int]) -> Iterator
 
 
 def scaling_policy(scaling: Scaling | None, segments: int) -> ScalingPolicy:
-    """A stream's scaling policy; where it has none, as many segments as it has. Raises ValueError if there is no such
-    policy of ours."""
+    """A stream's scaling policy; a fixed one if it has none. Raises ValueError if it has no counterpart."""
     if scaling is None or scaling.type is ScaleType.FIXED:
         return ScalingPolicy("fixed", scaling.segments if scaling is not None else segments)
     return ScalingPolicy(_KINDS[scaling.type], scaling.segments, scaling.rate, scaling.factor)
 
 
 def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
-    """A stream's retention policy. Raises ValueError if there is no such policy of ours."""
+    """A stream's retention policy. Raises ValueError if it has no counterpart."""
     if retention is None:
         return None
     kind: Literal["time", "size"] = "time" if retention.type is RetentionType.TIME else "size"
@@ -149,7 +148,7 @@ def retention_policy(retention: Retention | None) -> RetentionPolicy | None:
 def _policies(
     configuration: StreamConfiguration | None, segments: int, unknown: list[str]
 ) -> tuple[ScalingPolicy, RetentionPolicy | None]:
-    """A stream's policies, as far as there are such of ours; what there is not goes to `unknown`."""
+    """A stream's policies, as far as they have a counterpart; the others go to `unknown`."""
     if configuration is None:
         unknown.append("its policies and tags are not known")
         return ScalingPolicy(), None

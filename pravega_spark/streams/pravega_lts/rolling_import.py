@@ -1,7 +1,7 @@
-"""A stream made of a segment that old code left in its own layout (`engine.admin.rolling_segments`).
+"""A stream from a segment that old code wrote in its own layout (`engine.admin.rolling_segments`).
 
-The chunks are attached to the stream's segment where they are, once all events in them were walked (S3): an import from
-the root into itself (`segment_import`), which is over in one go.
+The chunks are attached to the stream's segment in place, once all their events were checked (S3): an import from the
+root into itself (`segment_import`), in one step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_ONCE = Sizes(kept=sys.maxsize, logged=sys.maxsize)
 
 
 class Imported(NamedTuple):
-    """What was imported: numbers of events, bytes and chunks. header: the object that was deleted, if there was one."""
+    """The imported numbers of events, bytes and chunks. header: the deleted object, if there was one."""
 
     events: int
     bytes: int
@@ -40,11 +40,11 @@ class Imported(NamedTuple):
 def import_segment(
     root: Root, segment: str, scope: str, name: str, progress: Progress = no_progress, *, dry_run: bool = False
 ) -> Imported:
-    """Make the events of a segment in the old layout a new stream of one segment, without moving a byte.
+    """Create a stream of one segment from the events of a segment in the old layout, without moving data.
 
-    The chunks belong to the stream then, and its header is deleted: old code must not use them any more. dry_run: check
-    all, and change nothing. Raises SegmentNotFound, InvalidHeader, HeaderRefused, ImportRefused, ScopeNotFound,
-    StorageError.
+    The chunks belong to the stream then, and the header is deleted: old code must not use them any more. dry_run:
+    check everything, and change nothing. Raises SegmentNotFound, InvalidHeader, HeaderRefused, ImportRefused,
+    ScopeNotFound, StorageError.
     """
     store = root.stores.chunks
     found = find_rolling_segment(store, segment)
@@ -76,7 +76,7 @@ def _exists(stream: str) -> ImportRefused:
 
 
 def _content(store: Store, found: RollingSegment, stream: str, progress: Progress) -> SegmentContent:
-    """The chunks of a segment, once all events were walked. Raises ImportRefused for what are no events."""
+    """The chunks of a segment, once all events were checked. Raises ImportRefused if they are not events."""
     chunks, place = [], 0
     for name, length in found.chunks:
         chunks += [ArchivedChunk(name, place, length)] if length else []

@@ -1,72 +1,35 @@
-"""The long-term storage of a Pravega as a root of streams that is only read.
+"""The long-term storage of a Pravega as an open root that can only be read.
 
-The seam between an archive and all readers: `ArchivedContainer` answers what readers ask of a container out of the
-archive, in our own terms (a stream's record, a segment with its extents, an entry of a table), so that above it nobody
-knows the difference. There is one of them for all of the archive. Nothing is written anywhere below the root: the
-stores refuse it (`chunkstore.read_only`), and so does every change.
+The stores refuse every write (`chunkstore.read_only`), and so does every change of its one container.
 """
 
 from __future__ import annotations
 
-import functools
-import logging
 import threading
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-import immutables
-
-from chunkstore import ObjectInfo, StorageError, Store, open_store
-from chunkstore.clocks import boot_time
-from chunkstore.pravega.archive import ArchivedSegment, open_archive
-from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
-from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore import Store, open_store
 from chunkstore.read_only import ReadOnlyStore, RootReadOnly
-from engine.clocks import StorageClock
-from engine.containers.container import Container, Loss
-from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
-from engine.logs.frames import START, Position
-from engine.root import Root, RootConfig
+from engine.admin.progress import Progress
+from engine.admin.verify import Report
+from engine.root import RootConfig
 from engine.settings import Settings
-from engine.state.index_records import RECORD_SIZE
-from engine.state.operations import Operation
-from engine.state.segment_map import SegmentMap
-from engine.state.segments import Extent, Extents, Segment
-from engine.state.state import EMPTY, State
-from engine.state.tables import Entry
-from engine.storage.cache import Cache
-from engine.storage.lookups import Lookups
-from engine.storage.object_reads import ObjectRange, Stores, fetch, plan, plan_extents
-from engine.task_runner import TaskRunner
-from pravega_spark.errors import ScopeNotFound, StreamNotFound
-from pravega_spark.streams.maintenance.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
-from pravega_spark.streams.model.events import HEADER_SIZE
-from pravega_spark.streams.model.index import decode_records
-from pravega_spark.streams.model.index_builder import IndexedEvents, index_events
-from pravega_spark.streams.model.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
-from pravega_spark.streams.model.stream_record import StreamRecord
-from pravega_spark.streams.model.system_tables import SCOPES, STREAMS, TRANSACTIONS
-from pravega_spark.streams.pravega_lts.records import is_open, stream_record, transaction_record
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedStreams
-from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of
-from pravega_spark.streams.scopes import encode_scope
+from engine.storage.reads import Stores
+from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.verification import verify_pravega_root
+from pravega_spark.streams.reading.foreign_root import ForeignRoot, KeyValueTableEntry
+from pravega_spark.streams.reading.readable import ReadableContainer
 
-logger = logging.getLogger(__name__)
-
-_SALVAGED = 1 << 20  # bytes that are read at once where any of them may be missing
-
-_OWN = "_"
-"""What the names of Pravega's own scopes and streams begin with: they are not among those of users."""
+if TYPE_CHECKING:
+    from engine.containers.container import Container
 
 
-class ArchivedRoot(Root):
-    """An archive as an open root. It is looked into when it is first asked for more than an object.
+class PravegaRoot(ForeignRoot):
+    """The long-term storage of a Pravega as an open root. Its metadata is read on first access.
 
-    salvage: what is sound of damaged segments can be read; see ArchivedContainer.losses.
+    salvage: the sound part of damaged segments can be read; see PravegaContainer.losses.
     """
 
     def __init__(self, store: Store, *, salvage: bool = False) -> None:
@@ -75,25 +38,45 @@ class ArchivedRoot(Root):
         super().__init__(stores, RootConfig(id="", containers=1), Settings(maintenance=False, threaded=False))
         self._salvage = salvage
         self._lock = threading.Lock()
-        self._view: ArchivedContainer | None = None
+        self._view: PravegaContainer | None = None
 
     @classmethod
-    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> ArchivedRoot:
-        """The archive at a URL."""
+    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> PravegaRoot:
+        """The long-term storage at a URL."""
         return cls(open_store(url, storage_options), salvage=salvage)
 
     @property
-    def archived(self) -> ArchivedContainer:
-        """What is in the archive. Raises ArchiveDamaged, and what the store raises."""
+    def archived(self) -> PravegaContainer:
+        """Its only container. Raises ArchiveDamaged, and what the store raises."""
         with self._lock:
             if self._view is None:
-                self._view = ArchivedContainer(self.stores, self._salvage)
+                self._view = PravegaContainer(self.stores, self._salvage)
             return self._view
 
     def container(self, number: int) -> Container:
         if number:
-            raise ValueError(f"container {number}: what a Pravega left is read as one container, number 0")
-        return self.archived
+            raise ValueError(f"container {number}: the storage of a Pravega is read as one container, number 0")
+        readable: ReadableContainer = self.archived
+        return cast("Container", readable)  # everything else of a container it refuses with RootReadOnly
+
+    # --- what only the storage of a Pravega has ----------------------------------------------------------------
+
+    def reader_groups(self, scope: str) -> list[str]:
+        return self.archived.streams.reader_groups(scope)
+
+    def reader_group_cuts(self, scope: str, group: str) -> list[StreamCut]:
+        return self.archived.streams.reader_group_cuts(scope, group)
+
+    def key_value_tables(self, scope: str) -> list[str]:
+        return self.archived.streams.key_value_tables(scope)
+
+    def key_value_table_entries(self, scope: str, name: str) -> Iterator[KeyValueTableEntry]:
+        return self.archived.streams.key_value_table(scope, name).entries()
+
+    def verify_storage(self, progress: Progress, deep: bool) -> Report:
+        return verify_pravega_root(self, lambda: self.archived, progress, deep)
+
+    # --- as an open root ---------------------------------------------------------------------------------------
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -118,393 +101,4 @@ class ArchivedRoot(Root):
         self.stores.chunks.close()
 
     def __repr__(self) -> str:
-        return f"ArchivedRoot({self.stores.chunks.root!r})"
-
-
-class _LazyEntry(Entry):
-    """An entry whose value is made when it is asked for."""
-
-    content: Callable[[], bytes]
-
-    @property
-    def value(self) -> bytes:
-        return self.content()
-
-
-class ArchivedContainer(Container):
-    """The streams in an archive, as a container that never changes.
-
-    Raises ArchiveDamaged for what is damaged when it is asked for, and RootReadOnly for every change.
-
-    salvage: what is damaged is left out instead. A segment is read up to where its bytes and events are sound, which is
-    found out when it is first looked at; what is lost then is logged, and kept in `losses`.
-    """
-
-    def __init__(self, stores: Stores, salvage: bool = False) -> None:
-        """Does not make a container's parts: there is no log, and no upkeep."""
-        self.stores = stores
-        self.number = 0
-        self.settings = Settings(maintenance=False, threaded=False)
-        self.clock = boot_time
-        self.storage_clock = StorageClock(stores.chunks, time.time, boot_time)
-        self.background = TaskRunner("archive", 0, boot_time)
-        self.cache = Cache(self.settings.cache_bytes)
-        self.lookups = Lookups(stores, 0, self.cache)
-        self.streams = ArchivedStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
-        self.losses: list[Loss] = []
-        self.archive = self.streams.archive
-        self.salvage = salvage
-        self._where = stores.chunks.root
-        self._cache = IndexCache()
-        self._indexes: dict[str, bytes] = {}
-        self._segments: dict[str, Segment | None] = {}
-        self._streams: dict[str, ArchivedStream] = {}
-        names: dict[str, list[Any] | Segment] = {name: [name] for name in self.archive.segments()}
-        self._state = EMPTY._replace(segments=SegmentMap(names, lambda fields: self.info(fields[0])))
-
-    # --- what it has -------------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        return self._state
-
-    @property
-    def head(self) -> Position:
-        return START
-
-    def refresh(self) -> State:
-        return self._state
-
-    def look(self, latency: float) -> State:
-        return self._state
-
-    def due_in(self, latency: float) -> float:
-        return latency
-
-    @property
-    def outstanding(self) -> int:
-        return 0
-
-    @property
-    def offline(self) -> bool:
-        return False
-
-    @property
-    def failure(self) -> None:
-        return None
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        return {}
-
-    def due(self, checkpoints: Sequence[ObjectInfo]) -> dict[str, bool]:
-        return {}
-
-    # --- tables ------------------------------------------------------------------------------------------------
-
-    def entry(self, table: str, key: str) -> Entry | None:
-        return self.entries(table, [key])[key]
-
-    def entries(self, table: str, keys: Collection[str], state: State | None = None) -> dict[str, Entry | None]:
-        return {key: self._entry(table, key) for key in keys}
-
-    def scan_entries(self, table: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-        for key in self._keys(table):
-            if key.startswith(prefix):
-                entry = _LazyEntry(None, 0)
-                entry.content = functools.partial(self._value, table, key)
-                yield key, entry
-
-    def _keys(self, table: str) -> Iterator[str]:
-        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(_OWN)]
-        if table == SCOPES:
-            yield from scopes
-        elif table == STREAMS:
-            for scope in scopes:
-                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(_OWN))
-        elif table == TRANSACTIONS:
-            for stream in list(self._keys(STREAMS)):
-                for transaction in filter(is_open, self.stream(stream).transactions):
-                    yield f"{stream}/{transaction.id.hex}"
-
-    def _entry(self, table: str, key: str) -> Entry | None:
-        if table == SCOPES:
-            known = key in self.streams.scopes() and not key.startswith(_OWN)
-        elif table == STREAMS:
-            known = self._has_stream(key)
-        elif table == TRANSACTIONS:
-            known = self._has_stream(key.rpartition("/")[0]) and key in set(self._keys(TRANSACTIONS))
-        else:
-            known = False
-        return Entry(self._value(table, key), 0) if known else None
-
-    def _value(self, table: str, key: str) -> bytes:
-        if table == SCOPES:
-            return encode_scope(False)
-        if table == STREAMS:
-            return self._record(key).encode()
-        stream, _, number = key.rpartition("/")
-        (found,) = (each for each in self.stream(stream).transactions if each.id.hex == number)
-        known = self.stream(stream).records.transactions.get(found.id)
-        since, until = (known.created, known.lease_expires) if known is not None else (0, 0)
-        return transaction_record(self._record(stream), found, since, max(since, until))
-
-    def _has_stream(self, key: str) -> bool:
-        scope, _, name = key.partition("/")
-        with suppress(ScopeNotFound):
-            return not scope.startswith(_OWN) and not name.startswith(_OWN) and name in self.streams.streams(scope)
-        return False
-
-    def stream(self, key: str) -> ArchivedStream:
-        """The stream "scope/stream". Raises ScopeNotFound, StreamNotFound."""
-        if key not in self._streams:
-            scope, _, name = key.partition("/")
-            self._streams[key] = self.streams.stream(scope, name)
-        return self._streams[key]
-
-    @functools.lru_cache(maxsize=256)  # noqa: B019 - it lives as long as the process reads the archive
-    def _record(self, key: str) -> StreamRecord:
-        return stream_record(self.stream(key))
-
-    # --- segments ----------------------------------------------------------------------------------------------
-
-    def info(self, segment: str) -> Segment:
-        found = self.activated([segment])[segment]
-        if found is None:
-            raise SegmentNotFound(segment)
-        return found
-
-    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
-        return self.activated(segments)
-
-    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
-        return {name: self._segment(name) for name in segments}
-
-    def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
-        """As the Pravega had them, not counted anew."""
-        found = self.archive.attributes(segment) if segment in self.archive.segments() else {}
-        plain = {key.bytes: value for key, value in found.items()}
-        return plain if attributes is None else {key: plain[key] for key in attributes if key in plain}
-
-    known_attributes = attributes
-
-    def _segment(self, name: str) -> Segment | None:
-        if name not in self._segments:
-            self._segments[name] = self._found(name)
-        return self._segments[name]
-
-    def _found(self, name: str) -> Segment | None:
-        there = self.archive.segments().get(name)
-        if there is None:
-            return self._index_of(name) or self._recorded(name) or self._absent(name)
-        start, length = self._bounds(there)
-        chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
-        extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
-        segment = Segment(name, 0, start, length, there.sealed, 0, 0, immutables.Map(), extents, length)
-        if self.salvage and (stream := self._stream_of(name)) is not None:
-            segment = self._sound(stream, segment)
-        return CountedSegment.of(segment, functools.partial(self._count, name))
-
-    def _bounds(self, segment: ArchivedSegment) -> tuple[int, int]:
-        """Where a segment begins and ends, as its stream has it. Raises ArchiveDamaged if that cannot be."""
-        stream = self._stream_of(segment.name)
-        if stream is not None:
-            return stream.bounds(parse_segment_name(segment.name).segment_id)
-        if segment.problem is not None:
-            raise segment.problem
-        return segment.start_offset, segment.length
-
-    def _stream_of(self, name: str) -> ArchivedStream | None:
-        """The stream that has a segment of this name."""
-        with suppress(ValueError, ScopeNotFound, StreamNotFound):
-            found = parse_segment_name(name)
-            stream = self.stream(f"{found.scope}/{found.stream}")
-            return stream if found.segment_id in stream.segments else None
-        return None
-
-    def _absent(self, name: str) -> Segment | None:
-        """A segment that a stream has, and nothing is there of. Raises ArchiveDamaged if there was something."""
-        stream = self._stream_of(name)
-        if stream is None:
-            return None
-        number = parse_segment_name(name).segment_id
-        start, end = stream.bounds(number)
-        if not stream.is_absent(number):
-            self._lose(Loss(f"{stream.scope}/{stream.name}", name, start, end, "no container knows it"))
-        return CountedSegment.of(
-            Segment(name, 0, start, start, self.salvage, 0, 0, immutables.Map(), Extents(), start), lambda: 0
-        )
-
-    def _sound(self, stream: ArchivedStream, segment: Segment) -> Segment:
-        """A segment without what is damaged at its end, and its index."""
-        name, start = segment.name, segment.start_offset
-
-        def read(low: int, high: int) -> bytes:
-            return b"".join(fetch(self.stores, plan_extents(segment.extents, 0, low, high)))
-
-        there = min(segment.length, self._reach(segment.extents, start))
-        index, end, _, problem = found = index_events(read, start, there, _SALVAGED)
-        if problem is not None and there == segment.length and end > start:
-            header = read(end, min(end + HEADER_SIZE, there))
-            overruns = len(header) < HEADER_SIZE or int.from_bytes(header, "big") < 1 << 31
-            index, end, _, _ = index_events(read, start, _trusted(segment.extents, start, found, overruns), _SALVAGED)
-        if problem is None and end < segment.length:
-            problem = self.archive.segment(name).problem or ArchiveDamaged("its end is missing")
-        if problem is not None and end == start and there == segment.length and self._is_bytes(segment):
-            return segment
-        self._indexes[name] = index
-        if problem is not None:
-            self._lose(Loss(f"{stream.scope}/{stream.name}", name, end, segment.length, str(problem)))
-        return segment._replace(length=end, storage_length=end)
-
-    def _reach(self, extents: Extents, start: int) -> int:
-        """How far the objects go, as far as a listing tells, from `start` on without a gap."""
-        end = start
-        for offset, extent in extents:
-            if offset > end:
-                break
-            size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
-            if self.archive.may_be_another(str(extent.source), extent.length):
-                break  # it may be another one, that was exchanged with it: none of it can be trusted
-            end = max(end, offset + min(extent.length, size))
-            if size < extent.length:
-                break
-        return end
-
-    def _is_bytes(self, segment: Segment) -> bool:
-        """Whether a segment in which there is no event may be that of a byte stream: all of its objects are there."""
-        return self.archive.segment(segment.name).problem is None
-
-    def _lose(self, loss: Loss) -> None:
-        logger.warning("%s: %s", self._where, loss)
-        self.losses.append(loss)
-
-    def _index_of(self, name: str) -> Segment | None:
-        with suppress(ValueError):
-            segment = indexed_segment_name(name)
-            if segment in self.archive.segments():
-                return RebuiltIndex.of(
-                    name,
-                    self._index_key(segment),
-                    functools.partial(self._known_index, segment),
-                    functools.partial(self._made_index, segment),
-                )
-            if self._stream_of(segment) is not None:
-                return RebuiltIndex.of(name, name, bytes, bytes)  # nothing is there of it
-        return None
-
-    def _recorded(self, name: str) -> Segment | None:
-        """The segments in which a stream of ours has the cuts that retention recorded; None if there are no such."""
-        key, separator, last = name.rpartition("/")
-        place = RECORDED_SEGMENTS.index(last) if last in RECORDED_SEGMENTS else None
-        if not separator or place is None or not self._has_stream(key) or not (cuts := self.stream(key).recorded):
-            return None
-        content = contents(cuts)[place]
-        return RebuiltIndex.of(name, name, lambda: content, lambda: content, latest_attributes(*cuts[-1][:2]))
-
-    def _index_key(self, name: str) -> str:
-        segment = self.info(name)
-        chunks = self.archive.segment(name).chunks
-        objects = ((each.name, each.offset, *(self.archive.object(each.name) or (-1, 0.0))) for each in chunks)
-        return key_of(self._where, name, (segment.start_offset, segment.length), objects)
-
-    def _known_index(self, name: str) -> bytes | None:
-        """The index of a segment, if it was made before, here or by another process."""
-        if name not in self._indexes:
-            found = self._cache.load(self._index_key(name))
-            if found is None:
-                return None
-            self._indexes[name] = found
-        return self._indexes[name]
-
-    def _made_index(self, name: str) -> bytes:
-        """The index of a segment, made if need be. Raises ArchiveDamaged where its events are not sound."""
-        known = self._known_index(name)
-        if known is None:
-            segment = self.info(name)
-            read = functools.partial(self.read, name)
-            known, end, _, problem = index_events(read, segment.start_offset, segment.length)
-            if isinstance(problem, StorageError):
-                raise problem
-            if problem is not None and end > segment.start_offset:
-                raise ArchiveDamaged(f"{self._where}: {name!r}: {problem}")
-            self._indexes[name] = known
-            self._cache.save(self._index_key(name), known)
-        return known
-
-    def _count(self, name: str) -> int:
-        """How many events a segment has; none if it does not begin with one, so that its bytes are a byte stream's."""
-        index = self.info(index_segment_name(name))
-        assert isinstance(index, RebuiltIndex)
-        last = decode_records(index.content(max(index.length - RECORD_SIZE, 0), index.length))
-        return int(last[-1, 1]) if len(last) else 0
-
-    # --- reading -----------------------------------------------------------------------------------------------
-
-    def plan(self, segment: str, start: int, end: int) -> list[ObjectRange]:
-        return self.plan_of(self.info(segment), start, end)
-
-    def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]:
-        if isinstance(segment, RebuiltIndex):
-            raise ValueError(f"{segment.name!r} lies in no object")
-        return plan(segment, 0, start, end, lambda _, low, high: plan_extents(segment.extents, 0, low, high))
-
-    def read(self, segment: str, start: int, end: int) -> bytes:
-        found = self.info(segment)
-        if isinstance(found, RebuiltIndex):
-            return found.content(start, end)
-        if start < found.start_offset:
-            raise SegmentTruncated(segment, start, found.start_offset)
-        if not start <= end <= found.length:
-            raise BadOffset(segment, f"a range within {found.start_offset} to {found.length}", end)
-        if self.salvage:  # up to where it is sound, whatever the records say of the rest
-            return b"".join(fetch(self.stores, self.plan_of(found, start, end)))
-        try:
-            return self.archive.read(segment, start, end)
-        except HeadPassed as error:
-            raise SegmentTruncated(segment, start, error.start_offset) from error
-
-    def lost(self, prefix: str = "") -> Sequence[Loss]:
-        """All that is lost of streams' segments, which are looked at for it."""
-        for key in list(self._keys(STREAMS)):
-            if f"{key}/".startswith(prefix):
-                stream = self.stream(key)
-                self.activated([segment_name(stream.scope, stream.name, number) for number in stream.segments])
-        return [loss for loss in self.losses if loss.segment.startswith(prefix)]
-
-    # --- changes -----------------------------------------------------------------------------------------------
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise RootReadOnly(self._where)
-
-    commit = create_segment = append = seal = merge = truncate = delete = update_attributes = put_entries = _refuse
-    flush = checkpoint = truncate_log = collect_garbage = expire_transients = repair = fail = _refuse
-
-    def submit(self, operations: Sequence[Operation]) -> Future[Any]:
-        raise RootReadOnly(self._where)
-
-    def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Any]:
-        raise RootReadOnly(self._where)
-
-    def idle_transients(self) -> dict[str, Segment]:
-        return {}
-
-    def wait_for_upkeep(self) -> None:
-        """There is none."""
-
-    def close(self) -> None:
-        """There is nothing to finish."""
-
-
-def _trusted(extents: Extents, start: int, found: IndexedEvents, overruns: bool) -> int:
-    """Up to where the events can be trusted that were found sound, if what follows them is not, though it is there.
-
-    Nothing has a checksum, and another object of the same size may stand in for one. What tells it is that its last
-    event does not lead to the first one of the next object: so events that are broken at the first place in an object
-    say as much of the object before it, and one that runs over the end of the segment of the object that it is in.
-    """
-    bounds = [max(offset, start) for offset, _ in extents]
-    place = bisect_right(bounds, found.end) - 1
-    if overruns:
-        return bounds[place]
-    return bounds[place - 1] if place > 0 and found.last < bounds[place] else found.end
+        return f"PravegaRoot({self.stores.chunks.root!r})"

@@ -1,9 +1,9 @@
-"""A segment of a Pravega's long-term storage on its way into a root: its bytes, their checksums, and its index.
+"""Importing a segment of a Pravega's long-term storage: its bytes, their checksums, and its index.
 
-Its bytes become chunks of ours in one of two ways. Copied: they are read, and written in chunks of even size. Linked:
-the storage gives each chunk of the source a second name, and no byte moves; whatever becomes of one of the two, the
-other stays. Either way every byte is read once and goes into a checksum, and every event is walked over; what was
-copied is then read back, checked, and walked over again. Nothing of the log is touched, so this runs anywhere.
+Its bytes become chunks of the root in one of two ways. Copied: they are read, and written as chunks of even size.
+Linked: the storage gives each chunk of the source a second name; no data moves, and deleting one name keeps the
+other. Either way every byte is read once for a checksum, and every event is checked. Copied data is then read back,
+verified, and checked again. The log is not used, so this can run anywhere.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from pravega_spark.streams.reading.object_ranges import windows
 STEP = 4 << 20
 """Bytes that are read at a time."""
 
-_UNDER_WAY = 1  # chunks of a segment that are being written while the next one is read
+_UNDER_WAY = 1  # chunks that are being written while the next one is read
 
 Told = Callable[[int], None]
-"""Hears how many more bytes are done."""
+"""Called with the number of further bytes that are done."""
 
 
 class Sizes(NamedTuple):
-    """In bytes. part: of a chunk that is written. kept: of a segment, after which its progress is kept, so that no more
-    has to be done again. logged: of an index that goes with the commit; that of a larger one becomes chunks."""
+    """Sizes in bytes. part: of a written chunk. kept: of a segment between two saves of its progress, which bounds
+    repeated work. logged: of an index that is committed through the log; a larger one is written to chunks."""
 
     part: int = 16 << 20
     kept: int = 64 << 20
@@ -52,10 +52,10 @@ SIZES = Sizes()
 
 
 class SegmentSource(NamedTuple):
-    """A segment as it is in the archive: its bytes [start, end) are to come. Plain values.
+    """A segment in the source, with the bytes [start, end) to import. Plain values.
 
-    name: that of the segment, the same here. chunks: those that hold these bytes. events: False for a byte stream.
-    open: whether it takes more events.
+    name: of the segment, the same in the root. chunks: those that hold these bytes. events: False for a byte stream.
+    open: whether it accepts more events.
     """
 
     id: int
@@ -68,8 +68,8 @@ class SegmentSource(NamedTuple):
 
 
 class SegmentContent(NamedTuple):
-    """A segment as it can be attached. begins: the offset of the first extent. events: how many there are from its head
-    on. records: its index records, or extents of them."""
+    """A segment that is ready to be attached. begins: the offset of the first extent. events: their number from its
+    head on. records: its index records, or extents of them."""
 
     begins: int
     extents: tuple[Extent, ...]
@@ -78,8 +78,8 @@ class SegmentContent(NamedTuple):
 
 
 class SegmentImport:
-    """Brings one segment. source: the store of the archive. target: that of the root's chunks; if it is the same, the
-    chunks stay where they are. For one thread."""
+    """Imports one segment. source: the store of the Pravega. target: the root's chunk store; if it is the same, the
+    chunks stay in place. For one thread."""
 
     def __init__(
         self, source: Store, target: Store, begun: Begun, segment: SegmentSource, copied: bool, sizes: Sizes, told: Told
@@ -98,7 +98,7 @@ class SegmentImport:
         self._written: deque[Future[None]] = deque()
 
     def run(self) -> SegmentContent:
-        """Bring it, from where it was killed on. Raises ArchiveDamaged, Unsupported, DataCorruption, StorageError."""
+        """Import it, continuing saved progress. Raises ArchiveDamaged, Unsupported, DataCorruption, StorageError."""
         place = kept = self._resumed()
         self._told(max(place - self._segment.start, 0))
         extents, records = len(self._extents), len(self._records)
@@ -118,7 +118,7 @@ class SegmentImport:
         return SegmentContent(self._begins, tuple(self._extents), self._index(), self._walk.events)
 
     def _resumed(self) -> int:
-        """Take over what was kept; the offset up to there."""
+        """Load saved progress; returns its end offset."""
         place = self._begins
         for part in reached(self._target, self._begun, self._segment.id, place):
             self._extents += part.extents
@@ -132,7 +132,7 @@ class SegmentImport:
         keep(self._target, self._begun, self._segment.id, part, since)
 
     def _parts(self, place: int) -> Iterator[tuple[int, int]]:
-        """The ranges that become a chunk each, from `place` on."""
+        """The range of each chunk, from `place` on."""
         if self._copied:
             for start in range(place, self._segment.end, self._sizes.part):
                 yield start, min(start + self._sizes.part, self._segment.end)
@@ -142,7 +142,7 @@ class SegmentImport:
                     yield chunk.offset, chunk.offset + chunk.length
 
     def _bring(self, pool: Executor, start: int, end: int) -> None:
-        """Make the chunk of a range, and walk through it."""
+        """Write the chunk of a range, and check its events."""
         name = self._begun.chunk_name(self._segment.name, start)
         if not self._copied:
             chunk = self._segment.chunks[self._chunk_at(start)].name
@@ -167,7 +167,7 @@ class SegmentImport:
         self._records.append(self._walk.records(self._begun.created))
 
     def _wait(self, most: int) -> None:
-        """Wait until no more than `most` chunks are being written."""
+        """Wait until at most `most` chunks are being written."""
         while len(self._written) > most:
             self._written.popleft().result()
 
@@ -202,7 +202,7 @@ class SegmentImport:
             ) from error
 
     def _check(self) -> None:
-        """Read back what was written, against the checksums of what was read, and walk over the events again."""
+        """Read back what was written, verify the checksums, and check the events again."""
         stores = Stores(self._target, self._target)
         walk = EventScanner(ScannerState(self._segment.start, self._segment.start))
         pieces = [ObjectRange(False, str(e.source), 0, e.length, e.checksums, 0, e.length) for e in self._extents]
@@ -218,7 +218,7 @@ class SegmentImport:
             )
 
     def _index(self) -> tuple[Extent, ...] | bytes:
-        """The index records; of a large index the chunks that they were put into."""
+        """The index records; of a large index the chunks that hold them."""
         data = encode_records(np.concatenate(self._records))
         if len(data) <= self._sizes.logged:
             return data

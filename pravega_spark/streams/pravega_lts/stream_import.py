@@ -1,8 +1,8 @@
-"""A stream of a Pravega's long-term storage as a stream of a root.
+"""Importing a stream of a Pravega's long-term storage.
 
-Its record is made of what the controller knew, and its segments keep their ids, offsets and order: so each stream cut,
-bookmark and checkpoint of the original means the same place here. It comes into the root in one append, when all of its
-bytes are there (X1), and is remembered there like a named writer's: the same import again changes nothing (X3).
+Its record is built from the controller's records, and its segments keep their ids, offsets and order: each stream
+cut, bookmark and checkpoint of the original has the same meaning here. One append creates the stream once all data
+is copied (X1), and records the import as a producer's write: the same import again changes nothing (X3).
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from pravega_spark.streams.model.stream_record import (
     whole_ends,
 )
 from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS
-from pravega_spark.streams.pravega_lts.records import archived_id, retention_policy, scaling_policy
+from pravega_spark.streams.pravega_lts.records import pravega_stream_id, retention_policy, scaling_policy
 from pravega_spark.streams.pravega_lts.segment_import import SegmentContent, SegmentSource
-from pravega_spark.streams.pravega_lts.streams import ArchivedStream, ArchivedTransaction, RecordedCut
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTransaction, RecordedCut
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun, begin, finish
 from pravega_spark.streams.scopes import Scope, unless_deleted
 from pravega_spark.streams.stream import Stream
@@ -74,7 +74,7 @@ class ImportRefused(StreamError):
 
 
 class StreamPlan(NamedTuple):
-    """A stream that can be imported. identity: tells it from all others, wherever its folder lies."""
+    """A stream that can be imported. identity: distinguishes it from all others, wherever its storage is."""
 
     scope: str
     stream: str
@@ -82,7 +82,7 @@ class StreamPlan(NamedTuple):
     record: StreamRecord
     segments: tuple[SegmentSource, ...]
     recorded: tuple[RecordedCut, ...]
-    transactions: tuple[ArchivedTransaction, ...]
+    transactions: tuple[PravegaTransaction, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -92,19 +92,19 @@ class StreamPlan(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of events that would come."""
+        """Bytes of events to import."""
         return sum(segment.end - segment.start for segment in self.segments)
 
     @property
     def chunks(self) -> int:
-        """Chunks that they lie in."""
+        """Number of chunks that hold them."""
         return sum(len(segment.chunks) for segment in self.segments)
 
 
-def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
-    """What is to come of an archived stream. events: False if it is a byte stream.
+def plan_stream(found: PravegaStream, *, events: bool = True) -> StreamPlan:
+    """The plan for a stream. events: False if it is a byte stream.
 
-    Raises ImportRefused for one of which too little is known, ArchiveDamaged, and what the store raises.
+    Raises ImportRefused if too little is known, ArchiveDamaged, and what the store raises.
     """
     try:
         validate_scope_name(found.scope)
@@ -121,10 +121,10 @@ def plan_stream(found: ArchivedStream, *, events: bool = True) -> StreamPlan:
             found.unknown,
         )
     except (ValueError, InvalidData) as error:
-        raise ImportRefused(f"stream {found.scope}/{found.name} cannot be one of ours: {error}") from error
+        raise ImportRefused(f"stream {found.scope}/{found.name} has no valid counterpart: {error}") from error
 
 
-def _record(found: ArchivedStream) -> StreamRecord:
+def _record(found: PravegaStream) -> StreamRecord:
     history = found.history
     if history is None:
         raise ImportRefused(f"stream {found.scope}/{found.name} cannot be imported: {'; '.join(found.unknown)}")
@@ -134,7 +134,7 @@ def _record(found: ArchivedStream) -> StreamRecord:
     is_whole = head == {segment.id: 0 for segment in kept[0].segments}
     truncation = found.records.truncation
     record = StreamRecord(
-        archived_id(found),
+        pravega_stream_id(found),
         found.records.created if found.records.created is not None else kept[0].created,
         kept,
         scaling_policy(configuration.scaling if configuration is not None else None, len(kept[-1].segments)),
@@ -151,15 +151,15 @@ def _record(found: ArchivedStream) -> StreamRecord:
     return record
 
 
-def _is_sealed(found: ArchivedStream, current: EpochRecord) -> bool:
-    """Whether it takes no more events: it is sealed, or was about to be, and all of its segments are."""
+def _is_sealed(found: PravegaStream, current: EpochRecord) -> bool:
+    """Whether it accepts no more events: it is sealed, or was about to be, and all of its segments are."""
     return bool(found.sealed) or all(found.is_sealed(segment.id) for segment in current.segments)
 
 
 def _ended(
-    found: ArchivedStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
+    found: PravegaStream, epochs: Sequence[EpochRecord], history: Epochs, head: dict[int, int]
 ) -> dict[int, Ended]:
-    """The segments before the head behind which nothing is lost, as a truncation of ours keeps them."""
+    """The segments before the head after which nothing is lost, as a truncation here would record them."""
     everything = Epochs(epochs, {segment.id: 0 for segment in epochs[0].segments})
     deleted = {
         number: Ended(size, tuple(segment.id for segment in everything.successors(number)))
@@ -169,7 +169,7 @@ def _ended(
     return whole_ends(deleted, head)
 
 
-def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
+def _segments(found: PravegaStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
     taking = {segment.id for segment in record.current.segments} if not record.sealed else set()
     for number, (start, end) in found.ranges().items():
         chunks = [chunk for chunk in found.chunks(number) if chunk.offset < end and chunk.offset + chunk.length > start]
@@ -180,7 +180,7 @@ def _segments(found: ArchivedStream, record: StreamRecord, events: bool) -> Iter
 
 
 class StreamImport:
-    """The import of a stream into a root.  copied: whether chunks are copied, or linked."""
+    """The import of a stream into a root. copied: whether chunks are copied, or linked."""
 
     def __init__(self, root: Root, plan: StreamPlan, copied: bool) -> None:
         self.plan = plan
@@ -190,7 +190,7 @@ class StreamImport:
         self._store = root.stores.chunks
 
     def is_done(self) -> bool:
-        """Whether it was imported before, all of it. Raises ImportRefused if it cannot be, and StorageError."""
+        """Whether it was imported completely before. Raises ImportRefused if it cannot be, and StorageError."""
         container, plan = self._stream.container, self.plan
         state = container.refresh()
         known = container.entries(STREAMS, [plan.key], state)[plan.key]
@@ -207,7 +207,7 @@ class StreamImport:
         return False
 
     def _numbers(self) -> PutEntry:
-        """What leaves the number as it is at which a deleted stream of this name goes on."""
+        """The operation that keeps the first segment number of a deleted stream of this name unchanged."""
         container, key = self._stream.container, self.plan.key
         entry = container.entries(NUMBERS, [key], container.state)[key]
         if entry is None or not entry.value:
@@ -223,12 +223,12 @@ class StreamImport:
         return PutEntry(NUMBERS, key, entry.value, entry.version)
 
     def begin(self) -> Begun:
-        """Begin it, or go on with what was begun. Raises StorageError."""
+        """Begin it, or continue saved progress. Raises StorageError."""
         source = hashlib.sha256(repr((self.plan.identity, self.copied, self.plan.segments)).encode()).digest()
         return begin(self._store, self.plan.key, source)
 
     def commit(self, begun: Begun, contents: Sequence[SegmentContent]) -> None:
-        """Let the stream appear. Raises ImportRefused, ScopeNotFound, StorageError, EngineError."""
+        """Create the stream. Raises ImportRefused, ScopeNotFound, StorageError, EngineError."""
         container = self._stream.container
         retry = OutcomeRetry(container, f"stream {self.plan.key}: it is unknown whether it was imported", _SAFE)
         while not self.is_done():
@@ -237,21 +237,21 @@ class StreamImport:
             if not scope.keep():
                 raise ScopeNotFound(scope.name)
             numbers = self._numbers()
-            # No sweep gives up chunks of a stream that there never was, however long ago they were made.
+            # gc never deletes chunks of a stream that never existed, whatever their age.
             created = begun.created if numbers.value else creation_time(self._store.clock())
             try:
                 container.commit([condition, numbers, *self._operations(contents, created)])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
             except (BadKeyVersion, SegmentExists):
-                continue  # somebody else was faster
-            except ChunksExpired as error:
+                continue  # another process was faster
+            except ChunksGivenUp as error:
                 self.finish()
-                raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it begins anew") from error
+                raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it starts over") from error
 
     def finish(self) -> None:
-        """Forget what is kept of it for who goes on. Raises StorageError."""
+        """Delete its saved progress. Raises StorageError."""
         finish(self._store, self.plan.key)
 
     def _operations(self, contents: Sequence[SegmentContent], created: int) -> Iterator[Operation]:
@@ -267,7 +267,7 @@ class StreamImport:
 
 
 def _attached(segment: SegmentSource, content: SegmentContent, created: int) -> Iterator[Operation]:
-    """What makes a segment of what was brought."""
+    """The operations that create a segment from the imported data."""
     name, index = segment.name, index_segment_name(segment.name)
     yield from changes.creations([name])
     if content.begins:

@@ -1,9 +1,9 @@
-"""The streams in a real Pravega's long-term storage: their epochs, cuts and events, read in place.
+"""The streams in the long-term storage of a Pravega: their epochs, cuts and events, read in place.
 
-What is delivered is what the original would: the segments of the stream's epochs from its truncation on, in the order
-of their ids, so that each key's events are in their order. Transactions that were not committed, and what was deleted,
-are not part of it. Where the controller's tables are not there, segments' names say what they can, and `unknown` says
-what they cannot. What must be there and is not is an ArchiveDamaged when it is read.
+Reads deliver the same events as the original: the segments of the stream's epochs from its truncation on, in the
+order of their ids, so that each key's events are in order. Uncommitted transactions and deleted data are not part of
+it. If the controller's tables are missing, segments' names are used, and `unknown` lists what they do not contain.
+Missing data raises ArchiveDamaged when it is read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.names import container_of, parse_segment_name, segment_name
+from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry
 from pravega_spark.streams.reading.suggestions import similar_names
 
 Value = TypeVar("Value")
@@ -38,21 +39,21 @@ _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
-_GROUP = "_RG"  # what the stream with a reader group's state begins with
+_GROUP = "_RG"  # prefix of the stream with a reader group's state
 
 
-class ArchivedEvent(NamedTuple):
-    """An event: the id of its segment, the offset in it where its header is, and its payload."""
+class PravegaEvent(NamedTuple):
+    """An event: the id of its segment, the offset of its header, and its payload."""
 
     segment: int
     offset: int
     data: bytes
 
 
-class ArchivedTransaction(NamedTuple):
-    """A transaction that was neither committed nor aborted. segments: bytes in the segments of it that were flushed.
+class PravegaTransaction(NamedTuple):
+    """An open transaction. segments: bytes in its flushed segments.
 
-    status: UNKNOWN where the controller's table of it is not there.
+    status: UNKNOWN if the controller's table of it is missing.
     """
 
     id: uuid.UUID
@@ -61,18 +62,18 @@ class ArchivedTransaction(NamedTuple):
 
 
 class RecordedCut(NamedTuple):
-    """A cut that retention recorded: when (ms), how many bytes the stream had had, and the positions."""
+    """A cut recorded by retention: time (ms), bytes of the stream before it, and positions."""
 
     time: int
     size: int
     positions: dict[int, int]
 
 
-class ArchivedStreams:
-    """The scopes, streams and key-value tables in an archive. Names that begin with `_` are Pravega's own.
+class PravegaStreams:
+    """The scopes, streams and key-value tables of a storage. Names that begin with `_` are Pravega's own.
 
-    `unknown`: what the controller's tables do not tell, in words. salvage: a table of the controller that is damaged is
-    as if it was not there, and said to be; and a stream has segments that are missing or damaged, see ArchivedStream.
+    `unknown`: information that the controller's tables do not contain, in words. salvage: a damaged table of the
+    controller counts as missing, and is reported; streams may have missing or damaged segments, see PravegaStream.
     All methods raise ArchiveDamaged, and what the store raises.
     """
 
@@ -93,7 +94,7 @@ class ArchivedStreams:
         return (*self._not_there, *dict.fromkeys(self._damages))
 
     def _salvaged(self, read: Callable[[], Value]) -> Value | None:
-        """What is read; None if it is damaged, and that is to be passed over."""
+        """The result of `read`; None if the data is damaged and is to be skipped."""
         try:
             return read()
         except ArchiveDamaged as error:
@@ -111,7 +112,7 @@ class ArchivedStreams:
         known = self._ids(scope, self._tables.streams)
         return sorted({*known, *(self._names(scope) if not known.whole else ())})
 
-    def stream(self, scope: str, name: str) -> ArchivedStream:
+    def stream(self, scope: str, name: str) -> PravegaStream:
         """A stream. Raises ScopeNotFound, StreamNotFound."""
         known = self._ids(scope, self._tables.streams)
         number = known.get(name)
@@ -123,7 +124,7 @@ class ArchivedStreams:
             records = self._stream_records(scope, name, number)
         else:
             records = StreamRecords(scope, name, unknown=[f"scope {scope!r}: which streams it has is not known"])
-        return ArchivedStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
+        return PravegaStream(self.archive, records, self._named.get(scope, {}).get(name, []), self._salvage)
 
     def _stream_records(self, scope: str, name: str, number: uuid.UUID) -> StreamRecords:
         try:
@@ -139,24 +140,24 @@ class ArchivedStreams:
         named = self._named.get(scope, {}) if not known.whole else ()
         return sorted({*known, *(name.removesuffix(_TABLE) for name in named if name.endswith(_TABLE))})
 
-    def key_value_table(self, scope: str, name: str) -> ArchivedTable:
+    def key_value_table(self, scope: str, name: str) -> PravegaTable:
         """A key-value table. Raises ScopeNotFound, StreamNotFound."""
         if name not in self.key_value_tables(scope):
             raise StreamNotFound(f"{scope}/{name}")
         known = self._ids(scope, self._tables.key_value_tables)
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
-        return ArchivedTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
+        return PravegaTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
 
     def reader_groups(self, scope: str) -> list[str]:
-        """The reader groups of a scope of which a state was flushed. Raises ScopeNotFound."""
+        """The reader groups of a scope whose state was flushed. Raises ScopeNotFound."""
         self._ids(scope, self._tables.reader_groups)
         return sorted(name.removeprefix(_GROUP) for name in self._named.get(scope, {}) if name.startswith(_GROUP))
 
     def reader_group_cuts(self, scope: str, group: str) -> list[StreamCut]:
-        """Where a reader group stood, as far as that was flushed: a cut of each of its streams.
+        """The last flushed position of a reader group: a cut of each of its streams.
 
-        A position is where its events were last known to be read to; what was read since is read again. Raises
-        ScopeNotFound, StreamNotFound for a group that is not there, ArchiveDamaged.
+        Events that were read since are read again. Raises ScopeNotFound, StreamNotFound for a group that does not
+        exist, ArchiveDamaged.
         """
         if group not in self.reader_groups(scope):
             raise StreamNotFound(f"{scope}/{_GROUP}{group}")
@@ -183,8 +184,8 @@ class ArchivedStreams:
         return [name for name in self._named.get(scope, {}) if not name.endswith(_TABLE)]
 
     def _containers(self) -> Iterator[str]:
-        """What is not known of containers. A segment's name tells its container, which is the same whatever containers
-        follow: if it is in another, some are missing. Raises ArchiveDamaged."""
+        """Missing information about containers. The container of a segment follows from its name: if it is in
+        another one, containers are missing. Raises ArchiveDamaged."""
         count, there = self.archive.containers, set()
         for name, segment in self.archive.segments().items():
             there.add(segment.container)
@@ -210,23 +211,23 @@ class ArchivedStreams:
     def _unknown(self, all_scopes: bool) -> Iterator[str]:
         self._all_scopes = all_scopes
         if not all_scopes:
-            yield "the controller's table of scopes is not there, or its end is not: names of segments tell the others"
+            yield "the controller's table of scopes or its end is missing: other scopes are known by names of segments"
         for scope, number in self._scopes.items():
             known = self._salvaged(functools.partial(self._tables.streams, scope, number))
             if known is None:
-                yield f"the controller's table of the streams in scope {scope!r} is not there: names of segments tell"
+                yield f"the controller's table of the streams in scope {scope!r} is missing: names of segments are used"
             elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
                 yield (
                     f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
-                    "names of segments tell the others"
+                    "other streams are known by names of segments"
                 )
 
 
-class ArchivedStream:
-    """A stream. `records`: what the controller knows of it. Segments are given by their ids, offsets in bytes.
+class PravegaStream:
+    """A stream. `records`: of the controller. Segments are given by their ids, offsets in bytes.
 
-    salvage: segments that are missing or damaged are no error: they are as long as is known of them. Who reads them is
-    to find out what is there.
+    salvage: missing or damaged segments are no error: they have their last known length. Readers find out what
+    exists.
     """
 
     def __init__(self, archive: Archive, records: StreamRecords, names: list[str], salvage: bool = False) -> None:
@@ -239,7 +240,7 @@ class ArchivedStream:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What is not known of the stream, in words."""
+        """Missing information about the stream, in words."""
         more = []
         if self._epochs is None:
             more.append("its epochs are not known: segments are in the order of their ids, keys' ranges unknown")
@@ -253,7 +254,7 @@ class ArchivedStream:
 
     @property
     def sealed(self) -> bool | None:
-        """Whether it is sealed; None if that is not known."""
+        """Whether it is sealed; None if unknown."""
         return None if self.records.state is None else self.records.state is StreamState.SEALED
 
     @property
@@ -263,7 +264,7 @@ class ArchivedStream:
 
     @property
     def history(self) -> Epochs | None:
-        """Its segments from the head on, and how they follow each other; None if not all of its epochs are known."""
+        """Its segments from the head on, and their order; None if not all of its epochs are known."""
         return self._epochs if not self._later else None
 
     @cached_property
@@ -276,7 +277,7 @@ class ArchivedStream:
 
     @cached_property
     def head(self) -> StreamCut:
-        """Where it begins."""
+        """Its head."""
         if self._epochs is not None:
             return self._cut({number: self._start(number, at) for number, at in self._truncated.items()})
         first = min((number >> 32 for number in self.segments), default=0)
@@ -284,7 +285,7 @@ class ArchivedStream:
 
     @cached_property
     def tail(self) -> StreamCut:
-        """Where it ends; without positions if it is sealed. If its epochs are not known: its last segments."""
+        """Its tail; without positions if it is sealed. If its epochs are not known: of its last segments."""
         if self.sealed:
             return self._cut({})
         if self._epochs is not None and not self._later:
@@ -293,22 +294,22 @@ class ArchivedStream:
         return self._cut({number: self._length(number) for number in self.segments if number >> 32 == last})
 
     @property
-    def transactions(self) -> list[ArchivedTransaction]:
-        """Those that are open, or were on their way; their events are not delivered."""
+    def transactions(self) -> list[PravegaTransaction]:
+        """The open transactions, whose events are not delivered."""
         found = {
-            number: ArchivedTransaction(number, record.status, {})
+            number: PravegaTransaction(number, record.status, {})
             for number, record in self.records.transactions.items()
         }
         for name in self._transactions:
             number = uuid.UUID(name.rpartition(_TRANSACTION)[2])
-            entry = found.setdefault(number, ArchivedTransaction(number, TransactionStatus.UNKNOWN, {}))
+            entry = found.setdefault(number, PravegaTransaction(number, TransactionStatus.UNKNOWN, {}))
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
 
     @cached_property
     def recorded(self) -> tuple[RecordedCut, ...]:
-        """The cuts that retention recorded and that are not before the head, in the order of their times and sizes;
-        none if not all epochs are known."""
+        """The cuts recorded by retention that are not before the head, in the order of their times and sizes; none
+        if not all epochs are known."""
         return tuple(self._recorded(self.history)) if self.history is not None else ()
 
     def _recorded(self, history: Epochs) -> Iterator[RecordedCut]:
@@ -320,11 +321,11 @@ class ArchivedStream:
                 yield RecordedCut(cut.recorded, cut.size, dict(cut.cut))
 
     def is_sealed(self, number: int) -> bool:
-        """Whether a segment takes no more events, as far as its container knows."""
+        """Whether a segment is sealed, as far as its container knows."""
         return self._segment(number).sealed
 
     def is_absent(self, number: int) -> bool:
-        """Whether nothing is there of a segment, and nothing says that it ever had a byte: it is taken for empty."""
+        """Whether a segment has no object, and no record that it ever had data: it counts as empty."""
         had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
         return number not in self._stored and not had
 
@@ -363,25 +364,25 @@ class ArchivedStream:
             found[number] = begin, max(begin, min(high(number), self._length(number)))
         return found
 
-    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[ArchivedEvent]:
+    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[PravegaEvent]:
         """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
         for number, (low, high) in self.ranges(start, end).items():
             name = self._segment(number).name
             for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
-                yield ArchivedEvent(number, offset, data)
+                yield PravegaEvent(number, offset, data)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Where a segment begins and ends. Raises ArchiveDamaged."""
+        """Start and end of a segment. Raises ArchiveDamaged."""
         length = self._length(number)
         return self._start(number, self._truncated.get(number, 0)), length
 
     def read(self, number: int, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a segment: of a byte stream they are the content."""
+        """The bytes [start, end) of a segment, the content of a byte stream."""
         return self._archive.read(self._segment(number).name, start, end) if start < end else b""
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
-        """The positions at which the stream begins by the controller's records."""
+        """The head positions in the controller's records."""
         if self.records.truncation is not None and self.records.truncation.cut:
             return self.records.truncation.cut
         return {segment.id: 0 for segment in self.epochs[0].segments} if self.epochs else {}
@@ -409,7 +410,7 @@ class ArchivedStream:
 
     @cached_property
     def _later(self) -> list[int]:
-        """Segments that are there, but whose epochs were not flushed."""
+        """Existing segments whose epochs were not flushed."""
         newest = self.epochs[-1].epoch if self.epochs else -1
         return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
 
@@ -424,7 +425,7 @@ class ArchivedStream:
         return ArchivedSegment.absent(name)
 
     def _start(self, number: int, least: int) -> int:
-        """Where a segment begins. By the records at `least`; if it is truncated further, that was not flushed."""
+        """The start of a segment: `least` by the records, later if a further truncation was not flushed."""
         if self._salvage:
             found = self._archive.segments().get(self._stored.get(number, ""))
             return max(found.start_offset if found is not None and found.head_recorded else 0, least)
@@ -443,7 +444,7 @@ class ArchivedStream:
         return max(segment.start_offset, least)
 
     def _length(self, number: int) -> int:
-        """How long a segment is. Raises ArchiveDamaged if it is sealed, and had another length then."""
+        """The length of a segment. Raises ArchiveDamaged if it is sealed, and had another length then."""
         if self._salvage:
             found = self._archive.segments().get(self._stored.get(number, ""))
             known = self.records.sealed_sizes.get(number, 0)
@@ -460,7 +461,7 @@ class ArchivedStream:
         return segment.length
 
     def _places(self, cut: StreamCut, first: bool) -> Callable[[int], int]:
-        """Where a segment is cut: at 0 if the cut lies before it, at its end if behind it."""
+        """The position of a cut in each segment: 0 if the cut is before it, its end if the cut is after it."""
         if cut is UNBOUNDED or not cut.positions:
             return (lambda number: 0) if first and cut is UNBOUNDED else self._length
         behind = set(self._epochs.before(cut.positions)) if self._epochs is not None else set()
@@ -483,17 +484,8 @@ class ArchivedStream:
         return StreamCut(self.scope, self.name, positions)
 
 
-class ArchivedEntry(NamedTuple):
-    """An entry of a key-value table. version: as the original's `Version` has it, the partition's number and offset."""
-
-    primary: bytes
-    secondary: bytes
-    value: bytes
-    version: tuple[int, int]
-
-
-class ArchivedTable:
-    """A key-value table. `records`: what the controller knows of it, None if nothing."""
+class PravegaTable:
+    """A key-value table. `records`: of the controller, None if there are none."""
 
     def __init__(
         self, archive: Archive, scope: str, name: str, records: TableRecords | None, segments: list[str]
@@ -503,8 +495,8 @@ class ArchivedTable:
         self.records = records
         self._segments = sorted(segments)
 
-    def entries(self) -> Iterator[ArchivedEntry]:
-        """The live entries. Where the lengths of keys are not known, all of a key is its primary one.
+    def entries(self) -> Iterator[KeyValueTableEntry]:
+        """The live entries. If the lengths of keys are not known, the whole key is the primary key.
 
         Raises ArchiveDamaged, and what the store raises.
         """
@@ -514,7 +506,7 @@ class ArchivedTable:
             partition = parse_segment_name(name).segment_id & 0xFFFFFFFF
             for key, entry in self._archive.table(name).items():
                 cut = length if length is not None else len(key)
-                yield ArchivedEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
+                yield KeyValueTableEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
 
     def _names(self) -> list[str]:
         epoch = self.records.epoch if self.records is not None else None
@@ -530,7 +522,7 @@ def decoded(
 ) -> Iterator[tuple[int, bytes]]:
     """The events that begin in [start, end) of a segment of `length` bytes, each with the offset of its header.
 
-    Raises ArchiveDamaged where there is no whole event, and what `read` raises.
+    Raises ArchiveDamaged for bytes that are not a whole event, and what `read` raises.
     """
     data, first = b"", start
     place = start

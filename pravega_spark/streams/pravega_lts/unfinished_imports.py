@@ -1,10 +1,10 @@
-"""What a root keeps of the import of a stream while it is not finished, so that it goes on where it was killed.
+"""The saved progress of an unfinished import of a stream, from which an interrupted import continues.
 
     _system/imports/<scope>/<stream>/begun                             which import it is
     _system/imports/<scope>/<stream>/<import>/<segment>-<offset>       how far one of its segments is
 
-The names of an import's chunks follow from its number, so a part that is made again is the same object again, and no
-other import's (S2). Of what cannot be understood, or was kept of another import, nothing is used: it is begun anew.
+The names of an import's chunks follow from its number, so a repeated part is the same object, and never another
+import's (S2). Damaged progress, or that of another import, is not used: the import starts over.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FORMAT = 1
 
 
 class Begun(NamedTuple):
-    """An import of a stream (by "scope/stream") that is not finished. Plain values.
+    """An unfinished import of a stream (by "scope/stream"). Plain values.
 
-    source: what tells its source, and way, from others. created: when it began, by the storage's clock (ms).
+    source: identifies its source, and copying or linking. created: when it began, by the storage's clock (ms).
     """
 
     stream: str
@@ -46,7 +46,7 @@ class Begun(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Where its progress lies."""
+        """The folder of its progress."""
         return f"{_folder(self.stream)}{self.id.hex()}/"
 
     def chunk_name(self, segment: str, offset: int) -> str:
@@ -55,7 +55,7 @@ class Begun(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How far an import is with a segment: extents and index records up to `walk.place`, as they follow each other."""
+    """The progress of an import in a segment: extents and index records up to `walk.place`, in order."""
 
     extents: tuple[Extent, ...]
     records: np.ndarray
@@ -63,7 +63,7 @@ class Reached(NamedTuple):
 
 
 def begin(store: Store, stream: str, source: bytes) -> Begun:
-    """The import of a stream from a source: the one that is not finished, or a new one. Raises StorageError."""
+    """The unfinished import of a stream from a source, or a new one. Raises StorageError."""
     place = f"{_folder(stream)}begun"
     while True:
         try:
@@ -74,7 +74,7 @@ def begin(store: Store, stream: str, source: bytes) -> Begun:
             new = _new(store, stream, source)
             if store.put_if_absent(place, _encoded(new)) is Outcome.MINE:
                 return new
-            continue  # somebody else has begun it: if from the same source, it is the same import
+            continue  # another process has begun it: the same import if it has the same source
         if found is not None and found.source == source:
             return found
         new = _new(store, stream, source)
@@ -83,12 +83,12 @@ def begin(store: Store, stream: str, source: bytes) -> Begun:
 
 
 def _folder(stream: str) -> str:
-    """Where all is that is kept of imports of a stream."""
+    """The folder of all imports of a stream."""
     return f"{IMPORTS}{object_name(stream)}/"
 
 
 def unkept(store: Store, stream: str) -> Begun:
-    """An import of which nothing is kept: it is done at once, or anew. Raises StorageError."""
+    """An import without saved progress: it is finished in one step, or begun again. Raises StorageError."""
     return _new(store, stream, b"")
 
 
@@ -97,7 +97,7 @@ def _new(store: Store, stream: str, source: bytes) -> Begun:
 
 
 def _encoded(begun: Begun) -> bytes:
-    """Begins with a token, as `put_if_absent` wants it."""
+    """The object's content. It begins with the token of `put_if_absent`."""
 
     def written(begun: Begun) -> bytes:
         fields = bytes(msgpack.packb([FORMAT, begun.source, begun.created]))
@@ -118,13 +118,13 @@ def decode_begun(data: bytes, stream: str) -> Begun:
 
 
 def finish(store: Store, stream: str) -> None:
-    """Forget what is kept of imports of a stream. Raises StorageError."""
+    """Delete the progress of imports of a stream. Raises StorageError."""
     while page := [info.path for info in store.list(_folder(stream), limit=1000)]:
         store.delete(page)
 
 
 def keep(store: Store, begun: Begun, segment: int, reached: Reached, since: int) -> None:
-    """Keep how far a segment is, with what came since the offset `since`. Raises StorageError."""
+    """Save the progress of a segment, with what was added since the offset `since`. Raises StorageError."""
     fields = _fields_of(reached, since)
     what = f"how far the import of stream {begun.stream} is"
     data = readable(
@@ -141,7 +141,7 @@ def _fields_of(reached: Reached, since: int) -> list[Any]:
 
 
 def reached(store: Store, begun: Begun, segment: int, start: int) -> Iterator[Reached]:
-    """What was kept of a segment from `start` on, in order, as far as it can be used. Raises StorageError."""
+    """The saved progress of a segment from `start` on, in order, as far as it is valid. Raises StorageError."""
     while True:
         try:
             data = store.read(f"{begun.folder}{segment}-{start:020d}")
@@ -153,7 +153,7 @@ def reached(store: Store, begun: Begun, segment: int, start: int) -> Iterator[Re
 
 
 def decode_reached(data: bytes, start: int) -> Reached:
-    """How far a segment is, by what was kept when it had been at `start`. Raises InvalidData."""
+    """The progress of a segment, by the object saved at `start`. Raises InvalidData."""
     with decoding():
         known, since, extents, records, walk = unpack(_opened(data))
         check_format(known, FORMAT)
@@ -166,7 +166,7 @@ def decode_reached(data: bytes, start: int) -> Reached:
 
 
 def sealed(data: bytes) -> bytes:
-    """The bytes, with their checksum behind them."""
+    """The bytes, followed by their checksum."""
     return data + crc32c(data).to_bytes(WIDTH, "big")
 
 

@@ -1,6 +1,8 @@
-"""Whether what a Pravega left in its long-term storage is sound, and what of it is not known."""
+"""Verification of the long-term storage of a Pravega: damage, and what is not known of it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from chunkstore import StorageError
 from chunkstore.errors import fact_of
@@ -14,20 +16,23 @@ from engine.state.segments import EVENT_COUNT
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.events import InvalidEvent
-from pravega_spark.streams.pravega_lts.root import ArchivedContainer, ArchivedRoot
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.reading.foreign_root import ForeignRoot
 
 _RESTORE = "restore the object from a copy, or read what is sound with --salvage"
 _NOT_FLUSHED = "nothing can be done: it was never flushed to long-term storage"
 
 
-def verify_archive(root: ArchivedRoot, progress: Progress, deep: bool) -> Report:
-    """Look at all of an archive: every segment's objects, every stream's records and cuts; `deep`: every event.
+def verify_pravega_root(
+    root: ForeignRoot, opened: Callable[[], PravegaContainer], progress: Progress, deep: bool
+) -> Report:
+    """Verify all of a storage: every segment's objects, every stream's records and cuts; with `deep` every event.
 
-    What is damaged is an error, what is not known a warning. Raises StorageError if the storage fails.
+    Damage is an error, missing information a warning. Raises StorageError if the storage fails.
     """
     findings = Findings()
     try:
-        container = root.archived
+        container = opened()
     except ArchiveDamaged as error:
         findings.add(_error(root.stores.chunks.root, error))
         return Report(findings, (), (), None, deep, ours=False)
@@ -59,7 +64,7 @@ def verify_archive(root: ArchivedRoot, progress: Progress, deep: bool) -> Report
 
 
 def _check_stream(
-    container: ArchivedContainer, catalog: Catalog, scope: str, name: str, deep: bool, findings: Findings
+    container: PravegaContainer, catalog: Catalog, scope: str, name: str, deep: bool, findings: Findings
 ) -> None:
     try:
         snapshot = catalog.stream(scope, name).snapshot()
@@ -74,7 +79,7 @@ def _check_stream(
         findings.add(_error(f"{scope}/{name}", error))
 
 
-def _check_table(container: ArchivedContainer, scope: str, name: str, findings: Findings) -> None:
+def _check_table(container: PravegaContainer, scope: str, name: str, findings: Findings) -> None:
     try:
         table = container.streams.key_value_table(scope, name)
         for text in table.records.unknown if table.records is not None else ("its configuration is not known",):

@@ -1,1 +1,1 @@
-"""Reading streams: their state at one moment, ranges of events, and what lies between two cuts."""
+"""Reading streams: their state at one moment, ranges of events, and traversal between two cuts."""

@@ -1,8 +1,8 @@
-"""A walk from one stream cut to another, stage by stage, by which events of one key are met in their order.
+"""Traversal from one stream cut to another, in stages, so that the events of a key come in order.
 
-In a stage all segments may be read at once: none of them follows another one. A segment is entered when all of those
-that it succeeds have been read to their ends (Pravega: ReaderGroupState), and with it all that were made of the same
-ones, because a cut cannot tell which keys of a segment were read.
+The segments of a stage can be read in any order: none of them succeeds another one. A segment is entered when all
+its predecessors were read to their ends (Pravega: ReaderGroupState), together with all successors of those, because
+a cut cannot say which keys of a segment were read.
 """
 
 from __future__ import annotations
@@ -13,41 +13,43 @@ from pravega_spark.streams.model.epochs import Epochs, Positions
 
 
 class CutTraversal:
-    """Where somebody is who walks from `start` to `end`, valid cuts in this order.
+    """The state of a traversal from `start` to `end`, valid cuts in this order.
 
-    Of `start` nothing may be gone that `end` does not name too. `length` tells how long a sealed segment is.
+    All segments of `start` exist, except those that `end` has too. `length` returns the length of a sealed segment.
     """
 
     def __init__(self, history: Epochs, length: Callable[[int], int], start: Positions, end: Positions) -> None:
         self._history = history
         self._length = length
         self._end = end
-        self.front: dict[int, int] = {}
+        self.position: dict[int, int] = {}
         self.go_to(start)
 
     @property
     def at_end(self) -> bool:
-        """Whether there is nothing left."""
-        return self.front == self._end
+        """Whether the end is reached."""
+        return self.position == self._end
 
     def stage(self) -> dict[int, tuple[int, int]]:
-        """What can be read next: of each segment of the front the rest up to its end, or up to where the walk ends."""
+        """The readable ranges: of each segment at the position the rest, up to its end or the end cut."""
         return {
             number: (offset, self._end[number] if number in self._end else self._length(number))
-            for number, offset in self.front.items()
+            for number, offset in self.position.items()
         }
 
     def go_to(self, positions: Mapping[int, int]) -> None:
-        """Move the front to positions within the stage. Segments at their ends give way to their successors."""
-        self.front = dict(positions)
+        """Move to positions within the stage. Segments at their ends are replaced by their successors."""
+        self.position = dict(positions)
         while done := self._done():
             entered = [segment.id for number in done for segment in self._history.successors(number)]
-            self.front = {number: at for number, at in self.front.items() if number not in done}
-            self.front.update(dict.fromkeys(sorted(entered), 0))
+            self.position = {number: at for number, at in self.position.items() if number not in done}
+            self.position.update(dict.fromkeys(sorted(entered), 0))
 
     def _done(self) -> set[int]:
-        """The segments that were read to their ends, if those that follow them can be entered, all of them."""
-        done = {number for number, at in self.front.items() if number not in self._end and at == self._length(number)}
+        """The segments read to their ends whose successors can all be entered."""
+        done = {
+            number for number, at in self.position.items() if number not in self._end and at == self._length(number)
+        }
         while waiting := {number for number in done if not self._may_leave(number, done)}:
             done -= waiting
         return done

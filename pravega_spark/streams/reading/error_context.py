@@ -1,4 +1,4 @@
-"""What a reader of a stream can do about what is damaged or missing in the storage: mend it, and read the rest."""
+"""Recovery advice in errors about damaged or missing data: how to restore it, and how to read the rest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from engine.root import Root
 
 
 @contextmanager
-def telling_the_rest(root: Root, scope: str, stream: str, place: list[str]) -> Iterator[None]:
-    """Let errors about damage say with commands for this root what to do, and how the rest of the stream is read.
+def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) -> Iterator[None]:
+    """Add commands for this root to errors about damage: how to restore it, and how to read the rest of the stream.
 
-    place: what was read last, for people; the caller keeps it up to date.
+    place: what was read last, for the message; the caller updates it.
     """
     try:
         yield
@@ -22,10 +22,10 @@ def telling_the_rest(root: Root, scope: str, stream: str, place: list[str]) -> I
         program = f"pravega-spark --root {shlex.quote(root.stores.chunks.root)}"
         where = f" It was met in stream {scope}/{stream}{''.join(f', {each}' for each in place)}."
         remedy = (
-            f"`{program} verify --deep` tells all that is damaged or missing: restore it from a backup "
-            f"(docs/operations.md, When something fails).{where} What lies before and behind it can be read: end a "
-            f"read at a cut before it, and start one at a cut behind it, as `{program} stream cuts {scope}/{stream}` "
+            f"`{program} verify --deep` lists all that is damaged or missing: restore it from a backup "
+            f"(docs/operations.md, When something fails).{where} Events before and after it can be read: end a "
+            f"read at a cut before it, and start one at a cut after it, as `{program} stream cuts {scope}/{stream}` "
             "lists them (with --at TIME that of a time). Option 'fail_on_data_loss' does not skip damage."
         )
-        error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some have more to say, or had it said
+        error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some errors have additional or earlier advice
         raise

@@ -16,11 +16,11 @@ from pravega_spark.streams.model.framing import event_column
 from pravega_spark.streams.model.index import UNKNOWN_TIME
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.model.pointers import EventPointer
-from pravega_spark.streams.reading.scan import Events
+from pravega_spark.streams.reading.slices import Events
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000
-"""How much of a slice is handed over at once: enough to be efficient, little enough to keep both sides busy."""
+"""Bytes of a batch: enough to be efficient, few enough to keep reader and consumer busy."""
 
 _TYPES = {
     "event": pa.binary(),
@@ -33,11 +33,11 @@ _TYPES = {
     "event_number": pa.int64(),
 }
 NUMBERED = frozenset({"timestamp", "event_number"})
-"""The columns for which slices have to be planned with numbers."""
+"""The columns that need numbered slices."""
 
 
 class Reading(Protocol):
-    """What is read, and what becomes of events of more than `max_event_bytes`: error, reference or inline."""
+    """Options of a read. Events of more than `max_event_bytes` are an error, a reference, or inline."""
 
     @property
     def scope(self) -> str: ...
@@ -52,7 +52,7 @@ class Reading(Protocol):
 
 
 def schema_of(columns: Mapping[str, bool]) -> pa.Schema:
-    """The schema of these columns, which may be null or not. ValueError for one that is none of a stream's."""
+    """The schema of these columns, which may be nullable. ValueError for an unknown column."""
     for name in columns:
         if name not in _TYPES:
             raise ValueError(f"{name!r} is no column of a stream: choose among {', '.join(_TYPES)}")
@@ -60,10 +60,10 @@ def schema_of(columns: Mapping[str, bool]) -> pa.Schema:
 
 
 class EventColumns:
-    """Makes record batches for one stream: the columns of `schema_of`, and nothing for any other.
+    """Builds record batches for one stream: the columns of `schema_of`, and none for other names.
 
-    Those that repeat one value are made once. most_bytes: what payload a large event may have to be read at all (bytes;
-    None: any).
+    Columns of one repeated value are built once. most_bytes: the maximum payload of a large event that is read
+    (bytes; None: any).
     """
 
     def __init__(self, options: Reading, columns: Mapping[str, bool]) -> None:
@@ -76,7 +76,7 @@ class EventColumns:
             self.most_bytes = 0
 
     def batches(self, events: Events) -> Iterator[pa.RecordBatch]:
-        """The events, cut into batches. Raises ValueError for one that is too large."""
+        """The events in batches. Raises ValueError for an event that is too large."""
         first = 0
         while first < len(events.starts):
             last = int(np.searchsorted(events.starts, events.starts[first] + BATCH_BYTES))
@@ -117,7 +117,8 @@ class EventColumns:
         return arrow_array(np.arange(events.first + first, events.first + last, dtype=np.int64))
 
     def _event_pointer(self, events: Events, first: int, last: int) -> pa.Array:
-        """Of all events, or where large ones are read by reference, and no other metadata, of those only."""
+        """Pointers of all events; or, if large events are read by reference and there is no other metadata, of these
+        only."""
         if self._options.large_events != "reference" or self._options.include_metadata:
             return self._pointers(events, first, last)
         left_out = events.lengths[first:last] > self._options.max_event_bytes
@@ -136,7 +137,7 @@ class EventColumns:
             there = lengths <= limit
             payloads = event_column(events.data, events.starts[first:last], lengths)
             return pc.if_else(arrow_array(there), payloads, null_scalar(pa.binary()))
-        if events.large:  # its memory is not used again, so it need not be copied
+        if events.large:  # its memory is not reused, so it need not be copied
             bounds = pa.py_buffer(np.array([0, lengths[0]], np.int32))
             data = pa.py_buffer(events.data).slice(HEADER_SIZE)
             return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, data])

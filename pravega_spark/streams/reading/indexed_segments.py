@@ -1,4 +1,4 @@
-"""The segments of a stream at one moment, and places in each of them, found by its sparse index."""
+"""The segments of a stream at one moment, and offsets in them, found by the sparse indexes."""
 
 from __future__ import annotations
 
@@ -31,34 +31,30 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.stream_record import StreamRecord
     from pravega_spark.streams.reading.location import StreamLocation
 
-_REMEMBERED = 256
+_CACHED_POSITIONS = 256
 
 
-class KnownPositions:
-    """How many index records lie up to offsets of segments, so that a reader that starts there need not search it.
-
-    That never changes, unless an index is made again, which is another one then; the offsets that were told last are
-    kept.
-    """
+class PositionCache:
+    """Number of index records at or before `offset`, from the segment's beginning."""
 
     def __init__(self) -> None:
         self._positions: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
-    def remember(self, index: Segment, offset: int, records: int) -> None:
-        """Keep the number of an index's records up to an offset."""
+    def put(self, index: Segment, offset: int, records: int) -> None:
+        """Cache the number of an index's records up to an offset."""
         self._positions[index.name, index.id, offset] = records
-        while len(self._positions) > _REMEMBERED:
+        while len(self._positions) > _CACHED_POSITIONS:
             self._positions.popitem(last=False)
 
-    def remembered(self, index: Segment, offset: int) -> int | None:
-        """What `remember` was told."""
+    def get(self, index: Segment, offset: int) -> int | None:
+        """The cached number."""
         return self._positions.get((index.name, index.id, offset))
 
 
 class IndexedSegments:
-    """A stream's record, and its segments' states. What is asked of a segment may read its index."""
+    """A stream's record, and the states of its segments. Methods may read a segment's index."""
 
-    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: PositionCache) -> None:
         self.stream = stream
         self.record = record
         self.state = state
@@ -78,14 +74,14 @@ class IndexedSegments:
         return self._named(index_segment_name(self.name_of(segment_id)))
 
     def load(self, numbers: Iterable[int]) -> None:
-        """Look up segments that will be asked for, and their index segments, all together."""
+        """Look up segments and their index segments, in one request."""
         names = [name for number in numbers if (name := self.name_of(number)) not in self._segments]
         if names:
             found = self.stream.container.activated([*names, *map(index_segment_name, names)], self.state)
             self._segments |= {key: segment for key, segment in found.items() if segment is not None}
 
     def _named(self, name: str) -> Segment:
-        """A segment of the stream. The first time, those that are open are looked up with it."""
+        """A segment of the stream. The first call also looks up the open segments."""
         if name not in self._segments:
             self.load(segment.id for segment in self.record.current.segments)
         if name not in self._segments:
@@ -96,29 +92,29 @@ class IndexedSegments:
         return self._segments[name]
 
     def length(self, segment_id: int) -> int:
-        """Where a segment ends."""
+        """The length of a segment."""
         return self.segment(segment_id).length
 
     def tail(self, segment_id: int) -> int:
-        """Where a segment ends, kept as a position from which reading will go on."""
+        """The length of a segment, cached as a position where reading will continue."""
         segment = self.segment(segment_id)
         if self.is_indexed(segment_id):
             index = self.index_segment(segment_id)
-            self._known.remember(index, segment.length, index.length // RECORD_SIZE)
+            self._known.put(index, segment.length, index.length // RECORD_SIZE)
         return segment.length
 
     def is_indexed(self, segment_id: int) -> bool:
-        """Whether the index of a segment is at hand; else what asks for it has it made, which reads the segment."""
+        """Whether the index of a segment exists. Otherwise using it builds it, which reads the segment."""
         index = self.index_segment(segment_id)
-        return not isinstance(index, RebuiltIndex) or index.at_hand
+        return not isinstance(index, RebuiltIndex) or index.is_built
 
     def index_key(self, segment_id: int) -> str:
-        """Under which key an index of all of a segment is kept by who makes it; "" for one that is stored."""
+        """The cache key for a rebuilt index of the whole segment; "" if the index is stored."""
         index = self.index_segment(segment_id)
         return index.key if isinstance(index, RebuiltIndex) else ""
 
     def index_bytes(self, segment_id: int, first: int, last: int) -> tuple[ObjectRange, ...] | bytes:
-        """Where the bytes [first, last) of the index lie, or the bytes themselves if no object of the root has them."""
+        """The location of the bytes [first, last) of the index, or the bytes if they are in no object of the root."""
         index = self.index_segment(segment_id)
         if isinstance(index, RebuiltIndex):
             return index.content(first, last)
@@ -131,7 +127,7 @@ class IndexedSegments:
         return self.count_before(segment_id, high) - self.count_before(segment_id, low)
 
     def count_before(self, segment_id: int, offset: int) -> int:
-        """Number of events before an event boundary. Read off the index, or counted from the next index record back."""
+        """Number of events before an event boundary, from the index, or counted back from the next index record."""
         if offset == 0:
             return 0
         record = self.index(segment_id).locate_offset(offset)
@@ -143,7 +139,7 @@ class IndexedSegments:
         return record.count - int(np.count_nonzero(starts + low >= offset))
 
     def is_boundary(self, segment_id: int, offset: int) -> bool:
-        """Whether an event begins or ends at an offset, as far as the index can tell."""
+        """Whether an event begins or ends at an offset, as far as the index shows."""
         segment = self.segment(segment_id)
         if offset in (segment.start_offset, segment.length):
             return True
@@ -154,11 +150,11 @@ class IndexedSegments:
         return offset - low in starts
 
     def offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
-        """Where, from `low` on, the first events are that were written at `timestamp` or later."""
+        """The offset, at least `low`, of the first events written at `timestamp` or later."""
         if isinstance(self.index_segment(segment_id), RebuiltIndex):
             raise InvalidStreamCut(
                 f"stream {self.stream.key}: when its events were written is not known, as the long-term storage of a "
-                "Pravega does not tell. Give a stream cut instead of a time"
+                "Pravega does not contain it. Give a stream cut instead of a time"
             )
         record = self.index(segment_id).locate_time(timestamp)
         return self.length(segment_id) if record is None else max(low, self.record_start(segment_id, record))
@@ -169,7 +165,7 @@ class IndexedSegments:
         return record.offset if record is not None else self.segment(segment_id).length
 
     def offset_within(self, segment_id: int, offset: int, size: int) -> int:
-        """The same, but in front of a large event that goes beyond `size` bytes: that may be where it begins."""
+        """The same, but before a large event that exceeds `size` bytes: possibly where it begins."""
         reached = self.offset_after(segment_id, offset, size)
         if reached - offset <= size + SPACING:
             return reached
@@ -195,7 +191,7 @@ class IndexedSegments:
         return low + int(starts[len(starts) - surplus])
 
     def growth_since(self, segment_id: int, timestamp: int) -> tuple[int, int]:
-        """How many bytes and events a segment got at `timestamp` (ms since the epoch) or later, as its index tells."""
+        """Bytes and events that a segment got at `timestamp` (ms since the epoch) or later, by its index."""
         segment = self.segment(segment_id)
         record = self.index(segment_id).locate_time(timestamp)
         if record is None:
@@ -205,7 +201,7 @@ class IndexedSegments:
         return segment.length - start, events - self.count_before(segment_id, start)
 
     def _events_of(self, segment_id: int, record: IndexRecord) -> tuple[int, np.ndarray]:
-        """Where the events that an index record is about begin, and each one's place from there."""
+        """The start offset of an index record's events, and each event's position from there."""
         low, name = self.record_start(segment_id, record), self.name_of(segment_id)
         gap = record.offset - low
         if not 0 < gap <= MAX_LARGE_EVENT_SIZE + HEADER_SIZE + WIDEST_GAP:
@@ -215,7 +211,7 @@ class IndexedSegments:
         if gap > WIDEST_GAP:
             header = self.stream.container.read(name, low, low + HEADER_SIZE)
             if header == event_header(min(gap - HEADER_SIZE, MAX_INT32)):
-                return low, np.zeros(1, np.int64)  # a large event, which need not be read
+                return low, np.zeros(1, np.int64)  # a large event is not read
         data = self.stream.container.read(name, low, record.offset)
         try:
             return low, decode(data, np.zeros(1, np.int64), len(data), low)[0]
@@ -224,11 +220,11 @@ class IndexedSegments:
             raise InvalidEvent(f"{where}: {error.problem}", error.offset) from error
 
     def _what(self, segment_id: int) -> str:
-        """Whose index it is, for people."""
+        """The index, for messages."""
         return f"stream {self.stream.key}, segment {segment_label(segment_id)}, its index"
 
     def record_start(self, segment_id: int, record: IndexRecord) -> int:
-        """Where the events that an index record is about begin: at the record before it, or the segment's start."""
+        """The start offset of an index record's events: the record before it, or the segment's start."""
         segment, index = self.segment(segment_id), self.index(segment_id)
         number = index.position_of(record.offset)
         first = self.index_segment(segment_id).start_offset // RECORD_SIZE
@@ -251,15 +247,15 @@ class IndexedSegments:
         )
 
     def index_position(self, segment_id: int, offset: int) -> int:
-        """How many index records lie at or before `offset`, counted from the segment's beginning."""
+        """Number of index records at or before `offset`, from the segment's beginning."""
         segment = self.segment(segment_id)
         index = self.index_segment(segment_id)
         if offset >= segment.length:
             return index.length // RECORD_SIZE
         if offset <= segment.start_offset:
             return index.start_offset // RECORD_SIZE
-        known = self._known.remembered(index, offset)
+        known = self._known.get(index, offset)
         if known is None:
             known = self.index(segment_id).position_of(offset + 1)
-            self._known.remember(index, offset, known)
+            self._known.put(index, offset, known)
         return known

@@ -1,4 +1,4 @@
-"""How far a position lies behind the tail of its stream: in bytes, in events and in time, across scales."""
+"""Lag: the distance of a position from the tail of its stream, in bytes, events and time, across scales."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 class Lag(NamedTuple):
-    """What lies between a stream cut and the tail.
+    """The events between a stream cut and the tail.
 
-    bytes: with event headers; events: how many; seconds: how long ago the first of them was written, 0.0 if there are
-    none. Event times come from the hosts that wrote, and are as exact as the index: the first event may be some 16 KiB
-    further. truncated: whether events after the cut were truncated; they do not count.
+    bytes: with event headers; events: their number; seconds: the age of the first one, 0.0 if there are none. Event
+    times come from the writers' hosts, and are as exact as the index: the first event may be some 16 KiB further.
+    truncated: whether events after the cut were truncated; these are not counted.
     """
 
     bytes: int

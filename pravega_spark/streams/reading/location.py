@@ -1,4 +1,4 @@
-"""Where a stream lies: its name, and the one container that holds everything of it (X1)."""
+"""The location of a stream: its name, and the one container that holds all of it (X1)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from pravega_spark.streams.model.names import container_of
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
     from engine.root import Root
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 
 class StreamLocation:
-    """The place of a stream in an open root, whether it exists or not.
+    """A stream by name, whether it exists or not, and its container.
 
-    key: `scope/name`. number: that of its container.
+    key: `scope/name`. number: of the container.
     """
 
     def __init__(self, root: Root, scope: str, name: str) -> None:
@@ -25,18 +25,18 @@ class StreamLocation:
         self.number = container_of(self.key, root.config.containers)
 
     @property
-    def container(self) -> Container:
+    def container(self) -> ReadableContainer:
         """The container that holds all of the stream."""
         return self.root.container(self.number)
 
     @property
     def continues_a_copy(self) -> bool:
-        """Whether the root was restored, or this container recovered: then there may be positions of events, and names
-        of streams, that were lost (P4)."""
+        """Whether the root was restored, or this container recovered: positions and streams may have been lost then
+        (P4)."""
         config = self.root.config
         return config.origin is not None or self.number in dict(config.recovered)
 
     @property
     def writers(self) -> str:
-        """The segment without content whose attributes remember the named writers."""
+        """The segment without content whose attributes hold the state of producers."""
         return f"{self.key}#writers"

@@ -1,4 +1,4 @@
-"""Cutting up the places of a range, so that any part of it can be read, and much of it with little memory."""
+"""Dividing the object ranges of a read, so that any part can be read, with little memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from chunkstore.checksums import BLOCK
 from engine.storage.object_reads import ObjectRange, Stores, fetch
 
 WINDOW = 4 << 20
-"""Bytes of a large event that are fetched at once."""
+"""Bytes of a large event that are fetched at once from local storage."""
 
 WINDOW_REMOTE = 16 << 20
-"""The same where each request takes its time: ranges of one call are fetched together."""
+"""The same from remote storage, where the ranges of one call are fetched together."""
 
 
 def between(pieces: Sequence[ObjectRange], start: int, end: int) -> list[ObjectRange]:
-    """The pieces of the bytes `[start, end)` of what `pieces` make up."""
+    """The pieces that make up the bytes `[start, end)` of `pieces`."""
     found, offset = [], 0
     for piece in pieces:
         low, high = max(start, offset), min(end, offset + piece.taken)
@@ -30,7 +30,7 @@ def between(pieces: Sequence[ObjectRange], start: int, end: int) -> list[ObjectR
 
 
 def windows(pieces: Sequence[ObjectRange], size: int) -> Iterator[list[ObjectRange]]:
-    """The pieces in groups of `size` bytes at most, cut so that no checksum's block is read twice.
+    """The pieces in groups of `size` bytes at most, divided so that no checksum block is read twice.
 
     `size` is two blocks or more.
     """
@@ -51,7 +51,7 @@ def windows(pieces: Sequence[ObjectRange], size: int) -> Iterator[list[ObjectRan
 
 
 def fetch_whole(stores: Stores, pieces: Sequence[ObjectRange]) -> list[memoryview]:
-    """The bytes of all pieces in one new piece of memory, and hardly any more than that. Raises as `fetch`."""
+    """The bytes of all pieces in one new buffer, with little more memory than that. Raises as `fetch`."""
     found = np.empty(sum(piece.taken for piece in pieces), np.uint8)
     place = 0
     for window in windows(pieces, WINDOW_REMOTE if stores.chunks.remote else WINDOW):

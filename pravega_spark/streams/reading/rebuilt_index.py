@@ -1,9 +1,8 @@
-"""Rebuilt indexes: those of segments that were stored without one, as all in the long-term storage of a Pravega are.
+"""Rebuilt indexes, for segments that were stored without one, as in the long-term storage of a Pravega.
 
-An index is built from the events themselves, by the first reader that reads a segment from its head to its end, and
-kept in a cache: a folder of its own, which may be deleted at any time and is never in the storage that is read. One
-that is not whole, or that was built from other objects, is not used. Times are not known: all records have
-UNKNOWN_TIME.
+The first reader that reads a whole segment builds its index from the events, and saves it in a cache. The cache is a
+separate folder that may be deleted at any time, never part of the storage that is read. An incomplete index, or one
+of other objects, is not used. Times are not known: all records have UNKNOWN_TIME.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from pravega_spark.streams.model.index import SPACING, InvalidIndex, decode_reco
 logger = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "PRAVEGA_INDEX_CACHE"
-"""The environment variable that says where indexes are kept: a folder or a URL, or "" for nowhere."""
+"""The environment variable with the location of the cache: a folder or a URL, or "" for none."""
 
 _FORMAT = 1
 _CHECKSUM = 4
 
 
 class RebuiltIndex(Segment):
-    """The segment with the index of another one, which is made when its `length` or its content is first asked for.
+    """An index segment that is built when its `length` or its content is first used.
 
-    Made by `of`. key: under which the cache has it.
+    Made by `of`. key: of the cache entry.
     """
 
     key: str
@@ -50,14 +49,14 @@ class RebuiltIndex(Segment):
         made: Callable[[], bytes],
         attributes: Mapping[bytes, int] = MappingProxyType({}),
     ) -> RebuiltIndex:
-        """The index called `name`. known: gives its content if nothing has to be read for it; made: in any case."""
+        """The index called `name`. known: returns its content if that needs no reading; made: builds it if needed."""
         index = cls(name, 0, 0, 0, False, 0, 0, immutables.Map(attributes), Extents())
         index.key, index._known, index._made = key, known, made
         return index
 
     @property
-    def at_hand(self) -> bool:
-        """Whether it is made already."""
+    def is_built(self) -> bool:
+        """Whether it is built already."""
         return self._known() is not None
 
     @property
@@ -70,13 +69,13 @@ class RebuiltIndex(Segment):
 
 
 class CountedSegment(Segment):
-    """A segment of which the number of events is known when its index is made."""
+    """A segment whose event count is known once its index is built."""
 
     _count: Callable[[], int]
 
     @classmethod
     def of(cls, segment: Segment, count: Callable[[], int]) -> CountedSegment:
-        """The segment, with as many events as `count` says; -1: it has none, but bytes."""
+        """The segment with this event count; -1: a byte stream without events."""
         counted = cls(*segment)
         counted._count = count
         return counted
@@ -87,16 +86,16 @@ class CountedSegment(Segment):
 
 
 class IndexCache:
-    """Where made indexes are kept. What goes wrong with it is logged once, and costs time only."""
+    """The cache of rebuilt indexes. Its errors are logged once, and cost only time."""
 
     def __init__(self, place: str | None = None) -> None:
-        """place: a folder or a URL; "" keeps nothing; None: what CACHE_VARIABLE says, else the user's cache folder."""
-        self._place = cache_place() if place is None else place
+        """place: a folder or a URL; "" for none; None: by CACHE_VARIABLE, else the user's cache folder."""
+        self._place = cache_location() if place is None else place
         self._store: Store | None = None
-        self._told = False
+        self._warned = False
 
     def load(self, key: str) -> bytes | None:
-        """The records that were saved under a key; None if there are none, or not as they were."""
+        """The records saved under a key; None if there are none, or they are damaged."""
         if not self._place:
             return None
         try:
@@ -104,42 +103,42 @@ class IndexCache:
         except ObjectNotFound:
             return None
         except StorageError as error:
-            self._tell(error)
+            self._warn_once(error)
             return None
         try:
-            return decode_kept(data)
+            return decode_cached(data)
         except InvalidIndex:
             return None
 
     def save(self, key: str, records: bytes) -> None:
-        """Keep records under a key."""
+        """Save records under a key."""
         if not self._place:
             return
         try:
-            self._opened().put(_path(key), encode_kept(records))
+            self._opened().put(_path(key), encode_cached(records))
         except StorageError as error:
-            self._tell(error)
+            self._warn_once(error)
 
     def _opened(self) -> Store:
         if self._store is None:
             self._store = open_store(self._place)
         return self._store
 
-    def _tell(self, error: StorageError) -> None:
-        if not self._told:
+    def _warn_once(self, error: StorageError) -> None:
+        if not self._warned:
             logger.warning("indexes of segments are not kept in %s: %s", self._place, str(error))
-            self._told = True
+            self._warned = True
 
 
-def encode_kept(records: bytes) -> bytes:
-    """An object of the cache: the records behind their checksum."""
+def encode_cached(records: bytes) -> bytes:
+    """A cache object: a checksum, then the records."""
     return crc32c(records).to_bytes(_CHECKSUM, "big") + records
 
 
-def decode_kept(data: bytes) -> bytes:
-    """The records in an object of the cache. Raises InvalidIndex unless they are as they were, and can be searched."""
+def decode_cached(data: bytes) -> bytes:
+    """The records of a cache object. Raises InvalidIndex if they are damaged."""
     records = data[_CHECKSUM:]
-    if len(data) < _CHECKSUM or data != encode_kept(records):
+    if len(data) < _CHECKSUM or data != encode_cached(records):
         raise InvalidIndex("its checksum is another")
     found = decode_records(records)
     if (found < 0).any() or (found[1:, :2] <= found[:-1, :2]).any():
@@ -147,8 +146,8 @@ def decode_kept(data: bytes) -> bytes:
     return records
 
 
-def cache_place() -> str:
-    """Where indexes are kept: "" for nowhere."""
+def cache_location() -> str:
+    """The location of the cache: "" for none."""
     given = os.environ.get(CACHE_VARIABLE)
     if given is not None:
         return given
@@ -157,7 +156,7 @@ def cache_place() -> str:
 
 
 def key_of(place: str, segment: str, bounds: tuple[int, int], objects: Iterable[tuple[str, int, int, float]]) -> str:
-    """The key of a segment's index: it is another one if anything of the objects is, as far as a listing tells."""
+    """The cache key of a segment's index. It changes if a listing shows any change of the objects."""
     told = repr((_FORMAT, SPACING, place, segment, bounds, *objects))
     return hashlib.sha256(told.encode()).hexdigest()
 

@@ -1,7 +1,7 @@
-"""A stream at one moment: where it begins and ends, what lies between two cuts of it, and where other cuts are.
+"""A stream at one moment: its head and tail, the ranges between two cuts, and searching for cuts.
 
-Keeps the order of events of one key: no cut that is found here has anything of a segment behind it before all of the
-segments that it succeeds are.
+Keeps the order of events of one key: a cut that is found here never has events of a segment before it while events
+of a predecessor are after it.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from pravega_spark.streams.model.epochs import Comparison, Positions
 from pravega_spark.streams.model.generations import restored
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.reading.cut_traversal import CutTraversal
-from pravega_spark.streams.reading.indexed_segments import IndexedSegments, KnownPositions
+from pravega_spark.streams.reading.indexed_segments import IndexedSegments, PositionCache
 from pravega_spark.streams.reading.location import StreamLocation
 
 if TYPE_CHECKING:
     from engine.state.state import State
 
 CLOCKS_DIFFER = 600_000
-"""Milliseconds: by how much the clocks of processes that write to a stream and scale it may differ."""
+"""Milliseconds by which the clocks of processes that write to a stream and scale it may differ."""
 
 UNKNOWN = -1
-"""Where a range ends that is gone, when nobody knows any more how long its segment was."""
+"""The end of a range in a deleted segment of unknown length."""
 
 
 class Snapshot:
     """A stream at one moment, and its cuts.
 
-    record: what is kept of the stream. state: that of its container. segments: the stream's segments in this state.
+    record: of the stream. state: of its container. segments: the stream's segments in this state.
     """
 
-    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: KnownPositions) -> None:
+    def __init__(self, stream: StreamLocation, record: StreamRecord, state: State, known: PositionCache) -> None:
         self.stream = stream
         self.record = record
         self.state = state
         self.segments = IndexedSegments(stream, record, state, known)
 
     def size(self) -> int:
-        """Bytes that can be read, event headers included."""
+        """Readable bytes, event headers included."""
         self.segments.load(self.record.segment_ids())
         segments = [self.segments.segment(number) for number in self.record.segment_ids()]
         return sum(segment.length - segment.start_offset for segment in segments)
 
     def events(self) -> int:
-        """Number of events that can be read, exactly. May read the index where the head is not at its beginning."""
+        """Number of readable events, exactly. May read the index if the head is not at the start of a segment."""
         self.segments.load(self.record.segment_ids())
         total = 0
         for number in self.record.segment_ids():
@@ -59,37 +59,36 @@ class Snapshot:
         return total
 
     def head_cut(self) -> StreamCut:
-        """The cut before the first event that can be read."""
+        """The cut before the first readable event."""
         return self._cut(self.record.head_positions())
 
     def tail_cut(self) -> StreamCut:
-        """The cut behind the last event."""
+        """The cut after the last event."""
         return self._cut({segment.id: self.segments.tail(segment.id) for segment in self.record.current.segments})
 
     def _cut(self, positions: dict[int, int]) -> StreamCut:
         return StreamCut(self.stream.scope, self.stream.name, positions)
 
     def bytes_before(self, positions: Positions) -> int:
-        """How many bytes the stream has ever had before a cut that is not before its head."""
+        """All bytes that the stream ever had before a cut that is not before its head."""
         return self.record.passed + self.record.history.size(
             self.record.head_positions(), positions, self.segments.length
         )
 
     def check_boundaries(self, cut: StreamCut) -> None:
-        """Raise InvalidStreamCut unless each position of a valid cut, as far as it is there, is where an event begins
-        or ends."""
+        """Raise InvalidStreamCut unless each position of a valid cut in an existing segment is an event boundary."""
         for number, offset in cut.positions.items():
             if number in self.record.history.segments and not self.segments.is_boundary(number, offset):
                 where = f"segment {segment_label(number)} begins at offset {offset}"
                 raise InvalidStreamCut(f"stream cut {cut}: no event of {where}")
 
     def require(self, stream_id: bytes) -> None:
-        """Raise StreamRecreated unless the stream is the one with this id, and not another one of its name."""
+        """Raise StreamRecreated unless the stream has this id: another stream of its name may exist now."""
         if self.record.id != stream_id:
             raise StreamRecreated(self.stream.key)
 
     def has(self, cut: StreamCut) -> bool:
-        """Whether the stream reaches up to a cut of it."""
+        """Whether the stream has all events before a cut of it."""
         segments = self.record.history.segments
         return all(number in segments and at <= self.segments.length(number) for number, at in cut.positions.items())
 
@@ -124,15 +123,14 @@ class Snapshot:
                 )
 
     def _check_not_lost(self, cut: StreamCut, problem: str) -> None:
-        """Raise PositionLost if a cut that is none of this stream may have been lost in a restore."""
+        """Raise PositionLost if an invalid cut may have been lost in a restore."""
         if self.stream.continues_a_copy:
             found = self.restored(cut.positions)
             text = found.as_text() if found is not None else None
             raise PositionLost(self.stream.key, f"stream cut {cut}", problem, text)
 
     def restored(self, positions: Positions) -> StreamCut | None:
-        """Where those events end that came before positions which were lost in a restore, and are there; None where
-        that cannot be told."""
+        """The end of the restored events that were before these lost positions; None if it cannot be determined."""
         self.segments.load(number for number in positions if number in self.record.history.segments)
         found = restored(self.record, self.stream.container.generation, positions, self.segments.length)
         return self._cut(dict(found)) if found else None
@@ -150,10 +148,10 @@ class Snapshot:
         return sum(self.segments.events_in(number, low, high) for number, (low, high) in ranges.items())
 
     def ranges(self, start: StreamCut, end: StreamCut) -> dict[int, tuple[int, int]]:
-        """The range of each segment between two cuts, in order of epochs. See `available` for what may be gone.
+        """The range of each segment between two cuts, in order of epochs. See `available` for deleted parts.
 
-        Of a segment that was deleted, and that ends nobody knows where, the range ends at UNKNOWN. Raises
-        InvalidStreamCut when they are not cuts in this order.
+        The range of a deleted segment of unknown length ends at UNKNOWN. Raises InvalidStreamCut if they are not
+        cuts in this order.
         """
         self.check(start)
         self.check(end)
@@ -168,7 +166,7 @@ class Snapshot:
     def _check_order(self, start: Positions, end: Positions) -> None:
         for number, offset in start.items():
             if offset > end.get(number, offset):
-                raise InvalidStreamCut(  # it ends in Pravega's words
+                raise InvalidStreamCut(  # it ends with Pravega's message
                     f"the end lies before the start{self._truncated(start)}: segment {segment_label(number)} of "
                     f"{self.stream.key} would be read from offset {offset} to {end[number]} (Segment offset in "
                     "startStreamCut should be <= segment offset in endStreamCut.)"
@@ -180,7 +178,7 @@ class Snapshot:
             )
 
     def _truncated(self, start: Positions) -> str:
-        """What is said of a start that nobody may have chosen."""
+        """A note for an error about a start that may be the default."""
         return (
             ", which is the head of the stream: what came before was truncated"
             if start == self.head_cut().positions
@@ -190,7 +188,7 @@ class Snapshot:
     def available(
         self, ranges: Mapping[int, tuple[int, int]], fail_on_data_loss: bool = True
     ) -> tuple[dict[int, tuple[int, int]], list[TruncatedData]]:
-        """The parts of the ranges that are still there, and what is lost. Raises the loss if it is to be an error."""
+        """The parts of the ranges that still exist, and the lost ones. fail_on_data_loss: raise the first loss."""
         found, losses = {}, []
         for number, (start, end) in ranges.items():
             there = number in self.record.history.segments
@@ -205,7 +203,7 @@ class Snapshot:
         return found, losses
 
     def past_head(self, cut: StreamCut, end: StreamCut) -> StreamCut:
-        """Where reading towards `end` goes on when what is gone behind `cut` is passed over."""
+        """The cut where reading towards `end` continues after skipping what was truncated after `cut`."""
         history = self.record.history
         there = history.later(cut.positions, self.record.head_positions())
         return self._cut(history.earlier(there, end.positions))
@@ -216,40 +214,40 @@ class Snapshot:
 
     # --- from one cut on ----------------------------------------------------------------------------------------
 
-    def _walk(self, start: StreamCut, end: StreamCut) -> CutTraversal:
+    def _traverse(self, start: StreamCut, end: StreamCut) -> CutTraversal:
         begin = self.past_head(start, end).positions
         self.segments.load(number for number in begin if number in self.record.history.segments)
         return CutTraversal(self.record.history, self.segments.length, begin, end.positions)
 
     def up_to_scale(self, start: StreamCut, end: StreamCut) -> StreamCut:
-        """The furthest cut, not behind `end`, up to which the events of each key lie in one segment.
+        """The furthest cut, not after `end`, up to which the events of each key are in one segment.
 
-        What lies between may be read in any order of segments. Some more segments may have been passed, all of them
-        empty. The cuts have to be in this order; what lies before the head is passed over.
+        The range up to it may be read in any order of segments. Some empty segments may have been passed. The cuts
+        must be in this order; what lies before the head is skipped.
         """
-        walk = self._walk(start, end)
-        walk.go_to({number: high for number, (_, high) in walk.stage().items()})
-        return self._cut(walk.front)
+        traversal = self._traverse(start, end)
+        traversal.go_to({number: high for number, (_, high) in traversal.stage().items()})
+        return self._cut(traversal.position)
 
     def next_cut(
         self, start: StreamCut, end: StreamCut, *, max_bytes: int | None = None, max_events: int | None = None
     ) -> StreamCut:
-        """A cut between two cuts, about `max_bytes` or exactly `max_events` behind the first, or the second cut.
+        """A cut between two cuts, about `max_bytes` or exactly `max_events` after the first; or the second cut.
 
-        Nothing is taken of a segment before all of those that it succeeds. Of segments that can be read at the same
-        time each gets its share of the limit by what it has left. By bytes, the cut is at an index record, so it may
-        lie some 16 KiB further in each segment. A large event that goes beyond the limit is left to the next time,
-        unless there is nothing else to go on with.
+        A segment is entered only after all its predecessors. Segments that are readable at the same time share the
+        limit in proportion to what is left in each. By bytes, the cut is at an index record, so it may be some 16
+        KiB further in each segment. A large event that exceeds the limit is left for the next cut, unless nothing
+        else is left.
         """
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
         amount = self.segments.events_in if by_events else _bytes_in
         locate = self.segments.offset_of_event if by_events else self.segments.offset_within
-        walk = self._walk(start, end)
-        begin = walk.front
-        while limit and not walk.at_end:
-            stage = walk.stage()
+        traversal = self._traverse(start, end)
+        begin = traversal.position
+        while limit and not traversal.at_end:
+            stage = traversal.stage()
             left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
             shares = _shares(left, limit)
             limit -= sum(shares.values())
@@ -257,25 +255,27 @@ class Snapshot:
                 number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
                 for number, (low, high) in stage.items()
             }
-            if not by_events and reached == walk.front == begin:
+            if not by_events and reached == traversal.position == begin:
                 number = max(shares, key=shares.__getitem__)
                 low, high = stage[number]
                 reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
-            walk.go_to(reached)
-        return self._cut(walk.front)
+            traversal.go_to(reached)
+        return self._cut(traversal.position)
 
     def cut_at(self, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
 
-        Times are kept with index records, so some events written shortly before may lie behind the cut too. Epochs that
-        were over CLOCKS_DIFFER before that are not looked at.
+        Index records hold times, so some events written shortly before may follow the cut too. Epochs that ended
+        more than CLOCKS_DIFFER before are skipped.
         """
         found: dict[int, int] = {}
-        walk = self._walk(self._cut(self._epoch_at(timestamp)), self.tail_cut())
-        while not walk.front.keys() <= found.keys():
-            found |= {n: self.segments.offset_at(n, at, timestamp) for n, at in walk.front.items() if n not in found}
-            walk.go_to({number: found[number] for number in walk.front})
-        return self._cut(walk.front)
+        traversal = self._traverse(self._cut(self._epoch_at(timestamp)), self.tail_cut())
+        while not traversal.position.keys() <= found.keys():
+            found |= {
+                n: self.segments.offset_at(n, at, timestamp) for n, at in traversal.position.items() if n not in found
+            }
+            traversal.go_to({number: found[number] for number in traversal.position})
+        return self._cut(traversal.position)
 
     def _epoch_at(self, timestamp: int) -> dict[int, int]:
         """The beginning of an epoch before which nothing was written at `timestamp` or later."""
@@ -289,7 +289,7 @@ def _bytes_in(segment_id: int, low: int, high: int) -> int:
 
 
 def _shares(left: dict[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit by what each has left; what rounding leaves over goes to the first ones that can use it."""
+    """Divide a limit in proportion to what is left; the rest from rounding goes to the first ones that can use it."""
     total = sum(left.values())
     if total <= limit:
         return dict(left)

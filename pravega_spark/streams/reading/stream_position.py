@@ -1,7 +1,7 @@
-"""Places in a stream, as people name them: a cut, its text, an end of the stream, or a time.
+"""Stream positions as users give them: a cut, its text, an end of the stream, or a time.
 
-One rule for the command line and Python. A place is resolved with the snapshot that is used, so that nobody's change
-comes between.
+One syntax for the command line and Python. A position is resolved with the snapshot that is used, so the stream
+cannot change in between.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
 
 End: TypeAlias = Literal["head", "tail"]
 
-Place: TypeAlias = "StreamCut | End | int"
+StreamPosition: TypeAlias = "StreamCut | End | int"
 """A cut, an end of the stream, or a time in ms since the epoch."""
 
-PLACES = (
+POSITION_FORMS = (
     "earliest (head), latest (tail), a stream cut or its text, or a time, as 2026-01-31T12:00:00Z, '5 minutes ago', "
     "5m, now, or ms since the epoch"
 )
-"""What a place may be, for errors and helps."""
+"""The syntax of a position, for errors and help."""
 
 CLOCKS_MAY_DIFFER = 60_000
-"""Milliseconds by which a time may be ahead of this host's clock and is none to come."""
+"""Milliseconds by which a time may be ahead of this host's clock without counting as in the future."""
 
 _ENDS: dict[str, End] = {"head": "head", "earliest": "head", "tail": "tail", "latest": "tail"}
 
 
-def parse_place(value: StreamCut | str | int | datetime) -> Place:
-    """A place, not resolved yet. ValueError for what is none; UNBOUNDED is one, as a cut."""
+def parse_position(value: StreamCut | str | int | datetime) -> StreamPosition:
+    """A position, not resolved yet. ValueError if it is not one; UNBOUNDED is one, as a cut."""
     if isinstance(value, StreamCut):
         return value
     text = value.strip() if isinstance(value, str) else None
     if text is not None and text.lower() in _ENDS:
         return _ENDS[text.lower()]
     if isinstance(value, datetime):
-        return parse_time(value)  # whose error says what is missing
+        return parse_time(value)  # its error says what is missing
     with suppress(ValueError):
         return parse_time(value if text is None else text)
     with suppress(InvalidStreamCut):
         if text is not None:
             return UNBOUNDED if text.lower() == "unbounded" else StreamCut.from_text(text)
-    raise InvalidStreamCut(f"{_quoted(value)} is no place in a stream: give {PLACES}")
+    raise InvalidStreamCut(f"{_quoted(value)} is no place in a stream: give {POSITION_FORMS}")
 
 
 def parse_cut(value: StreamCut | str) -> StreamCut:
-    """A cut, which says its stream. InvalidStreamCut for anything else, other places included."""
-    place = parse_place(value)
+    """A cut, which names its stream. InvalidStreamCut for anything else, other positions included."""
+    place = parse_position(value)
     if not isinstance(place, StreamCut):
         raise InvalidStreamCut(f"{_quoted(value)} does not say of which stream: give a stream cut, or its text")
     return place
 
 
-def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> StreamCut:
-    """The cut of a place now. unbounded: which end UNBOUNDED stands for. Raises InvalidStreamCut where it is none."""
+def cut_at(place: StreamPosition, snapshot: Snapshot, unbounded: End | None = None) -> StreamCut:
+    """The cut of a position now. unbounded: the end that UNBOUNDED stands for. Raises InvalidStreamCut."""
     if place == UNBOUNDED:
         if unbounded is None:
             raise InvalidStreamCut("an unbounded cut is no position: give head or tail")
@@ -73,9 +73,9 @@ def cut_at(place: Place, snapshot: Snapshot, unbounded: End | None = None) -> St
     return snapshot.head_cut() if place == "head" else snapshot.tail_cut()
 
 
-def cut_to_truncate(place: Place, snapshot: Snapshot) -> StreamCut:
-    """The cut of a place where a stream is to be truncated. Raises InvalidStreamCut, also for a time to come: whoever
-    gives one has slipped, and all events would be gone."""
+def cut_to_truncate(place: StreamPosition, snapshot: Snapshot) -> StreamCut:
+    """The cut of a position for a truncation. Raises InvalidStreamCut, also for a time in the future, which is
+    probably a mistake that would delete all events."""
     now = int(time.time() * 1000)
     if isinstance(place, int) and place > now + CLOCKS_MAY_DIFFER:
         raise InvalidStreamCut(
@@ -91,8 +91,8 @@ def _quoted(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-PlaceLike: TypeAlias = Annotated["StreamCut | str | int | datetime", parse_place]
-"""A place as a program gives it."""
+PositionLike: TypeAlias = Annotated["StreamCut | str | int | datetime", parse_position]
+"""A position as programs give it."""
 
 CutLike: TypeAlias = Annotated["StreamCut | str", parse_cut]
 """A stream cut, or its text."""

@@ -1,4 +1,4 @@
-"""A stream by name, as far as it is read: whether it exists, and its state at one moment."""
+"""A stream by name, for reading: whether it exists, and its state at one moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.state.state import State
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
-from pravega_spark.streams.reading.indexed_segments import KnownPositions
+from pravega_spark.streams.reading.indexed_segments import PositionCache
 from pravega_spark.streams.reading.location import StreamLocation
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.suggestions import has_key, similar_keys
@@ -20,20 +20,21 @@ T = TypeVar("T")
 
 
 class StreamView(StreamLocation):
-    """A stream by name, whether it exists or not. Cheap to make; knows nothing that could get stale but positions.
+    """A stream by name, whether it exists or not. Cheap to create; caches only its decoded record and index
+    positions.
 
-    suggesting: whether StreamNotFound says if the scope is missing, and which names are similar, which takes a look at
-    all containers.
+    suggesting: StreamNotFound says whether the scope is missing, and suggests similar names, which reads all
+    containers.
     """
 
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
         super().__init__(root, scope, name)
         self._suggesting = suggesting
-        self._known = KnownPositions()
+        self._known = PositionCache()
         self._decoded: StreamRecord | None = None
 
     def snapshot(self, refresh: bool = True) -> Snapshot:
-        """The stream as it is now; `refresh=False`: as it was when this process last looked. Raises StreamNotFound."""
+        """The stream now; `refresh=False`: by the state known to this process. Raises StreamNotFound."""
         container = self.container
         state = container.refresh() if refresh else container.state
         record = self._record(state)
@@ -42,7 +43,7 @@ class StreamView(StreamLocation):
         return Snapshot(self, record, state, self._known)
 
     def _not_found(self) -> StreamNotFound:
-        """The error for a stream that does not exist, and of which maybe the scope does not either."""
+        """The error for a stream that does not exist, and whose scope may not exist either."""
         if not self._suggesting:
             return StreamNotFound(self.key)
         if not has_key(self.root, SCOPES, self.scope):
@@ -50,9 +51,9 @@ class StreamView(StreamLocation):
         return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key))
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
-        """What `question` finds in the stream as it is now; `refresh=False`: as it was when this process last looked.
+        """The result of `question` for the stream now; `refresh=False`: by the state known to this process.
 
-        Asked again when what it reads was deleted meanwhile. Raises StreamNotFound.
+        Repeated if data that it reads was deleted meanwhile. Raises StreamNotFound.
         """
         while True:
             snapshot = self.snapshot(refresh)
@@ -63,7 +64,7 @@ class StreamView(StreamLocation):
                     raise
 
     def exists(self) -> bool:
-        """Whether the stream exists now, or did when this process last looked: then nothing is requested."""
+        """Whether the stream exists now. True without a request if this process knows it."""
         container = self.container
         return self._record(container.state) is not None or self._record(container.refresh()) is not None
 

@@ -1,7 +1,6 @@
-"""Names like one that is not there: what its user may have meant.
+"""Similar names, for suggestions in errors and warnings.
 
-Only for messages: of an error that is raised anyway, or of a name that is new. So what keeps us from looking is no
-error of its own.
+Used only for messages, so errors while searching are ignored.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from engine.root_placement import is_misspelling
 from pravega_spark.streams.model.names import container_of
 
 MOST_NAMES = 10_000
-"""Names that are compared."""
+"""Maximum number of names that are compared."""
 
 MOST_CONTAINERS = 16
-"""A new name is not compared in a root that has more of them: each may have to be opened."""
+"""In a root with more containers, new names are not compared: each container may have to be opened."""
 
 
 def similar_keys(root: Root, table: str, key: str) -> tuple[str, ...]:
-    """The keys of a table, in all containers, that are most like `key`: three at most, the most similar first."""
+    """The keys of a table, in all containers, that are most similar to `key`: at most three, the most similar first."""
     return similar_names(_keys(root, table), key)
 
 
 def similar_names(names: Iterable[str], key: str) -> tuple[str, ...]:
-    """Those of some names that are most like `key`: three at most, the most similar first; none if they cannot be read.
+    """The names that are most similar to `key`: at most three, the most similar first; none if they cannot be read.
 
-    Of "scope/stream" one part may be wrong, the stream's name rather than the scope's.
+    Of "scope/stream" one part may be mistyped, the stream's name rather than the scope's.
     """
     try:
         keys = list(islice(names, MOST_NAMES))
@@ -47,7 +46,7 @@ def similar_names(names: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def has_key(root: Root, table: str, key: str) -> bool:
-    """Whether a table has the key, which lies in the container of its name; also where it cannot be found out."""
+    """Whether a table has the key, in the container of its name. True if that cannot be determined."""
     try:
         container = root.container(container_of(key, root.config.containers))
         return container.entries(table, [key], container.refresh())[key] is not None
@@ -55,8 +54,9 @@ def has_key(root: Root, table: str, key: str) -> bool:
         return True
 
 
-def slip_of(root: Root, table: str, key: str) -> tuple[str, ...]:
-    """The keys of a table that a new one may be meant to be: those beside it that differ by a slip, not by a number."""
+def likely_typo_of(root: Root, table: str, key: str) -> tuple[str, ...]:
+    """The keys of a table that a new key may be a misspelling of: similar names of the same scope that do not differ
+    by a number only."""
     if root.config.containers > MOST_CONTAINERS:
         return ()
     name = key.rpartition("/")[2]

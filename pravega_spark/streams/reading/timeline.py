@@ -1,6 +1,7 @@
-"""When the segments of a stream began and ended, and where cuts lie among them in time: what a picture of it shows.
+"""The timeline of a stream, for pictures: when its segments began and ended, and where cuts are in time.
 
-Segments begin and end with epochs, whose creation times are kept. Where a cut lies within a segment, its index tells.
+Segments begin and end with epochs, whose creation times are stored. The time of a position within a segment comes
+from its index.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 
 
 class SegmentSpan(NamedTuple):
-    """A segment from `begun` to `ended` (ms since the epoch). One that takes events ends now.
+    """A segment from `begun` to `ended` (ms since the epoch). An open segment ends now.
 
-    state: `gone` if all of it lies before the head.
+    state: `gone` if all of it is before the head.
     """
 
     segment: StreamSegmentRecord
@@ -29,9 +30,9 @@ class SegmentSpan(NamedTuple):
 
 
 class CutPoint(NamedTuple):
-    """Where a cut lies over some keys: in the segment that began at `begun`, at `time`.
+    """The position of a cut over some keys: in the segment that began at `begun`, at `time`.
 
-    kind: what is there: the first `event` behind the cut, the `begin` of the segment, or its `end`: no event follows.
+    kind: the first `event` after the cut, the `begin` of the segment, or its `end`: no event follows.
     """
 
     low: float
@@ -42,7 +43,7 @@ class CutPoint(NamedTuple):
 
 
 class Border(NamedTuple):
-    """Where a segment was split, or several were merged: when, and the keys that they have."""
+    """A split or a merge of segments: when, and their keys."""
 
     kind: Literal["split", "merge"]
     time: int
@@ -51,10 +52,10 @@ class Border(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """A stream's segments in time, from its first epoch that is not forgotten to `now`. Times in ms since the epoch.
+    """A stream's segments in time, from its first known epoch to `now`. Times in ms since the epoch.
 
-    epochs: their numbers and when they were created. size, events: what can be read. cuts: others than head and tail.
-    ended: when the stream was sealed, None for one that takes events.
+    epochs: their numbers and creation times. size, events: readable ones. cuts: other than head and tail. ended:
+    when the stream was sealed, None if it is open.
     """
 
     stream: str
@@ -71,15 +72,15 @@ class Timeline(NamedTuple):
 
 
 def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None = None) -> Timeline:
-    """The timeline of a stream. now: ms since the epoch, by default this machine's clock.
+    """The timeline of a stream. now: ms since the epoch, by default this host's time.
 
-    One index record is read for each position of a cut within a segment. Raises InvalidStreamCut for what is no cut of
-    the stream. What lies of a cut before the head is left out: nobody knows any more when that was.
+    Reads one index record for each position of a cut within a segment. Raises InvalidStreamCut for a cut of another
+    stream. Positions before the head are left out, as their times are unknown.
     """
     for cut in cuts.values():
         snapshot.check(cut)
     record = snapshot.record
-    # Clocks differ: an epoch that somebody else made a moment ago may lie in our future. Each has some width.
+    # Clocks differ: a new epoch of another host may be in the future here. Each gets some width.
     moment = max(int(time.time() * 1000) if now is None else now, record.current.created + 1)
     ended = _sealed_at(snapshot) if record.sealed else None
     spans = {span.segment.id: span for span in _spans(snapshot, moment if ended is None else ended)}
@@ -100,7 +101,7 @@ def timeline(snapshot: Snapshot, cuts: Mapping[str, StreamCut], now: int | None 
 
 
 def _sealed_at(snapshot: Snapshot) -> int:
-    """When the stream was sealed: that was the last change of its open segments."""
+    """When the stream was sealed: the last change of its open segments."""
     current = snapshot.record.current
     return max(current.created, *(snapshot.segments.segment(segment.id).modified for segment in current.segments))
 
@@ -123,7 +124,7 @@ def _spans(snapshot: Snapshot, end: int) -> Iterator[SegmentSpan]:
 
 
 def _borders(epochs: Sequence[EpochRecord]) -> Iterator[Border]:
-    """Where one epoch's segments were split or merged to the next one's, in order of time."""
+    """The splits and merges between consecutive epochs, in order of time."""
     for before, after in pairwise(epochs):
         kept = {*before.segments} & {*after.segments}
         for segment in before.segments:
@@ -137,10 +138,10 @@ def _borders(epochs: Sequence[EpochRecord]) -> Iterator[Border]:
 def _places(
     snapshot: Snapshot, spans: Mapping[int, SegmentSpan], cut: StreamCut, *, of_head: bool = False
 ) -> tuple[CutPoint, ...]:
-    """Where a cut lies, in order of keys; without what lies before the head.
+    """The positions of a cut, in order of keys, except those before the head.
 
-    of_head: it is where the stream begins, so a segment of which nothing was truncated begins where it was made. In a
-    segment without events a cut lies at the time at which it lies in others, or at an end if there is none.
+    of_head: for the head, a segment without truncated events is shown from its creation. In a segment without
+    events, a cut is shown at its time in other segments, or at an end if there is none.
     """
     there = snapshot.record.history.segments
     known = {number: offset for number, offset in cut.positions.items() if number in there}
@@ -165,6 +166,6 @@ def _places(
 
 
 def _time_at(snapshot: Snapshot, number: int, offset: int) -> int | None:
-    """When the first event behind an offset of a segment was written; None if there is none."""
+    """The time of the first event after an offset of a segment; None if there is none."""
     record = snapshot.segments.index(number).locate_offset(offset + 1)
     return None if record is None else record.time_ms

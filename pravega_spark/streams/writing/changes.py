@@ -1,7 +1,7 @@
-"""The changes of a stream: for each the record after it, and the operations that make it in one append (X1).
+"""Changes of a stream: the new record, and the operations that commit it in one append (X1).
 
-Every change is made on a snapshot and carried out with the record's version as condition. Nothing is requested here but
-what the checks of a truncation have to read of the index.
+A change is computed from a snapshot, and committed on the condition that the record's version is unchanged. It makes
+no requests, except that a truncation reads the index.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import (
     Ended,
     Generation,
-    Kept,
     Routing,
     StreamRecord,
+    Unchanged,
     check_segments,
     encode_number,
     next_number,
@@ -43,7 +43,7 @@ from pravega_spark.streams.model.stream_record import (
 )
 from pravega_spark.streams.model.system_tables import NUMBERS, OF_STREAMS, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.writing.event_order import KeptOrder
+from pravega_spark.streams.writing.event_order import StoredOrder
 
 if TYPE_CHECKING:
     from engine.state.state import State
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class StreamChange(NamedTuple):
-    """What a stream's record is after a change, None if it is the same, and the operations on its segments."""
+    """A stream's record after a change, None if it is unchanged, and the operations on its segments."""
 
     record: StreamRecord | None
     operations: list[Operation]
@@ -67,7 +67,7 @@ NO_CHANGE = StreamChange(None, [])
 
 
 def creations(names: Iterable[str]) -> list[Operation]:
-    """Make segments and their index segments."""
+    """Create segments and their index segments."""
     return [CreateSegment(each) for name in names for each in (name, index_segment_name(name))]
 
 
@@ -77,7 +77,7 @@ def _seals(snapshot: Snapshot, segments: Iterable[StreamSegmentRecord]) -> list[
 
 
 def seal(snapshot: Snapshot) -> StreamChange:
-    """Let the stream take no more events."""
+    """Seal the stream."""
     if snapshot.record.sealed:
         return NO_CHANGE
     return StreamChange(snapshot.record.with_changes(sealed=True), _seals(snapshot, snapshot.record.current.segments))
@@ -94,9 +94,9 @@ def delete(snapshot: Snapshot) -> list[Operation]:
 
 
 def delete_unreadable(stream: StreamLocation, state: State, version: int) -> list[Operation]:
-    """The same for a stream whose record, of that version, cannot be understood; whether it is sealed nobody knows.
+    """Delete a stream whose record, of that version, is damaged, so that it is unknown whether it was sealed.
 
-    One that is made again under its name goes on behind the numbers of its segments, of which the last ones are there.
+    A new stream of its name continues after the highest number of its remaining segments.
     """
     names = segment_names(stream, state)
     numbers = (name.removeprefix(f"{stream.key}/").partition(".")[0] for name in names)
@@ -105,7 +105,7 @@ def delete_unreadable(stream: StreamLocation, state: State, version: int) -> lis
 
 
 def segment_names(stream: StreamLocation, state: State) -> set[str]:
-    """The segments of a stream, of whatever kind, but that of its writers."""
+    """All segments of a stream, except that of its producers."""
     below = f"{stream.key}/"
     names = {name for name in state.segments if name.startswith(below)}
     return names | {name for name, _ in stream.container.scan_entries(METADATA, below)}
@@ -119,7 +119,7 @@ def _deletion(stream: StreamLocation, state: State, version: int, number: int, n
         PutEntry(STREAMS, stream.key, None, version),
         PutEntry(NUMBERS, stream.key, encode_number(number)),
         *(PutEntry(table, key, None) for table, key in entries),
-        *(  # transient segments go with their parents
+        *(  # transient segments are deleted with their parents
             DeleteSegment(name) for name, segment in found.items() if segment is not None and parent_in(name) is None
         ),
     ]
@@ -127,16 +127,16 @@ def _deletion(stream: StreamLocation, state: State, version: int, number: int, n
 
 def update(
     snapshot: Snapshot,
-    scaling: ScalingPolicy | Kept,
-    retention: RetentionPolicy | Kept | None,
-    tags: tuple[str, ...] | Kept,
+    scaling: ScalingPolicy | Unchanged,
+    retention: RetentionPolicy | Unchanged | None,
+    tags: tuple[str, ...] | Unchanged,
 ) -> StreamChange:
-    """Other policies and tags. Raises StreamSealed, TooManySegments."""
+    """Change policies and tags. Raises StreamSealed, TooManySegments."""
     _require_open(snapshot)
-    if not isinstance(scaling, Kept):
+    if not isinstance(scaling, Unchanged):
         check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
     given = {"scaling": scaling, "retention": retention, "tags": tags}
-    changed = {name: value for name, value in given.items() if not isinstance(value, Kept)}
+    changed = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
     return StreamChange(snapshot.record.with_changes(**changed), [])
 
 
@@ -154,7 +154,7 @@ def scale(
     new_key_ranges: Sequence[tuple[float, float]],
     expected_epoch: int | None,
 ) -> StreamChange:
-    """Seal segments and make new ones in their place, which begins an epoch. Raises StreamSealed, InvalidScale,
+    """Seal segments and open new ones for their keys, which begins an epoch. Raises StreamSealed, InvalidScale,
     TooManySegments."""
     _require_open(snapshot)
     record = snapshot.record
@@ -168,9 +168,9 @@ def scale(
 def _next_epoch(
     snapshot: Snapshot, sealed: Sequence[StreamSegmentRecord], ranges: Sequence[tuple[float, float]]
 ) -> StreamChange:
-    """Seal segments and make new ones with these key ranges, as an epoch.
+    """Seal segments and open new ones with these key ranges, as an epoch.
 
-    The first epoch of a generation replaces all other segments too, by segments with the same key ranges.
+    The first epoch of a generation also replaces all other segments, by segments with the same key ranges.
     """
     record, segments = snapshot.record, snapshot.record.current.segments
     epoch, first = record.current.epoch + 1, next_number(record.current)
@@ -191,26 +191,26 @@ def _next_epoch(
 # --- generations -------------------------------------------------------------------------------------------------
 
 LEAST_GAP, MOST_GAP = 1 << 17, 1 << 20
-"""By how much segment numbers jump at least, which is more than the segments of any epoch, and at most."""
+"""Minimum and maximum gap in segment numbers. The minimum exceeds the number of segments of any epoch."""
 
 
 def generation_is_over(snapshot: Snapshot) -> bool:
-    """Whether the container's log was begun anew (restored, recovered) since the current segments were opened."""
+    """Whether the container got a new log (restored, recovered) since the current segments were opened."""
     return not snapshot.record.sealed and snapshot.record.generation.name != snapshot.stream.container.generation
 
 
 def begin_generation(snapshot: Snapshot) -> StreamChange:
     """Seal all current segments and open segments with the same key ranges, before events of a new generation (P4).
 
-    Events that were lost had positions behind the ends of these segments, or in segments that followed them. The ends
-    stay where they are for ever, and the new segments' numbers begin behind a random gap: no position of a lost event
-    is ever one of an event that is written after a restore.
+    Lost events had positions after the ends of these segments, or in successors of them. The ends never change, and
+    the new segments' numbers follow a random gap. So the position of a lost event is never the position of an event
+    written after the restore.
     """
     return _next_epoch(snapshot, (), ()) if generation_is_over(snapshot) else NO_CHANGE
 
 
 def after_gap(stream: str, number: int, count: int) -> int:
-    """The first of `count` segment numbers behind a random gap after `number`. Raises InvalidScale if none are left."""
+    """The first of `count` segment numbers after a random gap. Raises InvalidScale if none are left."""
     first = number + LEAST_GAP + int.from_bytes(os.urandom(4), "big") % (MOST_GAP - LEAST_GAP)
     if first + count > MAX_NUMBER:
         raise InvalidScale(stream, f"its segment numbers, up to {MAX_NUMBER}, are used up. Write to another stream")
@@ -218,7 +218,7 @@ def after_gap(stream: str, number: int, count: int) -> int:
 
 
 def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
-    """The record with more epochs, if it has room for them."""
+    """The record with more epochs. Raises InvalidScale if it has no room for them."""
     record = snapshot.record.with_changes(epochs=(*snapshot.record.epochs, *epochs))
     limit = snapshot.stream.root.config.max_segments
     check_segments(snapshot.stream.key, max(len(epoch.segments) for epoch in epochs), limit)
@@ -232,13 +232,13 @@ def _with_epochs(snapshot: Snapshot, *epochs: EpochRecord) -> StreamRecord:
 
 
 _NAMED = 8
-"""Open segments that an error names."""
+"""Number of open segments that an error lists."""
 
 
 def _scale_problem(
     record: StreamRecord, sealed: Sequence[int], ranges: Sequence[tuple[float, float]], expected_epoch: int | None
 ) -> str | None:
-    """What is wrong with a scale request; None if it is valid."""
+    """The error of a scale request; None if it is valid."""
     current = {segment.id: segment for segment in record.current.segments}
     if expected_epoch not in (None, record.current.epoch):
         return f"the current epoch is {record.current.epoch}, not {expected_epoch}. Get its segments and try again"
@@ -268,7 +268,7 @@ def _scale_problem(
 
 
 def joined_ranges(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Ranges in order, those that touch made one."""
+    """Ranges in order, with adjacent ones joined."""
     joined: list[tuple[float, float]] = []
     for low, high in sorted(ranges):
         if joined and joined[-1][1] == low:
@@ -281,7 +281,7 @@ def joined_ranges(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, fl
 
 
 def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
-    """Make `cut` the head: segments wholly before it are deleted, and those in it truncated, with their indices.
+    """Make `cut` the head: delete segments before it, and truncate those in it, with their indexes.
 
     Raises InvalidStreamCut, StreamSealed.
     """
@@ -290,7 +290,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
     record, history = snapshot.record, snapshot.record.history
     head = record.head_positions()
     if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
-        raise InvalidStreamCut(  # Pravega's words
+        raise InvalidStreamCut(  # Pravega's message
             f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, head {head}"
         )
     if cut.positions == head:
@@ -303,7 +303,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
         operations += [DeleteSegment(name), DeleteSegment(index_segment_name(name))]
     for number, offset in cut.positions.items():
         operations += _truncation(snapshot, number, offset)
-    operations += _forgotten_order(snapshot, cut)
+    operations += _order_truncation(snapshot, cut)
     first = history.first_epoch(cut.positions) - record.epochs[0].epoch
     changed = record.with_changes(
         head=dict(cut.positions),
@@ -316,7 +316,7 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
 
 
 def _generations(record: StreamRecord, epoch: int) -> tuple[Generation, ...]:
-    """Those that have an epoch from this one on."""
+    """The generations that have an epoch from this one on."""
     behind = [following.epoch for following in record.generations[1:]]
     return tuple(each for each, end in zip_longest(record.generations, behind) if end is None or end > epoch)
 
@@ -329,10 +329,10 @@ def _truncation(snapshot: Snapshot, number: int, offset: int) -> list[Operation]
     return [TruncateSegment(name, offset), TruncateSegment(index_segment_name(name), records * RECORD_SIZE)]
 
 
-def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
-    """What forgets how the events of those appends were mixed of which none is left behind the cut."""
-    order = KeptOrder(snapshot)
-    if not order.there:
+def _order_truncation(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
+    """The operations that delete the stored order of appends that have no event after the cut."""
+    order = StoredOrder(snapshot)
+    if not order.has_entries:
         return []
     segments, history = snapshot.segments, snapshot.record.history
     first: list[int] = []
@@ -342,27 +342,27 @@ def _forgotten_order(snapshot: Snapshot, cut: StreamCut) -> list[Operation]:
         record = segments.index(number).locate_offset(offset + 1)
         if record is not None:
             first.append(record.append)
-        elif offset == segments.length(number):  # what follows it has later ones
+        elif offset == segments.length(number):  # its successors have later appends
             positions |= {each.id: 0 for each in history.successors(number)}
-    return order.forget(min(first, default=None))
+    return order.truncation(min(first, default=None))
 
 
 def _ended(snapshot: Snapshot, cut: StreamCut, passed: Sequence[int]) -> dict[int, Ended]:
-    """The segments that are deleted then and behind which nothing is lost, be it that they were deleted before."""
+    """The deleted segments between whose ends and the new head no event is lost, including those deleted before."""
     record, history = snapshot.record, snapshot.record.history
     snapshot.segments.load(passed)
     deleted = {n: Ended(snapshot.segments.length(n), tuple(s.id for s in history.successors(n))) for n in passed}
     return whole_ends(record.ended | deleted, cut.positions)
 
 
-# --- what was routed by an epoch that is over --------------------------------------------------------------------
+# --- rerouting after a scale --------------------------------------------------------------------
 
 
 class Rerouted(NamedTuple):
-    """Where what was meant for the segments of an epoch goes now: the new segment of each, and what has to be done.
+    """The segments that take events routed by an earlier epoch, and the operations for that.
 
-    targets: by epoch, as `reroute` was asked for them. before: what goes before the appends, in the same commit. after:
-    what goes behind them.
+    targets: for each routing, the new segment of each old one. before, after: operations before and after the
+    appends, in the same commit.
     """
 
     targets: list[dict[int, int]]
@@ -371,13 +371,13 @@ class Rerouted(NamedTuple):
 
 
 def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]) -> Rerouted:
-    """Where events go that were routed to some segments of an epoch that may be over: pairs of it and those segments.
+    """Reroute events of earlier epochs. planned: routings, with the segments that have events.
 
-    A segment whose keys have one segment now is simply exchanged. Otherwise the stream gets more epochs in the same
-    append, as by a rolling transaction (Pravega: facts of duplicate epochs): one with the segments that the events were
-    routed to, which are sealed with them, and behind it the present one again. So no event needs to be looked at.
-    What comes behind such an epoch in the order of the pairs gets one of its own too, so that keys keep their order.
-    Raises StreamSealed, and StreamRecreated if another stream has the name now.
+    If one current segment owns all keys of an old one, it takes its place. Otherwise the append also adds epochs, as
+    a rolling transaction does (Pravega: duplicate epochs): a duplicate of the old epoch, sealed in the same append,
+    followed by a duplicate of the current one. So no event has to be parsed. All routings after such an epoch get
+    their own epoch too, so keys keep their order. Raises StreamSealed; StreamRecreated if another stream has the
+    name now.
     """
     record = snapshot.record
     targets: list[dict[int, int]] = []
@@ -387,7 +387,7 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
         snapshot.require(routing.id)
         segments = {segment.id: segment for segment in routing.segments}
         places = {number: overlapping(record.current.segments, segments[number]) for number in used}
-        if rolled or any(len(place) != 1 for place in places.values()):  # what follows comes behind it
+        if rolled or any(len(place) != 1 for place in places.values()):  # later routings come after it
             rolled.append(len(targets))
             routings.append(routing)
         targets.append({number: place[0].id for number, place in places.items() if place})
@@ -398,10 +398,10 @@ def reroute(snapshot: Snapshot, planned: Iterable[tuple[Routing, Iterable[int]]]
 
 
 def _repeated(snapshot: Snapshot, epoch: EpochRecord, before: Sequence[EpochRecord], created: int) -> EpochRecord:
-    """The epoch after those `before`, with the key ranges of another one.
+    """The epoch after `before`, with the key ranges of another one.
 
-    It has that one's segment numbers too, unless that one, or one of those before, is of an earlier generation: there
-    positions that are lost may have them (P4).
+    It reuses that epoch's segment numbers, unless that epoch or one of those before is of an earlier generation, in
+    which lost positions may have them (P4).
     """
     number, begun = before[-1].epoch + 1, snapshot.record.generation.epoch
     if epoch.epoch >= begun and all(each.reference != each.epoch for each in before[1:]):
@@ -417,7 +417,7 @@ def _repeated(snapshot: Snapshot, epoch: EpochRecord, before: Sequence[EpochReco
 def _rolled(
     snapshot: Snapshot, routings: Sequence[Routing], targets: list[dict[int, int]], rolled: Sequence[int]
 ) -> Rerouted:
-    """The same where epochs that are over come again; rolled: which of the targets are theirs."""
+    """The same with duplicate epochs. rolled: the indexes of the targets that get one."""
     current, now = snapshot.record.current, int(time.time() * 1000)
     created = max(now, current.created + 1)
     again: list[EpochRecord] = []

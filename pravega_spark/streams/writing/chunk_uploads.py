@@ -1,8 +1,8 @@
-"""Chunks that a program or a task uploads while it collects what comes next.
+"""Uploads of chunks in the background, while the caller collects more data.
 
-Threads write them, each once and whole, with checksums, under a name of its own (S2); the caller gets their extents in
-the order in which they were sent, and attaches them (S3). What is never attached is garbage: the names of all chunks
-that were begun are known here, so that they can be given up at once after a failure.
+Threads write each chunk once, as a whole, with checksums, under a unique name (S2). The caller gets their extents in
+order, and attaches them (S3). Chunks that are never attached are garbage; their names are known here, so a failed
+caller can discard them at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Label = TypeVar("Label")
 
 
 class ChunkUploads(Generic[Label]):
-    """Uploads into the store of the chunks, at most `threads` at a time. For one thread.
+    """Uploads into the chunk store, at most `threads` in parallel. For one thread.
 
-    Each chunk has a label, by which the caller knows it again. names: of the chunks that were begun.
+    Each chunk has a label, for the caller. names: of all chunks whose upload began.
     """
 
     def __init__(self, store: Store, threads: int, name: str) -> None:
@@ -35,27 +35,27 @@ class ChunkUploads(Generic[Label]):
 
     @property
     def pending(self) -> int:
-        """How many chunks were sent, and not yet returned by `written`."""
+        """Number of chunks that were sent, and not yet returned by `written`."""
         return len(self._sent)
 
     def send(self, label: Label, segment: str, groups: Sequence[Buffers], epoch: int = 0, offset: int = 0) -> None:
-        """Begin to write a chunk of a segment, of all groups of buffers, which must not change until it is written.
+        """Begin to upload a chunk of a segment. The buffers must not change until it is uploaded.
 
-        epoch, offset: what its name says of where it comes from.
+        epoch, offset: part of its name.
         """
         self.names.append(new_chunk_name(segment, epoch, offset))
         self._sent.append((label, self._pool.submit(write_chunk, self._store, self.names[-1], groups)))
 
     def written(self, most: int | None = None) -> Iterator[tuple[Label, list[Extent]]]:
-        """The chunks that are written, in the order in which they were sent: label, and an extent for each group.
+        """The uploaded chunks, in order: label, and an extent for each group.
 
-        Waits until no more than `most` are pending; None: does not wait. Raises what writing a chunk raised.
+        Waits until at most `most` are pending; None: does not wait. Raises the errors of the uploads.
         """
         while self._sent and (self._sent[0][1].done() or (most is not None and len(self._sent) > most)):
             label, extents = self._sent.popleft()
             yield label, extents.result()
 
     def close(self) -> None:
-        """Forget the chunks that are pending, and wait for those that are being written."""
+        """Cancel pending uploads, and wait for those that are running."""
         self._pool.shutdown(cancel_futures=True)
         self._sent.clear()

@@ -1,7 +1,7 @@
-"""Digests: what a write holds, in short, so that a replay of it can be told from other data (X3).
+"""Digests: short summaries of the data of a write, to distinguish a replay from other data (X3).
 
-A digest is the same in whatever order tasks and rows come, and whichever segments take them: a query that is run again
-need not repeat those, and a stream may be scaled meanwhile.
+A digest does not depend on the order of tasks and rows, nor on the segments: these may differ when a query is run
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FACTORS = np.array(
     np.uint64,
 )  # fmt: skip
 _HALF = np.uint64(32)
-_BLOCK = 8192  # events whose numbers stay in the processor's cache
+_BLOCK = 8192  # events whose arrays stay in the CPU cache
 _MASK = (1 << 64) - 1
 
 _CHECK_BITS = 24
@@ -35,7 +35,7 @@ _MOST_EVENTS = (1 << 63 - _CHECK_BITS) - 1
 
 
 class Digest(NamedTuple):
-    """How many events there are, how many bytes with their headers, and a number that depends on their contents."""
+    """Number of events, bytes with their headers, and a checksum of their contents."""
 
     events: int = 0
     size: int = 0
@@ -46,7 +46,7 @@ class Digest(NamedTuple):
 
     @classmethod
     def total(cls, digests: Iterable[Digest]) -> Digest:
-        """That of everything that several digests are of, in whatever order."""
+        """The digest of all data of several digests, in any order."""
         events = size = check = 0
         for digest in digests:
             events, size, check = events + digest.events, size + digest.size, check + digest.check
@@ -54,18 +54,18 @@ class Digest(NamedTuple):
 
     @classmethod
     def of_framed(cls, framed: Framed) -> Digest:
-        """That of small events."""
+        """The digest of small events."""
         return cls(len(framed.lengths), framed.data.size, _checked(framed))
 
     @classmethod
     def of_large(cls, extents: Iterable[Extent]) -> Digest:
-        """That of one event that has chunks of its own, by the checksums of all of its bytes."""
+        """The digest of one event in its own chunks, from their checksums."""
         known = list(extents)
         check = crc32c_of([extent.checksums for extent in known]) * int(_FACTORS[0]) & _MASK
         return cls(1, sum(extent.length for extent in known), check)
 
     def kept(self) -> Digest:
-        """As much of it as is remembered: `decode` of `encode`."""
+        """The part that is stored: `decode` of `encode`."""
         return self.decode(*self.encode())
 
     def encode(self) -> tuple[int, int]:
@@ -74,19 +74,19 @@ class Digest(NamedTuple):
 
     @classmethod
     def decode(cls, size: int, rest: int) -> Digest:
-        """What `encode` has left of a digest."""
+        """The inverse of `encode`, for the stored part."""
         return cls(rest >> _CHECK_BITS, size, (rest & (1 << _CHECK_BITS) - 1) << 64 - _CHECK_BITS)
 
 
 def _checked(framed: Framed) -> int:
-    """The sum of the hashes of framed events, of which each takes in eight words, from first to last, of its payload.
+    """The sum of the hashes of framed events. A hash covers eight words of the payload, from the first to the last.
 
-    So an event of up to 64 bytes counts whole, and what it costs does not grow with larger ones.
+    So all bytes of an event of up to 64 bytes count, and the cost does not grow with larger events.
     """
     if not len(framed.lengths):
         return 0
     data = np.frombuffer(framed.data, np.uint8)
-    words: np.ndarray = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))  # at each byte one
+    words: np.ndarray = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))  # one at each byte
     ends, total = np.cumsum(framed.lengths), 0
     for block in range(0, len(ends), _BLOCK):
         lengths, end = framed.lengths[block : block + _BLOCK], ends[block : block + _BLOCK]

@@ -1,7 +1,7 @@
-"""For how long a change whose outcome is unknown is tried again.
+"""Retries of a change with an unknown outcome.
 
-Trying it again is safe where a repetition is known as one: by a writer's number, by a record's version, by an offset.
-It never goes on for ever: the caller is told at last what is known, and what he can do (W2, W11).
+A retry is safe if a repetition is recognised: by a producer's sequence, a record's version, or an offset. Retrying
+ends after a timeout with an error that says what is unknown, and what the caller can do (W2, W11).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from engine.containers.container import Container
 
 TIMEOUTS = 5
-"""How many times as long as the container waits for the storage's answer, before it says that an outcome is unknown."""
+"""The timeout, as a multiple of the time after which the container reports an unknown outcome."""
 
 
 class OutcomeRetry:
-    """The unknown outcomes of one change. what: what is not known then; advice: what the caller can do.
+    """The unknown outcomes of one change. what: is unknown then; advice: for the caller.
 
-    The first one is always tried again, however long ago the change was begun: its process may have been stopped.
+    The first one is always retried, however long ago the change began: the process may have been suspended.
     """
 
     def __init__(self, container: Container, what: str, advice: str) -> None:
@@ -30,11 +30,11 @@ class OutcomeRetry:
         self._since: float | None = None
 
     def __bool__(self) -> bool:
-        """Whether some outcome was unknown."""
+        """Whether an outcome was unknown."""
         return self._since is not None
 
-    def again(self, error: OutcomeUnknown) -> None:
-        """Returns if the change is to be tried again. Raises OutcomeUnknown when that has gone on for long enough."""
+    def wait_or_raise(self, error: OutcomeUnknown) -> None:
+        """Return if the change may be retried. Raises OutcomeUnknown after the timeout."""
         now = self._container.clock()
         if self._since is None:
             self._since = now

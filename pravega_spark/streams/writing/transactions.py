@@ -1,9 +1,9 @@
-"""Transactions: events that are written aside and come into the stream together, or not at all (Pravega:
+"""Transactions: events that become part of the stream together, or not at all (Pravega:
 TransactionalEventStreamWriter, PersistentStreamBase).
 
-A transaction has a segment of its own for each segment of the epoch it was begun in. Keeps X1: committing is one
-append, which merges all of them; and X2: where the stream was scaled meanwhile, they go where their keys go now, or the
-same append adds duplicate epochs that take them.
+A transaction has a segment for each segment of the epoch it was begun in. Keeps X1: a commit is one append, which
+merges all of them; and X2: if the stream was scaled meanwhile, they are merged into the segments that own their keys
+now, or the same append adds duplicate epochs that take them.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from pravega_spark.streams.model.readback import readable
 from pravega_spark.streams.model.stream_record import FORMAT, REMEDY, Routing
 from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
 from pravega_spark.streams.writing import changes
-from pravega_spark.streams.writing.event_order import Mix, keeping
+from pravega_spark.streams.writing.event_order import Interleaving, order_operations
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from pravega_spark.streams.writing.writable_stream import WritableStream
-from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_content
+from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_append
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
@@ -63,21 +63,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE = 600.0
-"""Seconds after which a transaction that nobody pinged is aborted."""
+"""Default lease: seconds without a ping after which a transaction is aborted."""
 
 LEASES = 1000
 LONGEST = 86_400.0
-"""A transaction lives for so many of the leases that it was begun with, and not longer than so many seconds (Pravega:
+"""Maximum number of leases, and of seconds, for which a transaction may be open (Pravega:
 StreamTransactionMetadataTasks)."""
 
 REMEMBERED = 86_400.0
-"""Seconds for which it is known of a transaction how it ended."""
+"""Seconds for which the record of an ended transaction is kept."""
 
 _SAFE = "Repeating the call is safe; or check the transaction's status"
 
-_REMOVAL = (
-    f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); the others of its stream can be used meanwhile"
-)
+_REMOVAL = f"{REMEDY}, or abort it: create_transaction_writer(…).abort_txn(id); others of its stream are not affected"
 
 _TOGETHER = 1000  # transactions whose segments are looked up at once
 
@@ -85,10 +83,10 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 class TransactionRecord(NamedTuple):
-    """What is known of a transaction. Times in ms since the epoch; version: the table entry's.
+    """The record of a transaction. Times in ms since the epoch; version: of the table entry.
 
-    routing: the stream and its segments as they were when it was begun. lease: ms for which a ping lasts.
-    changed: when it was begun, pinged, committed or aborted. longest: ms for which it may be open, whoever pings it.
+    routing: the stream and its segments when it was begun. lease: ms for which a ping lasts. changed: when it was
+    begun, pinged, committed or aborted. longest: maximum ms for which it may be open.
     """
 
     routing: Routing
@@ -101,11 +99,11 @@ class TransactionRecord(NamedTuple):
 
     @property
     def timeout(self) -> int:
-        """Until when it is open, unless it is pinged (ms since the epoch)."""
+        """When it expires without a ping (ms since the epoch)."""
         return min(self.changed + self.lease, self.created + self.longest)
 
     def expired(self, now: int) -> bool:
-        """Whether it is open, and nobody has pinged it in time, or it has been open for too long."""
+        """Whether it is open, and its lease or its maximum time has expired."""
         return self.status == OPEN and now > self.timeout
 
     def encode(self) -> bytes:
@@ -143,7 +141,7 @@ def transaction_of(key: str) -> tuple[str, str, uuid.UUID]:
 
 
 class Transaction:
-    """A transaction of a stream by its id, whether it exists or not. Knows nothing that could get stale.
+    """A transaction of a stream by its id, whether it exists or not. Caches nothing.
 
     Any process may write to it, ping, commit or abort it.
     """
@@ -157,7 +155,7 @@ class Transaction:
         return f"Transaction({self.key!r})"
 
     def record(self) -> TransactionRecord:
-        """What is known of it now. Raises TransactionNotFound."""
+        """Its present record. Raises TransactionNotFound."""
         container = self.stream.container
         entry = container.entries(TRANSACTIONS, [self.key], container.refresh())[self.key]
         if entry is None or entry.value is None:
@@ -165,7 +163,7 @@ class Transaction:
         return TransactionRecord.decode(entry.value, entry.version, self.key)
 
     def segment(self, number: int) -> str:
-        """The name of its segment that goes with a segment of the stream."""
+        """The name of its segment for a segment of the stream."""
         stream = self.stream
         return transaction_segment_name(stream.scope, stream.name, number, self.id)
 
@@ -180,7 +178,7 @@ class Transaction:
         return [operation for part in parts for operation in append_operations(self.segment(part.segment_id), part)]
 
     def answer(self, result: Callable[[], Receipt]) -> Receipt:
-        """What became of a write. Raises TransactionClosed where its segments have gone."""
+        """Wait for a write. Raises TransactionClosed if its segments are gone."""
         try:
             return result()
         except (SegmentNotFound, SegmentSealed) as error:
@@ -202,16 +200,16 @@ class Transaction:
     # --- its end -----------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Let all events into the stream, in one append. Committing it again changes nothing.
+        """Merge all events into the stream, in one append. Committing it again changes nothing.
 
-        Raises TransactionClosed for one that was aborted, TransactionNotFound, StreamSealed, StorageError; and
-        OutcomeUnknown, after trying again for some minutes.
+        Raises TransactionClosed if it was aborted, TransactionNotFound, StreamSealed, StorageError; and
+        OutcomeUnknown after retrying for some minutes.
         """
         self._commit_change(self._commit, COMMITTED)
 
     def abort(self) -> None:
-        """Forget all events. Aborting it again changes nothing. One whose record cannot be understood is forgotten
-        altogether. Raises TransactionClosed, TransactionNotFound."""
+        """Delete all events. Aborting it again changes nothing. A transaction with a damaged record is removed.
+        Raises TransactionClosed, TransactionNotFound."""
         while True:
             try:
                 self._commit_change(self._abort, ABORTED)
@@ -233,7 +231,7 @@ class Transaction:
             return True
 
     def _removal(self) -> list[Operation]:
-        """What removes a transaction of which nobody knows the segments: those that are named after it."""
+        """The operations that remove a transaction with a damaged record, and the segments named after it."""
         container = self.stream.container
         state = container.refresh()
         entry = container.entries(TRANSACTIONS, [self.key], state)[self.key]
@@ -243,7 +241,7 @@ class Transaction:
         return [PutEntry(TRANSACTIONS, self.key, None, version), *map(DeleteSegment, there)]
 
     def _commit_change(self, change: Callable[[TransactionRecord], list[Operation]], aim: str = "") -> None:
-        """Carry out a change; when somebody else was faster, again on what it is then. Done if its status is `aim`."""
+        """Commit a change of the record, and retry if another process changed it. Done if its status is `aim`."""
         what = f"transaction {self.key}: it is unknown whether it is {aim or 'pinged'}"
         retry = OutcomeRetry(self.stream.container, what, _SAFE)
         while (record := self.record()).status != aim:
@@ -255,10 +253,10 @@ class Transaction:
             except (BadKeyVersion, BadOffset, SegmentExists):
                 continue
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
 
     def expire(self, record: TransactionRecord) -> bool:
-        """Abort it if it still is what `record` says. False when it was pinged, or has ended, meanwhile."""
+        """Abort it if its record is unchanged. False if it was pinged, or has ended, meanwhile."""
         try:
             self.stream.container.commit(self._abort(record))
             return True
@@ -283,8 +281,12 @@ class Transaction:
         records = {number: self._records(number, known) for number in used}
         for number in numbers:
             operations += self._merge(number, targets.get(number), known, records.get(number))
-        mix = Mix.of_appends([targets[number] for number in used], list(records.values())) if len(used) > 1 else None
-        return operations + keeping(self.stream.container, self.stream.key, mix) + after
+        interleaving = (
+            Interleaving.of_appends([targets[number] for number in used], list(records.values()))
+            if len(used) > 1
+            else None
+        )
+        return operations + order_operations(self.stream.container, self.stream.key, interleaving) + after
 
     def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
         """The index records of one of its segments."""
@@ -297,7 +299,7 @@ class Transaction:
     def _merge(
         self, number: int, into: int | None, known: Mapping[str, Segment | None], records: np.ndarray | None
     ) -> list[Operation]:
-        """What lets the events of one of its segments into one of the stream; records: of its index."""
+        """The operations that merge one of its segments into one of the stream. records: of its index."""
         name, index = self._names(number)
         written = known[name]
         if written is None:
@@ -307,7 +309,7 @@ class Transaction:
         target = segment_name(self.stream.scope, self.stream.name, into)
         return [
             _unchanged(written),
-            Append(index_segment_name(target), index_content(target, _dated(records))),
+            index_append(target, _dated(records)),
             SealSegment(name),
             MergeSegment(target, name),
             DeleteSegment(index),
@@ -325,7 +327,7 @@ class Transaction:
 
 
 def begin(stream: WritableStream, lease: float = LEASE) -> tuple[Transaction, TransactionRecord]:
-    """Begin a transaction that is aborted when nobody pings it for `lease` seconds, and after 1,000 leases or a day.
+    """Begin a transaction that is aborted without a ping for `lease` seconds, and after 1,000 leases or a day.
 
     Raises StreamSealed.
     """
@@ -348,7 +350,7 @@ def begin(stream: WritableStream, lease: float = LEASE) -> tuple[Transaction, Tr
 
 
 def transactions(stream: WritableStream) -> Iterator[tuple[Transaction, TransactionRecord]]:
-    """All transactions of a stream that are open, or whose end is remembered, in order of their ids."""
+    """All transactions of a stream that have a record, in order of their ids."""
     container = stream.container
     container.refresh()
     for key, record in _readable(container.scan_entries(TRANSACTIONS, f"{stream.key}/")):
@@ -356,10 +358,10 @@ def transactions(stream: WritableStream) -> Iterator[tuple[Transaction, Transact
 
 
 def _readable(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
-    """The records in entries, by their keys. What cannot be understood keeps nobody from the others: it is told
-    behind them. Raises DataCorruption."""
+    """Decode the records of entries, by their keys. The error of a damaged one is raised after all others. Raises
+    DataCorruption."""
     unreadable: DataCorruption | None = None
-    for key, entry in list(entries):  # who asks may change them
+    for key, entry in list(entries):  # the caller may change them
         if entry.value is not None:
             try:
                 record = TransactionRecord.decode(entry.value, entry.version, key)
@@ -372,7 +374,7 @@ def _readable(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Trans
 
 
 def _told(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
-    """The same in the order of the keys, where one that cannot be understood is only logged."""
+    """The same in the order of the keys; a damaged record is only logged."""
     try:
         yield from _readable(sorted(entries))
     except DataCorruption as error:
@@ -380,7 +382,7 @@ def _told(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Transacti
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open, and the bytes that were written to it, event headers included."""
+    """An open transaction, and the bytes written to it, event headers included."""
 
     scope: str
     stream: str
@@ -412,13 +414,14 @@ def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTr
 
 
 def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
-    """Abort the transactions whose lease has run out, and forget those that ended long ago. Returns the aborted.
+    """Abort transactions with an expired lease, and delete records of those that ended long ago. Returns the
+    aborted.
 
-    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's is another). One that is
-    pinged or committed meanwhile stays. Raises OutcomeUnknown: may be repeated.
+    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's differs). A transaction
+    that is pinged or committed meanwhile is not aborted. Raises OutcomeUnknown: the call can be repeated.
     """
     if now is None:
-        now = int(stream.container.storage_clock.agreed("no transaction is given up") * 1000)
+        now = int(stream.container.storage_clock.agreed("no transaction is aborted") * 1000)
     aborted = []
     for transaction, record in transactions(stream):
         if record.expired(now):
@@ -431,12 +434,12 @@ def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
 
 
 def _unchanged(segment: Segment) -> Append:
-    """Refuses everything unless the segment has still the length that it had."""
+    """Rejects the whole append unless the segment has this length."""
     return Append(segment.name, Payload(b""), segment.length)
 
 
 def _dated(records: np.ndarray) -> np.ndarray:
-    """Index records with the time and the append by which their events come into the stream."""
+    """Index records with the time and the number of the commit's append."""
     dated = records.copy()
     dated[:, 2:] = int(time.time() * 1000), THIS_APPEND
     return dated
@@ -457,7 +460,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _now(stream: WritableStream) -> int:
-    """The storage's time, by which others will decide whether a lease has run out (W13)."""
+    """The storage's time, by which all processes decide whether a lease has expired (W13)."""
     return int(stream.container.storage_clock.now() * 1000)
 
 

@@ -1,12 +1,12 @@
-"""Uploads: large events on their way into a stream (PDP-43; Pravega: LargeEventWriter).
+"""Uploads: large events that are being written (PDP-43; Pravega: LargeEventWriter).
 
-An upload's bytes lie in a transient segment of the segment that its key belongs to, attached there in order by one
-writer: the last one that took it over. Keeps L1's promise that the event comes into the stream whole, with its header,
-its index record and its count, in one append (X1), or not at all; and X3: under a name it comes once.
+An upload's bytes are attached in order to a transient segment of the segment that owns its key, by one writer: the
+last one that took it over. Keeps of L1 that the event is committed as a whole, with its header, its index record and
+its count, in one append (X1), or not at all; and X3: an event with a name is committed once.
 
-Two attributes of the transient segment say who its writer is and where its key lies on the key space. An upload with a
-name has an attribute among those of the named writers too: the number of its transient segment, negated once it is
-committed. So a name has one upload at most, whoever races for it.
+Two attributes of the transient segment hold its writer's number and the event's key hash. An upload with a name also
+has an attribute among the producers': the number of its transient segment, negated once it is committed. So a name
+has at most one upload, whichever processes race for it.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ from pravega_spark.errors import (
     StreamSealed,
 )
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header
-from pravega_spark.streams.model.names import index_segment_name, parse_segment_name
+from pravega_spark.streams.model.names import parse_segment_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from pravega_spark.streams.writing.producer_state import writer_attribute
 from pravega_spark.streams.writing.writable_stream import WritableStream
-from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_content
+from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_append
 
 OWNER = uuid.UUID(int=1).bytes
 PLACE = uuid.UUID(int=2).bytes
-"""Attributes of a transient segment: its writer's number, and where the event belongs on the key space, in 2^-52."""
+"""Attributes of a transient segment: its writer's number, and the event's key hash in units of 2^-52."""
 
 _KEY_SPACE = 1 << 52
-_KEPT_ALIVE = 4  # times in the idle time
+_KEPT_ALIVE = 4  # times within the idle time
 
 _SAFE = (
     "The event is committed completely or not at all. With a name it can be begun again safely: it never comes twice; "
@@ -82,10 +82,10 @@ _SAFE = (
 
 
 class Upload:
-    """A large event before it is in the stream. For one thread; make it with `begin`.
+    """A large event that is not committed yet. For one thread; made by `begin`.
 
-    length: bytes of it that were attached to its transient segment, or are about to be. `segment` is that segment's
-    name, empty as long as there is none: it is made when the first bytes are attached.
+    length: bytes that are attached to its transient segment, or being attached. segment: the transient segment's
+    name; empty until the first bytes are attached.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Upload:
         return f"Upload({self.stream.key!r}, {self.segment!r}, {self.length})"
 
     def take_over(self, found: Segment) -> None:
-        """Go on with what is in a transient segment. Raises SegmentNotFound, OutcomeUnknown, StorageError."""
+        """Continue with an existing transient segment. Raises SegmentNotFound, OutcomeUnknown, StorageError."""
         assert self._registered is not None
         self._number, self._owner = self._registered, secrets.randbelow(1 << 62) + 1
         self._place, self.segment = place_of(found), found.name
@@ -120,19 +120,20 @@ class Upload:
     # --- what it writes ----------------------------------------------------------------------------------------
 
     def target(self) -> str:
-        """The segment of the stream where the event belongs, as far as this process knows. Raises StreamNotFound."""
+        """The segment that owns the event's key, as far as this process knows. Raises StreamNotFound."""
         snapshot = self.stream.snapshot(refresh=False)
         return parent_in(self.segment) or snapshot.segments.name_of(self._home(snapshot))
 
     def ready(self) -> bool:
-        """Whether nothing is being attached."""
+        """Whether no attachment is in flight."""
         return self._under_way is None or self._under_way.done()
 
     def attach(self, content: tuple[Extent, ...] | Payload, created_at: int = 0) -> None:
-        """Append extents of chunks, or bytes, behind what is there. `settle` tells whether it has come about.
+        """Append extents of chunks, or bytes, to the transient segment. `settle` waits for the outcome.
 
-        created_at: when the first of the chunks was begun (see `engine.state.attach_fence`). Once attached they are
-        named, however old. Raises EventTaken, EventExpired, EventExists, StreamSealed, StreamNotFound, StorageError.
+        created_at: when the upload of the first chunk began (see `engine.state.horizon`). Attached chunks are
+        referenced, so they do not expire. Raises EventTaken, EventExpired, EventExists, StreamSealed,
+        StreamNotFound, StorageError.
         """
         self.settle()
         if not self.segment:
@@ -144,7 +145,7 @@ class Upload:
         self._used = self.stream.container.clock()
 
     def keep(self) -> None:
-        """Let the transient segment not expire while its writer has little to write."""
+        """Keep the transient segment from expiring while its writer writes slowly."""
         if not self.segment or not self.ready():
             return
         if self.stream.container.clock() - self._used > self.stream.container.settings.transient_idle / _KEPT_ALIVE:
@@ -163,23 +164,23 @@ class Upload:
             self._under_way = None
 
     def _retry(self, what: str) -> OutcomeRetry:
-        """For one change of this upload."""
+        """The retry of one change of this upload."""
         name = f"upload {self.name!r}" if self.name is not None else "upload"
         return OutcomeRetry(
             self.stream.container, f"stream {self.stream.key}, {name}: it is unknown whether {what}", _SAFE
         )
 
     def _settle_unknown(self, submitted: Append) -> None:
-        """Append what may be there already, until it is."""
+        """Repeat an append with an unknown outcome until it is known."""
         retry = self._retry("its last part is there")
         while True:
             try:
                 self.stream.container.commit([submitted])
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
             except BadOffset as error:
-                if error.expected == self.length:  # it was there: nobody else appends as long as we are the owner
+                if error.expected == self.length:  # it was committed: only the owner appends
                     return
                 raise
             except Rejected as error:
@@ -192,7 +193,7 @@ class Upload:
         return Append(self.segment, content, offset, (mine, *updates), created_at)
 
     def _create(self, content: tuple[Extent, ...] | Payload, created_at: int) -> None:
-        """Make the transient segment, with its first bytes."""
+        """Create the transient segment, with its first bytes."""
         marks = tuple(
             AttributeUpdate(attribute, UpdateKind.NONE, value)
             for attribute, value in ((OWNER, self._owner), (PLACE, self._place))
@@ -202,7 +203,7 @@ class Upload:
         while True:
             snapshot = self._snapshot()
             found = self._find(snapshot)
-            if found is not None:  # by an attempt of which nobody heard
+            if found is not None:  # by an attempt whose response was lost
                 self.segment = found
             else:
                 parent = snapshot.segments.name_of(self._home(snapshot))
@@ -217,7 +218,7 @@ class Upload:
                     continue  # the stream was scaled, or is gone
                 except OutcomeUnknown as error:
                     self.segment = ""
-                    retry.again(error)
+                    retry.wait_or_raise(error)
                     continue
                 except (BadAttributeUpdate, ChunksExpired) as error:
                     self.segment = ""
@@ -230,7 +231,7 @@ class Upload:
         return find_transient(snapshot, self._writer, self._number)
 
     def _registering(self, value: int) -> list[Operation]:
-        """What notes an upload with a name among the named writers, if it is there still as it was."""
+        """The operation that records an upload's name among the producers, if its attribute is unchanged."""
         if self.name is None:
             return []
         known = self._registered if self._registered is not None else NULL_VALUE
@@ -247,19 +248,19 @@ class Upload:
         return snapshot
 
     def _home(self, snapshot: Snapshot) -> int:
-        """The open segment that the event belongs to."""
+        """The open segment that owns the event's key."""
         segments = snapshot.record.current.segments
         return segments[bisect_left([segment.high for segment in segments], self._place / _KEY_SPACE)].id
 
     # --- its end -----------------------------------------------------------------------------------------------
 
     def commit(self, move: bool) -> EventPointer:
-        """Let what was attached into the stream as one event, in one append.
+        """Commit the attached bytes as one event, in one append.
 
-        move: if its segment was sealed, as the stream was scaled, it goes to the one that has its key now; no byte is
-        moved. Otherwise EventSegmentSealed is raised then, and nothing was done. Raises EventTaken, EventExpired,
-        EventExists, StreamSealed, StreamNotFound, StorageError; OutcomeUnknown if it may be there, and
-        cannot be found.
+        move: if its segment was sealed by a scale, commit to the segment that owns its key now; no byte is moved.
+        Otherwise EventSegmentSealed is raised and nothing is committed. Raises EventTaken, EventExpired,
+        EventExists, StreamSealed, StreamNotFound, StorageError; OutcomeUnknown if it may be committed and cannot be
+        found.
         """
         self.settle()
         target = str(parent_in(self.segment))
@@ -275,7 +276,7 @@ class Upload:
                 return self._pointer(target, offset, self.length)
             except OutcomeUnknown as error:
                 unknown = error
-                retry.again(error)
+                retry.wait_or_raise(error)
             except SegmentSealed as error:
                 snapshot = self._snapshot()
                 if not move:
@@ -292,20 +293,20 @@ class Upload:
             except StorageError as error:
                 if unknown is None:
                     raise
-                raise unknown from error  # it may be there, whatever fails now
+                raise unknown from error  # it may be committed, whatever fails now
 
     def _merge(self, target: str) -> list[Operation]:
         record = np.array([[self.length + HEADER_SIZE, 1, _now(), THIS_APPEND]], np.int64)
         one = AttributeUpdate(EVENT_COUNT, UpdateKind.REPLACE, 1)
         return [
-            self._append((), self.length, one),  # refuses everything unless it is as we left it
+            self._append((), self.length, one),  # rejects the commit unless it is unchanged
             *self._registering(-self._number),
-            Append(index_segment_name(target), index_content(target, record)),
+            index_append(target, record),
             MergeSegment(target, self.segment, Payload(event_header(self.length))),
         ]
 
     def append(self, framed: memoryview) -> EventPointer:
-        """Let a small event with its header into the stream at once: an ordinary append, without a transient segment.
+        """Append a small event with its header directly, without a transient segment.
 
         Raises EventExists, EventTaken, StreamSealed, StreamNotFound, OutcomeUnknown (only without a name),
         StorageError.
@@ -328,10 +329,10 @@ class Upload:
             except OutcomeUnknown as error:
                 if self.name is None:
                     raise
-                retry.again(error)
+                retry.wait_or_raise(error)
                 unknown = True
             except (SegmentSealed, SegmentNotFound):
-                unknown = False  # the name is not there, or the append would be refused for that
+                unknown = False  # the name is not recorded, or the append would be rejected for that
             except BadAttributeUpdate as error:
                 if unknown and error.previous == -self._number:
                     found = self._found(target, since, size, partial(self._holds, target, framed))
@@ -340,9 +341,9 @@ class Upload:
                 raise self._lost(error) from error
 
     def abandon(self) -> None:
-        """Forget what was attached. What is another's by now stays.
+        """Delete the transient segment, unless another writer took it over.
 
-        Raises OutcomeUnknown, StorageError: then it goes when it is idle.
+        Raises OutcomeUnknown, StorageError: it expires once it has been idle.
         """
         if self.segment:
             forgotten = self._registering(NULL_VALUE)
@@ -350,21 +351,21 @@ class Upload:
                 self.stream.container.commit([self._append((), None), *forgotten, DeleteSegment(self.segment)])
 
     def discard(self, chunks: Sequence[str]) -> None:
-        """Give up those of the chunks that the stream does not have (G1). Raises as `abandon`."""
+        """Discard the chunks that the stream does not reference (G1). Raises as `abandon`."""
         if chunks:
             self.stream.discard(chunks)
 
     def _pointer(self, segment: str, offset: int, size: int) -> EventPointer:
         return EventPointer(*parse_segment_name(segment), offset, size + HEADER_SIZE)
 
-    # --- what has become of it -----------------------------------------------------------------------------------
+    # --- its outcome -----------------------------------------------------------------------------------
 
     def _length(self, segment: str) -> int:
         found = self.stream.container.activated([segment])[segment]
         return found.length if found is not None else 0
 
     def _place_of(self, segment: str, offset: int) -> tuple[str, int]:
-        """In which object the byte at `offset` lies, and where."""
+        """The object, and the position in it, of the byte at `offset`."""
         (piece,) = self.stream.container.plan(segment, offset, offset + 1)
         return piece.path, piece.position + piece.skip
 
@@ -375,7 +376,8 @@ class Upload:
         return self.stream.container.read(segment, offset, offset + len(framed)) == framed
 
     def _found(self, segment: str, since: int, size: int, is_it: Callable[[int], bool]) -> EventPointer | None:
-        """Where the event is in a segment, behind `since`, if it has come there. Every event's end is in the index."""
+        """The pointer of the event in a segment, after `since`, if it was committed. The index has every event's
+        end."""
         snapshot = self.stream.snapshot()
         number = parse_segment_name(segment).segment_id
         with suppress(SegmentNotFound):
@@ -388,8 +390,8 @@ class Upload:
         return None
 
     def _lost(self, error: Rejected) -> Exception:
-        """Why the upload is not ours any more, or not there."""
-        if isinstance(error, ChunksExpired):
+        """The error that says why the upload is taken over, or gone."""
+        if isinstance(error, ChunksGivenUp):
             return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
         key, container = self.stream.key, self.stream.container
@@ -411,9 +413,9 @@ class Upload:
 
 
 def begin(stream: WritableStream, routing_key: str | None = None, name: str | None = None) -> Upload:
-    """Begin an upload, or take over the one under way that has this name, which no other process can go on with then.
+    """Begin an upload, or take over the one with this name, so that no other process can continue it.
 
-    Raises EventExists for a name that is committed, ValueError for another routing key than it was begun with,
+    Raises EventExists if the name is committed, ValueError for another routing key than it was begun with,
     StreamSealed, StreamNotFound, StorageError.
     """
     place = int((hash_key(routing_key) if routing_key is not None else random()) * _KEY_SPACE)
@@ -446,22 +448,22 @@ def begin(stream: WritableStream, routing_key: str | None = None, name: str | No
         except SegmentNotFound:
             continue  # it was committed or expired meanwhile
         except OutcomeUnknown as error:
-            retry.again(error)
+            retry.wait_or_raise(error)
 
 
 def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:
-    """What is wrong with a transient segment of a stream, if nobody can go on with it as an upload."""
+    """The error of a transient segment that cannot be continued as an upload."""
     if attributes.get(OWNER, 0) < 1 or not 0 <= attributes.get(PLACE, -1) < _KEY_SPACE:
         return (
-            f"segment {name!r} is no upload that can be understood: it does not say who writes it, and where its event "
+            f"segment {name!r} is not a valid upload: its attributes do not say who writes it and where it "
             "belongs. It is deleted once it has been idle for the root's transient_idle_seconds, by `maintain`, `gc` "
-            "or whoever appends; begin the event under another name until then"
+            "or the next append; begin the event under another name until then"
         )
     return None
 
 
 def place_of(found: Segment) -> int:
-    """Where the event of an upload belongs on the key space. Raises DataCorruption."""
+    """The event's key hash, in units of 2^-52. Raises DataCorruption."""
     problem = upload_problem(found.name, found.attributes)
     if problem is not None:
         raise DataCorruption(problem)
@@ -469,7 +471,7 @@ def place_of(found: Segment) -> int:
 
 
 def _present(snapshot: Snapshot, name: str, registered: int | None) -> Segment | None:
-    """The transient segment of the upload with this name that is under way."""
+    """The transient segment of the upload with this name, if there is one."""
     if registered is None:
         return None
     segment = find_transient(snapshot, _writer_of(name), registered)
@@ -484,7 +486,7 @@ def find_transient(snapshot: Snapshot, writer: uuid.UUID, number: int) -> str | 
 
 
 def _registered(stream: WritableStream, name: str) -> int | None:
-    """What is noted of an upload's name: its number, negated once it is committed."""
+    """The recorded value of an upload's name: its number, negated once it is committed."""
     attribute = _attribute_of(name)
     return stream.container.known_attributes(stream.writers, [attribute]).get(attribute)
 

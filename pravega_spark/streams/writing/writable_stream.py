@@ -1,12 +1,13 @@
-"""A stream by name, as far as it is changed: the generation of its container, and changes of its record.
+"""A stream by name that can be changed: begins generations, and commits changes of its record.
 
-What is written aside and comes into the stream later (transactions, uploads) needs no more of a stream than this.
+Transactions and uploads need no more of a stream than this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from engine.errors import BadKeyVersion, OutcomeUnknown
 from engine.root import Root
@@ -17,21 +18,29 @@ from pravega_spark.streams.reading.stream_view import StreamView
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 
+if TYPE_CHECKING:
+    from engine.containers.container import Container
+
 _SAFE = "Repeating the call is safe"
 
 
 class WritableStream(StreamView):
-    """A stream by name whose container's generation can be begun, and whose record can be changed."""
+    """A stream by name, whose record can be changed."""
 
     def __init__(self, root: Root, scope: str, name: str, suggesting: bool = False) -> None:
         super().__init__(root, scope, name, suggesting)
-        self._begun: str | None = None  # the generation of the container that it has begun
+        self._begun: str | None = None  # the last generation of the container that it has begun
+
+    @property
+    def container(self) -> Container:
+        """The container that holds all of the stream."""
+        return self.root.container(self.number)
 
     def begin_generation(self) -> None:
-        """Let the stream have a new epoch, if its container's log was begun anew since its segments were opened (P4).
+        """Begin a new epoch if its container got a new log since its segments were opened (P4).
 
-        Called before events are written to it; it costs an append once in a generation. What the stream lacks, as it is
-        sealed or does not exist, is left for the write itself to find.
+        Called before events are written; it costs one append in a generation. If the stream is sealed or does not
+        exist, nothing happens: the write itself raises the error.
         """
         generation = self.container.generation
         if self._begun == generation:
@@ -45,10 +54,10 @@ class WritableStream(StreamView):
             except StreamNotFound:
                 return
             except OutcomeUnknown as error:
-                retry.again(error)
+                retry.wait_or_raise(error)
 
     def _commit_change(self, change: Callable[[Snapshot], list[Operation]], refresh: bool = True) -> None:
-        """Carry out a change of the record; when somebody else changed it meanwhile, again on what it is then."""
+        """Commit a change of the record, and retry if another process changed it."""
         while True:
             with suppress(BadKeyVersion):
                 operations = self.query(change, refresh)
@@ -57,5 +66,5 @@ class WritableStream(StreamView):
                 return
 
     def discard(self, chunks: Sequence[str]) -> None:
-        """Give up chunks that were written for an append that did not come about, or may not have (G1)."""
-        self.container.commit([DiscardChunks(tuple(chunks))])
+        """Discard chunks whose append failed, or may have failed (G1)."""
+        self.container.commit([Discard(tuple(chunks))])

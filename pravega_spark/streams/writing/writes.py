@@ -1,12 +1,12 @@
-"""Writes to streams of one container, all in one atomic append (X1), each with the name and number of its writer (X3).
+"""Writes to streams of one container, all in one atomic append (X1). A write may be idempotent (X3).
 
-The one loop in which an append is refused, and tried again on what the streams are by then: a replay changes nothing,
-and what was planned before a stream was scaled goes where its keys go now.
+Owns the one loop that retries a rejected append against the current state of the streams: a replay changes nothing, and
+events that were routed before a stream was scaled go to the segments that own their keys now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,19 +24,18 @@ from engine.state.index_records import IndexRecords
 from engine.state.operations import Append, AttributeUpdate, Operation, Payload, UpdateKind
 from engine.state.segments import EVENT_COUNT, Extent
 from pravega_spark.errors import StreamNotFound
-from pravega_spark.streams.model.index import encode_records
+from pravega_spark.streams.model.index import encode_records, sparse_records
 from pravega_spark.streams.model.names import index_segment_name, segment_name
-from pravega_spark.streams.model.policies import OnChangedReplay
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.digests import Digest
-from pravega_spark.streams.writing.event_order import Mix, keeping, order_segments
+from pravega_spark.streams.writing.event_order import Interleaving, order_operations, order_segments
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
-from pravega_spark.streams.writing.producer_state import NamedWrite
+from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite
+from pravega_spark.streams.writing.writable_stream import WritableStream
 
 if TYPE_CHECKING:
+    from pravega_spark.streams.model.epochs import StreamSegmentRecord
     from pravega_spark.streams.model.stream_record import Routing
-    from pravega_spark.streams.reading.location import StreamLocation
-    from pravega_spark.streams.reading.snapshot import Snapshot
 
 _SAFE = "It is committed completely or not at all. Writing it again with the same name and number is safe"
 
@@ -45,8 +44,8 @@ class SegmentAppend(NamedTuple):
     """What a write appends to one segment.
 
     content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
-    start (see index.sparse_records). events: how many there are. created_at: when the first of the chunks was begun
-    (see `engine.state.attach_fence`).
+    start (see index.sparse_records). events: their number. created_at: when the upload of the first chunk began (see
+    `engine.state.horizon`).
     """
 
     segment_id: int
@@ -62,93 +61,88 @@ class SegmentAppend(NamedTuple):
 
 
 Parts = Sequence[tuple["Routing | None", Sequence[SegmentAppend]]]
-"""What a write appends, in order, and by what each part of it was routed; None: to the named segments, or nowhere."""
+"""What a write appends, in order, each with the routing that chose its segments. None: these segments, or an error."""
 
 
 class StreamWrite:
-    """A write to one stream: its parts, and what is remembered of it. `Stream.to_write` makes it.
+    """A write to one stream. `write_together` commits it, with writes to other streams of the container.
 
-    snapshot: gives the stream as it is now. writer: the name of a writer and a number that grows with each of its
-    writes. digest: of what is written, if there is a writer; without one its events and bytes only are remembered.
-    on_changed_replay: what to do where the number is there already, and not known to be with the same data.
-    accept_lost: whether the writer goes on though a restore or a recovery lost writes of it. mix: how its events were
-    mixed, if that is known and the segments are named. new: whether it is to be written, or was written, and not found
-    to be there.
+    producer: makes it idempotent. interleaving: of its events across segments, if that is known and no part has a
+    routing. new: False once the write was found to be committed already.
     """
 
     def __init__(
         self,
-        stream: StreamLocation,
-        snapshot: Callable[[bool], Snapshot],
+        stream: WritableStream,
         parts: Parts,
-        writer: tuple[str, int] | None = None,
-        digest: Digest | None = None,
-        on_changed_replay: OnChangedReplay = "skip",
-        accept_lost: bool = False,
-        mix: Mix | None = None,
+        producer: ProducerWrite | None = None,
+        interleaving: Interleaving | None = None,
     ) -> None:
         self.stream = stream
-        self._snapshot = snapshot
         self.new = True
         self._parts = parts
-        self._policy = on_changed_replay
-        self._accept_lost = accept_lost
-        self._mix = mix
-        self._written = [part for _, some in parts for part in some]
+        self.producer = producer
+        self._interleaving = interleaving
+        self._routed = [part for _, some in parts for part in some]
         self._before: list[Operation] = []
         self._after: list[Operation] = []
-        self.named: NamedWrite | None = None
-        self._remembering: list[Operation] = []
-        if writer is not None:
-            self.named = self._named(*writer, digest or _figures(self._written))
-            self._remembering = self.named.remembering()
+        self._update: ProducerUpdate | None = None
+        self._update_operations: list[Operation] = []
 
-    def _named(self, name: str, number: int, digest: Digest) -> NamedWrite:
-        with suppress(StreamNotFound):  # which the append will find too
-            generation = self._snapshot(False).record.generation.epoch
-            return NamedWrite(self.stream.writers, name, number, digest, generation)
-        return NamedWrite(self.stream.writers, name, number, digest)
+    def begin(self) -> None:
+        """Begin a generation of the stream if its container has a new one, and prepare the producer's update."""
+        self.stream.begin_generation()
+        if self.producer is None:
+            return
+        digest = self.producer.digest
+        if digest is None:
+            digest = Digest.total(Digest(part.events, part.size) for part in self._routed)
+        generation = 0
+        with suppress(StreamNotFound):  # the append raises it too
+            generation = self.stream.snapshot(refresh=False).record.generation.epoch
+        self._update = ProducerUpdate(self.stream, self.producer._replace(digest=digest), generation)
+        self._update_operations = self._update.advance()
 
     @property
-    def planned(self) -> bool:
-        """Whether it may go elsewhere if the stream was scaled."""
+    def has_routing(self) -> bool:
+        """Whether it can be rerouted if the stream was scaled."""
         return all(routing is not None for routing, _ in self._parts)
 
     def operations(self) -> list[Operation]:
-        """What remembers it goes first: a replay is to be known as one, whatever has become of the stream."""
-        appends = stream_operations(self.stream, self._written)
-        kept = keeping(self.stream.container, self.stream.key, self._mix)
-        return [*self._remembering, *self._before, *appends, *kept, *self._after]
+        """The producer's update comes first: a replay is recognised even if the stream was scaled or sealed since."""
+        appends: list[Operation] = []
+        for part in self._routed:
+            appends += append_operations(segment_name(self.stream.scope, self.stream.name, part.segment_id), part)
+        order = order_operations(self.stream.container, self.stream.key, self._interleaving)
+        return [*self._update_operations, *self._before, *appends, *order, *self._after]
 
     def is_of_order(self, error: SegmentNotFound | SegmentExists) -> bool:
-        """Whether an append was refused because the segment that keeps the order is, or is not, there by now."""
+        """Whether an append was rejected because the segment of the stream's order was created or deleted meanwhile."""
         return error.segment in order_segments(self.stream.key)
 
-    def is_refused(self, error: BadAttributeUpdate) -> bool:
-        """Whether an append was refused because of what is remembered of this write's writer.
+    def resolve_rejection(self, error: BadAttributeUpdate) -> bool:
+        """Whether an append was rejected because of this producer's state.
 
-        Then it is made anew, or is found not to be new. Raises ReplayChanged, WritesLost.
+        If so, the update is prepared again for that state, or `new` becomes False. Raises ReplayChanged, WritesLost.
         """
-        if self.named is None or not self.named.is_refused(error):
+        if self._update is None or not self._update.is_rejected_by(error):
             return False
-        found = self.named.found(self.stream.container)
-        if found is None or found.number < self.named.number:
-            self._remembering = self.named.continuing(self.stream.key, found, self._accept_lost)
-        elif self.named.judge(self.stream.key, found, self._policy):
-            self._remembering = self.named.replacing(found)
-        else:
+        operations = self._update.resolved()
+        if operations is None:
             self.new = False
+        else:
+            self._update_operations = operations
         return True
 
     def reroute(self) -> None:
-        """Let it go where its segments' keys go now, after what was written before.
+        """Send its events to the segments that own their keys now, after all events written before.
 
         Raises StreamSealed, StreamNotFound.
         """
         routed = [(routing, parts) for routing, parts in self._parts if routing is not None]
         used = [(routing, {part.segment_id for part in parts}) for routing, parts in routed]
-        targets, self._before, self._after = changes.reroute(self._snapshot(True), used)
-        self._written = [
+        targets, self._before, self._after = changes.reroute(self.stream.snapshot(), used)
+        self._routed = [
             part._replace(segment_id=target[part.segment_id])
             for (_, parts), target in zip(routed, targets, strict=True)
             for part in parts
@@ -156,61 +150,61 @@ class StreamWrite:
 
 
 def write_together(writes: Sequence[StreamWrite]) -> None:
-    """Append to streams of one container, all or nothing, durable on return; what is there already is left out.
+    """Append to streams of one container, all or nothing, durable on return. Writes that are committed already are left
+    out.
 
-    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksExpired, StorageError; SegmentSealed or
-    SegmentNotFound for what may go nowhere else; OutcomeUnknown, where all writers have names only after trying again
-    for some minutes.
+    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; SegmentSealed or
+    SegmentNotFound for parts without a routing. Raises OutcomeUnknown at once if a write is not idempotent, otherwise
+    after retrying for some minutes.
     """
+    for write in writes:
+        write.begin()
     pending = list(writes)
     container = pending[0].stream.container
-    known = all(write.named is not None for write in pending)
+    idempotent = all(write.producer is not None for write in pending)
     keys = ", ".join(write.stream.key for write in pending)
-    what = f"stream{'s' * (len(pending) > 1)} {keys}: it is unknown whether {pending[0].named} was committed"
+    what = f"stream{'s' * (len(pending) > 1)} {keys}: it is unknown whether {pending[0].producer} was committed"
     retry = OutcomeRetry(container, what, _SAFE)
     while pending:
         try:
             container.commit([operation for write in pending for operation in write.operations()])
             return
         except BadAttributeUpdate as error:
-            if not any(write.is_refused(error) for write in pending):
+            if not any(write.resolve_rejection(error) for write in pending):
                 raise
             pending = [write for write in pending if write.new]
         except OutcomeUnknown as error:
-            if not known:
+            if not idempotent:
                 raise
-            retry.again(error)  # with names it can be tried again: what is there is not written twice
+            retry.wait_or_raise(error)  # a repeated write is recognised
         except (SegmentExists, SegmentSealed, SegmentNotFound, BadKeyVersion) as error:
             if isinstance(error, SegmentExists | SegmentNotFound) and any(each.is_of_order(error) for each in pending):
                 continue
-            if not all(write.planned for write in pending):
+            if not all(write.has_routing for write in pending):
                 raise
             for write in pending:
                 write.reroute()
 
 
-def _figures(parts: Iterable[SegmentAppend]) -> Digest:
-    """The digest of what nobody has made one of: the figures that the parts tell."""
-    return Digest.total(Digest(part.events, part.size) for part in parts)
-
-
-def stream_operations(stream: StreamLocation, parts: Sequence[SegmentAppend]) -> list[Operation]:
-    """What appends parts to a stream: each segment's index records and events."""
-    operations: list[Operation] = []
-    for part in parts:
-        operations += append_operations(segment_name(stream.scope, stream.name, part.segment_id), part)
-    return operations
-
-
 def append_operations(segment: str, part: SegmentAppend) -> list[Operation]:
-    """What appends a part to a segment and its index, the index first."""
+    """The operations that append a part to a segment and its index, the index first."""
     count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, part.events)
     return [
-        Append(index_segment_name(segment), index_content(segment, part.records)),
+        index_append(segment, part.records),
         Append(segment, part.content, None, (count,), part.created_at),
     ]
 
 
-def index_content(segment: str, records: np.ndarray) -> IndexRecords:
-    """What goes to the index with an append to `segment`: its records, which count from where the append begins."""
-    return IndexRecords(segment, encode_records(records))
+def index_append(segment: str, records: np.ndarray) -> Append:
+    """The operation that appends to the index of `segment`. Offsets in the records count from the append's start."""
+    return Append(index_segment_name(segment), IndexRecords(segment, encode_records(records)))
+
+
+def segment_appends(
+    contents: Iterable[tuple[int, memoryview, np.ndarray]], segments: Sequence[StreamSegmentRecord], time_ms: int
+) -> list[SegmentAppend]:
+    """Framed events, as `Framed.contents` gives them, as appends to `segments`."""
+    return [
+        SegmentAppend(segments[index].id, Payload(content), sparse_records(lengths, time_ms), len(lengths))
+        for index, content, lengths in contents
+    ]

@@ -57,7 +57,7 @@ def test_a_group_ahead_of_its_stream_gets_all_events_that_come_after_the_restore
     with StreamManager(str(place)) as manager:
         write(manager, "one", numbered(5, 100))
         group = manager.create_reader_group(GROUP, "sc", "one")
-        [told] = [record for record in caplog.records if "goes on at" in record.getMessage()]
+        [told] = [record for record in caplog.records if "continues at" in record.getMessage()]
         assert told.levelno == logging.WARNING
         assert drained(group.create_reader("t"), 3) == numbered(5, 100)
         write(manager, "one", numbered(5, 200))

@@ -91,7 +91,7 @@ def test_released_cuts_only_move_forward_across_scaling(manager: StreamManager, 
                 release(stream, "s", before)
     subscribe(stream, "s", cuts[0])
     assert subscribers(stream) == {"s": cuts[2]}
-    subscribe(stream, "s", cuts[0], anew=True)
+    subscribe(stream, "s", cuts[0], restart=True)
     assert subscribers(stream) == {"s": cuts[0]}
     with pytest.raises(InvalidStreamCut):
         release(stream, "s", StreamCut("sc", "one", {7: 0}))

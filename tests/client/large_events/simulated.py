@@ -11,7 +11,8 @@ from engine.settings import Settings
 from engine.state.segments import EVENT_COUNT
 from engine.storage.object_reads import Stores
 from pravega_spark import EventPointer, LargeEvent, StreamManager
-from pravega_spark.streams.reading.scan import SliceReader, plan_slices
+from pravega_spark.streams.reading.scan import SliceReader
+from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.support.simulation import Simulation, audit
 

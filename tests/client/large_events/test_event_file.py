@@ -34,7 +34,7 @@ from pravega_spark import (
 )
 from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.client.large_events import event_file
-from pravega_spark.client.reader import UnreadEvent
+from pravega_spark.client.reader import LazyEvent
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
@@ -240,7 +240,7 @@ def test_readers_fetch_a_large_event_when_asked(
     _, _, large, after = events = list(manager.read_events("sc", "one"))
     assert counting.bytes_read <= 2 * MiB
     assert [event.size for event in events] == [6, 0, len(LARGE), 5]
-    assert isinstance(large, UnreadEvent) and str(large.pointer) == pointer and large.offset == 22
+    assert isinstance(large, LazyEvent) and str(large.pointer) == pointer and large.offset == 22
     assert after.data == b"after" and after.get_event(limit=5) == b"after"
     with pytest.raises(EventTooLarge, match=r"has 5 bytes, more than the limit of 4"):
         after.get_event(4)

@@ -24,7 +24,7 @@ from chunkstore import open_store
 from chunkstore.pravega.archive import Archive, open_archive
 from chunkstore.testing import SimulatedStore
 from pravega_spark.streams.model.names import segment_name
-from pravega_spark.streams.pravega_lts.streams import ArchivedStreams, decoded
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams, decoded
 
 PAD = b'"pad":"'
 KEPT = ("stream", "seq", "key", "len", "txn", "txnState")
@@ -41,7 +41,7 @@ def without_padding(data: bytes) -> bytes:
 
 def heads(archive: Archive) -> dict[str, int]:
     """Where segments of streams begin, as the controller says."""
-    streams = ArchivedStreams(archive)
+    streams = PravegaStreams(archive)
     found = {}
     for scope in streams.scopes():
         for name in streams.streams(scope):

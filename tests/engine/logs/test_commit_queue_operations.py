@@ -40,6 +40,7 @@ from pravega_spark.errors import StreamError
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.streams.test_transactions import begun, check, parts
 from tests.support.container_model import Contents, contents_of
@@ -225,9 +226,9 @@ class Held(Root):
         return self._held
 
 
-def write(stream: Stream, writer: tuple[str, int] | None, *events: str) -> bool:
+def write(stream: Stream, producer: ProducerWrite | None, *events: str) -> bool:
     routing = stream.snapshot().record.routing
-    return stream.write(parts(routing, *events), writer, planned=routing)
+    return stream.write(parts(routing, *events), producer, routing)
 
 
 def steps(stream: Stream) -> Iterator[Callable[[], Any]]:
@@ -236,9 +237,9 @@ def steps(stream: Stream) -> Iterator[Callable[[], Any]]:
     yield lambda: stream.create(ScalingPolicy(min_segments=2))
     yield lambda: stream.create(ScalingPolicy(min_segments=2))
     yield lambda: write(stream, None, "a", "z")
-    yield lambda: write(stream, ("job", 1), "b", "y")
-    yield lambda: write(stream, ("job", 1), "b", "y")
-    yield lambda: stream.write(parts(stream.snapshot().record.routing, "other"), ("job", 1), on_changed_replay="fail")
+    yield lambda: write(stream, ProducerWrite("job", 1), "b", "y")
+    yield lambda: write(stream, ProducerWrite("job", 1), "b", "y")
+    yield lambda: stream.write(parts(stream.snapshot().record.routing, "other"), ProducerWrite("job", 1, None, "fail"))
     yield lambda: opened.append(begun(stream, "c", "x"))
     yield lambda: opened[0].write(parts(opened[0].record().routing, "d"))
     yield lambda: opened[0].commit()

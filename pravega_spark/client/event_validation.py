@@ -1,4 +1,4 @@
-"""Events and routing keys as programs give them to writers: checked before anything is written."""
+"""Validation of events and routing keys before anything is written."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ IN_TRANSACTION = "split it; transactions take no large events, but begin_event w
 OF_A_WRITER = "split it, or write it with begin_event"
 
 
-def encoded_text(event: str) -> bytes:
-    """A text as it is written. TypeError for anything else, which names the way to make one of it."""
+def encode_text(event: str) -> bytes:
+    """A text as UTF-8. TypeError for anything else, with advice how to convert it."""
     if isinstance(event, str):
         return event.encode()
     if isinstance(event, bytes | bytearray | memoryview):
@@ -38,7 +38,7 @@ def encoded_text(event: str) -> bytes:
 
 
 def check_key(routing_key: str) -> None:
-    """Raise TypeError for what is no routing key."""
+    """Raise TypeError if it is not a routing key."""
     if not isinstance(routing_key, str):
         raise TypeError(
             f"routing_key must be a str or None, not {reprlib.repr(routing_key)} ({type(routing_key).__name__}): give "
@@ -46,7 +46,7 @@ def check_key(routing_key: str) -> None:
         )
 
 
-def framed_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
+def frame_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITER) -> bytes:
     """One event with its header. ValueError, with the advice, if it is too large, TypeError if it is not bytes."""
     if not isinstance(event, bytes | bytearray | memoryview):
         raise TypeError(
@@ -61,14 +61,14 @@ def framed_event(event: bytes | bytearray | memoryview, advice: str = OF_A_WRITE
     return _HEADER.pack(0, len(event)) + event
 
 
-def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
-    """The events as one column whose rows can all be framed. ValueError, with the advice, for one that is too large."""
+def validated_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
+    """The events as one column that can be framed. ValueError, with the advice, for an event that is too large."""
     events = _column("events", events)
-    frame_column(pa.nulls(0, events.type), None, 1)  # refuses other types
+    frame_column(pa.nulls(0, events.type), None, 1)  # rejects other types
     events = events.cast(pa.large_binary())
     column = events.combine_chunks() if isinstance(events, pa.ChunkedArray) else events
     if column.null_count:
-        frame_column(column, None, 1)  # tells which row it is
+        frame_column(column, None, 1)  # raises an error that names the row
     lengths = pc.binary_length(column)
     if (longest := pc.max(lengths).as_py() or 0) > MAX_EVENT_SIZE:
         row = pc.index(lengths, longest).as_py()
@@ -80,11 +80,11 @@ def checked_events(events: Column, advice: str = OF_A_WRITER) -> pa.Array:
 
 
 def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
-    """What was given for a parameter, as a column. TypeError, which names it, for what is none."""
+    """The value of a parameter as a column. TypeError, with the name of the parameter, for other values."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     try:
-        if isinstance(values, str | bytes):  # a list of them was meant
+        if isinstance(values, str | bytes):  # probably a list was meant
             raise TypeError("it is one value")
         return pa.array(values, kind or (pa.binary() if not len(values) else None))
     except (TypeError, ValueError) as error:
@@ -94,7 +94,7 @@ def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -
         ) from None
 
 
-def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
+def validated_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
     """The keys as a column. ValueError if there is not one, or null, for each event."""
     if keys is None:
         return None
@@ -104,8 +104,8 @@ def checked_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | 
     return column
 
 
-def cut(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:
-    """Cut a column into runs of rows of `size` bytes at most, with their headers; of one row at least."""
+def row_ranges(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:
+    """Divide a column into ranges of rows of `size` bytes at most, headers included, and of one row at least."""
     lengths = numpy_values(pc.binary_length(column))
     ends = np.cumsum(lengths, dtype=np.int64) + HEADER_SIZE * np.arange(1, len(lengths) + 1)
     start, done = 0, 0

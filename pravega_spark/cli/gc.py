@@ -1,4 +1,4 @@
-"""`gc`: mark orphans as garbage, and delete the garbage that is due (see `engine.admin.root_gc`)."""
+"""`gc`: marks orphans as garbage, and deletes garbage that is due (see `engine.admin.garbage_collection`)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _LABELS: Headings = {
     "examined": "objects",
     "orphans": "orphans",
     "bytes": size_column("size of orphans"),
-    "recent": "too young to judge",
+    "recent": "too recent",
     "unknown": "unknown objects, left alone",
     "nested": "other roots and backups, left alone",
     "expired": "idle uploads of large events",

@@ -1,4 +1,4 @@
-"""`verify`: whether a root is complete and consistent."""
+"""`verify`: checks that a root is complete and consistent."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pravega_spark.quantities import counted, size_text
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Also read all data, compare it with its checksums, and walk all events.")
+@click.option("--deep", is_flag=True, help="Also read all data, compare it with its checksums, and check all events.")
 @pass_session
 def verify(session: Session, deep: bool) -> None:
-    """Check that everything in the root is there and consistent.
+    """Check that the root is complete and consistent.
 
-    Logs, checkpoints, tables, chunks, recovery points and indexes are checked. Nothing is written, and other processes
-    may use the root meanwhile. Fails if it finds an error.
+    Logs, checkpoints, tables, chunks, recovery points and indexes are checked. Nothing is written, and other
+    processes may use the root meanwhile. Fails if it finds an error.
     """
-    from pravega_spark.checks import verify_root  # takes longer to load than all other commands need
+    from pravega_spark.checks import verify_root  # slow to import, and most commands do not need it
 
     with session.output.progress() as progress:
         report = verify_root(session.root, progress, deep)
@@ -42,9 +42,7 @@ def _print(session: Session, report: Report) -> None:
         output.table(_BALANCE, [balance._asdict() for balance in report.balances], title="storage")
     orphans = report.orphans
     if not report.ours:
-        output.line(
-            "This is the long-term storage of a Pravega, which is only read; what nothing names is not looked for."
-        )
+        output.line("This is the long-term storage of a Pravega, which is only read; orphans are not searched.")
     elif orphans is None:
         output.line("Orphans and bytes are unknown, because not every container could be read completely.")
     elif orphans.number:
@@ -70,7 +68,7 @@ def _how(report: Report) -> str:
 
 
 def _print_json(report: Report) -> None:
-    """One document, whose findings are printed one after the other: there may be any number."""
+    """One document. Its findings are printed one by one, as there may be any number."""
     orphans = report.orphans
     head = {
         "healthy": not report.errors,

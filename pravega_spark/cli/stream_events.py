@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import stream
-from pravega_spark.console.arguments import PlaceType, SecondsType, StreamName, stream_argument
+from pravega_spark.console.arguments import PositionType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, size_text
-from pravega_spark.streams.reading.stream_position import Place
+from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
     from pravega_spark.client.reader import Event
 
-__all__ = ["stream"]
-
 MAX_LINE = 8 << 20
-"""Bytes of a line, as many as an event may have."""
+"""Maximum bytes of a line, the limit of an event."""
 
 _LINES_PER_UPDATE = 1000  # of the progress bar
 
@@ -34,7 +31,7 @@ _LINES_PER_UPDATE = 1000  # of the progress bar
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-@stream.command()
+@click.command()
 @stream_argument
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key", help="Routing key of all events.")
@@ -45,7 +42,7 @@ _LINES_PER_UPDATE = 1000  # of the progress bar
 def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, field: str | None) -> None:
     """Write each line of a file, or of stdin, as an event.
 
-    The line end is left out. Lines are written as they are read: if one cannot be written, those before it have been.
+    The line end is left out. Lines are written as they are read: if one is rejected, those before it are written.
     """
     if key is not None and field is not None:
         raise click.UsageError("Give --key or --key-from, not both.")
@@ -75,7 +72,7 @@ def _size_of(file: BinaryIO) -> int:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends; of one that is too long only the beginning, which is too long too."""
+    """The lines without their ends. A line that is too long is cut, and is still too long."""
     while line := file.readline(MAX_LINE + 2):
         yield line.removesuffix(b"\n")
 
@@ -99,13 +96,13 @@ def _before(number: int) -> str:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-@stream.command()
+@click.command()
 @stream_argument
-@click.option("--from", "begin", type=PlaceType(), default="head", show_default=True, help="Where to start.")
-@click.option("--to", "end", type=PlaceType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--from", "begin", type=PositionType(), default="head", show_default=True, help="Where to start.")
+@click.option("--to", "end", type=PositionType(), default="tail", show_default=True, help="Where to end.")
 @click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
 @pass_session
-def read(session: Session, name: StreamName, begin: Place, end: Place, count: int | None) -> None:
+def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
     """Print the events between two positions, one per line.
 
     They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut.
@@ -119,9 +116,9 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
         _print_lines(chosen)
 
 
-@stream.command()
+@click.command()
 @stream_argument
-@click.option("--from", "begin", type=PlaceType(), default="tail", show_default=True, help="Where to start.")
+@click.option("--from", "begin", type=PositionType(), default="tail", show_default=True, help="Where to start.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")
 @click.option(
     "--poll",
@@ -131,7 +128,7 @@ def read(session: Session, name: StreamName, begin: Place, end: Place, count: in
     help="Time between polls of a stream that has no new events.",
 )
 @pass_session
-def tail(session: Session, name: StreamName, begin: Place, count: int | None, poll: float) -> None:
+def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
     """Print events as they arrive, until Ctrl-C.
 
     It ends too when the stream is sealed. With --json each line is one document.
@@ -158,13 +155,13 @@ def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:
 
 
 def _visible(data: bytes) -> bytes:
-    """Bytes as they can be shown on a terminal, which obeys what some of them say."""
+    """Bytes as text without control characters, which a terminal would execute."""
     text = data.decode(errors="backslashreplace")
     return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text).encode()
 
 
 def _print_document(name: StreamName, events: Iterable[Event]) -> None:
-    """One document, whose events are printed one after the other: there may be any number."""
+    """One document. Its events are printed one by one, as there may be any number."""
     click.echo(f'{{"stream": {json.dumps(str(name))}, "events": [', nl=False)
     separator = "\n  "
     for event in events:

@@ -1,7 +1,7 @@
-"""The payload of a large event that nobody has asked for yet.
+"""The payload of a large event that is fetched on access.
 
-Keeps L1: it holds no byte of the payload, and each look at it fetches anew, so however many large events a program
-keeps, they cost no memory. An event of a reader has one in the place of its payload, or the payload itself: `Content`.
+Keeps L1: it holds no byte of the payload, and each access fetches it again. So a program can keep any number of
+large events without using memory for them. An event of a reader holds its payload, or a lazy one: `Content`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pravega_spark.client.large_events.event_file import EventFile, EventPayload
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.location import StreamLocation
-from pravega_spark.streams.reading.scan import Events
+from pravega_spark.streams.reading.slices import Events
 
 
 @dataclass(frozen=True)
-class Unread:
-    """The place of a payload. Its methods raise NoSuchEvent when it was truncated meanwhile, and StorageError."""
+class LazyPayload:
+    """A payload that was not read. Its methods raise NoSuchEvent if the event was truncated, and StorageError."""
 
     root: Root
     pointer: EventPointer
 
     @classmethod
-    def found(cls, stream: StreamLocation, events: Events) -> Unread:
-        """What a scan has found of a large event, and has not read."""
+    def found(cls, stream: StreamLocation, events: Events) -> LazyPayload:
+        """The payload of a large event that a scan did not read."""
         length = HEADER_SIZE + int(events.lengths[0])
         return cls(stream.root, EventPointer(stream.scope, stream.name, events.segment_id, events.offset, length))
 
@@ -44,8 +44,8 @@ class Unread:
         return EventPayload.at(self.root, self.pointer).whole()
 
 
-Content: TypeAlias = "bytes | Unread"
-"""The payload of an event, or where it is."""
+Content: TypeAlias = "bytes | LazyPayload"
+"""The payload of an event, or a lazy one."""
 
 
 def size_of(content: Content) -> int:
@@ -54,5 +54,5 @@ def size_of(content: Content) -> int:
 
 
 def payload_of(content: Content) -> bytes:
-    """The payload, fetched if it is not there."""
+    """The payload, fetched if it is lazy."""
     return content if isinstance(content, bytes) else content.whole()

@@ -1,4 +1,4 @@
-"""`header`: exchange segments with code that uses the layout before chunk metadata (RollingStorage).
+"""`header`: exchanges segments with code that uses the RollingStorage layout, which has no chunk metadata.
 
 See `engine.admin.rolling_segments` and `pravega_spark.streams.pravega_lts.rolling_import`.
 """
@@ -10,7 +10,7 @@ import click
 from chunkstore.pravega.rolling import segment_of
 from engine.admin.rolling_segments import export_header
 from engine.errors import SegmentNotFound
-from pravega_spark.cli.segments import missing
+from pravega_spark.cli.segment import missing
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SegmentNameType, StreamName, StreamNameType, change_options
 from pravega_spark.quantities import counted, size_text
@@ -18,12 +18,7 @@ from pravega_spark.streams.model.names import owner_of
 from pravega_spark.streams.reading.suggestions import similar_names
 
 
-@click.group()
-def header() -> None:
-    """Exchange segments with old code: legacy header files."""
-
-
-@header.command()
+@click.command()
 @click.argument("name", type=SegmentNameType())
 @pass_session
 def export(session: Session, name: str) -> None:
@@ -42,20 +37,20 @@ def export(session: Session, name: str) -> None:
     session.output.line(f"wrote {done.object}: {counted(done.chunks, 'chunk')} up to offset {done.length}")
 
 
-@header.command("import")
+@click.command("import")
 @click.argument("segment")
 @click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())
 @change_options
 @pass_session
 def import_(session: Session, segment: str, name: StreamName, dry_run: bool, yes: bool) -> None:
-    """Make a stream of a segment of old code.
+    """Make a stream from a segment of old code.
 
-    The events of SEGMENT, which old code left below the root, become a new stream with one segment. No data is copied:
-    the stream takes over the chunks, which are deleted with it. The legacy header is deleted. Old code must not use the
-    segment any more.
+    The events of SEGMENT, which old code wrote below the root, become a new stream with one segment. No data is
+    copied: the stream adopts the chunks, which are deleted with it. The legacy header is deleted. Old code must not
+    use the segment any more.
     """
     from pravega_spark.streams.pravega_lts.rolling_import import (
-        import_segment,  # takes longer to load than all other commands need
+        import_segment,  # slow to import
     )
 
     try:

@@ -1,4 +1,4 @@
-"""`container`: the state of a root's containers; flushing them, and mending one whose log is damaged or lost."""
+"""`container`: inspects and flushes containers, and repairs one whose log is damaged or lost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from pravega_spark.console.output import Column, Headings, id_column, moment, si
 from pravega_spark.quantities import counted
 
 
-@click.group()
-def container() -> None:
-    """Inspect, flush, repair and recover containers."""
-
-
-@container.command("list")
+@click.command("list")
 @pass_session
 def list_(session: Session) -> None:
     """List the containers, and whether each is online."""
@@ -35,7 +30,7 @@ def list_(session: Session) -> None:
             session.output.line(f"container {row['number']} is offline: {row['reason']}")
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @pass_session
 def describe(session: Session, number: int) -> None:
@@ -49,7 +44,7 @@ def describe(session: Session, number: int) -> None:
     session.output.table(_TABLE, row["tables"], title="tables")
 
 
-@container.command()
+@click.command()
 @click.argument("numbers", metavar="[NUMBER]...", type=click.IntRange(min=0), nargs=-1)
 @pass_session
 def flush(session: Session, numbers: tuple[int, ...]) -> None:
@@ -67,7 +62,7 @@ def flush(session: Session, numbers: tuple[int, ...]) -> None:
     session.output.table(_FLUSHED, rows)
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @change_options
 @click.option("--force", is_flag=True, help="Recover even though the log exists; what is only in the log is lost.")
@@ -108,27 +103,26 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
         session.output.line(line)
 
 
-@container.command()
+@click.command()
 @click.argument("number", type=click.IntRange(min=0))
 @click.argument("address", type=click.IntRange(min=0))
 @change_options
 @pass_session
 def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool) -> None:
-    """Give up a frame that stops a container's log.
+    """Skip a damaged frame that stops a container's log.
 
-    ADDRESS is that of the frame, as the error and `verify` name it. Stop all other processes first, and restore the
-    frame from a copy instead, if there is one. Of a frame that is whole, but holds what nobody understands, only the
-    transactions are given up that this is in. A frame that fails its checks is given up whole, with the frames behind
-    it, which hang on it.
+    ADDRESS is the frame's, as the error and `verify` print it. Stop all other processes first. If there is a copy of
+    the frame, restore it instead. If the frame is intact, but has transactions that this version cannot decode, only
+    these are skipped. A frame that fails its checks is skipped as a whole, with the frames that depend on it.
     """
     root = session.root
     _check_number(root, number)
     found = root.repair(number, address, dry_run=True)
     whole = found.given_up is None
-    what = "all of it, and what hangs on it" if found.given_up is None else _transactions(found.given_up)
+    what = "all of it, and the frames that depend on it" if found.given_up is None else _transactions(found.given_up)
     session.confirm(
         yes,
-        f"This would give up of frame {address} of container {number}: {what}.",
+        f"This would skip of frame {address} of container {number}: {what}.",
         "Acknowledged data would be lost with it. Stop all other processes first.",
         dry_run=dry_run,
     )
@@ -137,7 +131,7 @@ def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool
     session.output.document(
         {"repaired": {"number": number, "address": address, "whole": whole, "transactions": given_up}}
     )
-    session.output.line(f"frame {address} of container {number} was repaired; given up: {what}")
+    session.output.line(f"frame {address} of container {number} was repaired; skipped: {what}")
 
 
 def _check_number(root: Root, number: int) -> None:
@@ -148,10 +142,10 @@ def _check_number(root: Root, number: int) -> None:
 
 
 def _transactions(places: Sequence[int]) -> str:
-    """What is given up of a frame that is whole."""
+    """The skipped part of an intact frame."""
     if not places:
-        return "all of it, as nothing of it can be taken apart; what is behind it stands"
-    return f"{counted(len(places), 'transaction')} that nobody understands; all else stands"
+        return "all of it, as its transactions cannot be separated; later frames are kept"
+    return f"{counted(len(places), 'transaction')} that cannot be decoded; everything else is kept"
 
 
 _LOST = "Everything acknowledged later would be lost. Stop all other processes first."
@@ -190,7 +184,7 @@ _DESCRIBED: Headings = {
     "cycle_text": "last flush cycle",
     "recovery_point": "recovery point of cycle",
     "garbage": "garbage waiting",
-    "due_text": "upkeep due",
+    "due_text": "maintenance due",
 }
 
 _TABLE: Headings = {

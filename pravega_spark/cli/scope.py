@@ -9,12 +9,7 @@ from pravega_spark.console.arguments import ScopeType, change_options
 from pravega_spark.errors import ScopeNotEmpty
 
 
-@click.group()
-def scope() -> None:
-    """Create, list and delete scopes."""
-
-
-@scope.command()
+@click.command()
 @click.argument("name", type=ScopeType())
 @click.option("--new-root", is_flag=True, help="Create the root too, if it does not exist.")
 @pass_session
@@ -26,7 +21,7 @@ def create(session: Session, name: str, new_root: bool) -> None:
     session.output.line(f"scope {name} was created" if created else f"scope {name} exists already")
 
 
-@scope.command("list")
+@click.command("list")
 @pass_session
 def list_(session: Session) -> None:
     """List the scopes with the number of streams in each."""
@@ -36,7 +31,7 @@ def list_(session: Session) -> None:
     session.output.table({"scope": "scope", "streams": "streams"}, rows)
 
 
-@scope.command()
+@click.command()
 @click.argument("name", type=ScopeType())
 @change_options
 @pass_session

@@ -1,4 +1,4 @@
-"""`stream update`: other policies and tags for a stream."""
+"""`stream update`: changes the policies and tags of a stream."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pravega_spark.cli.events import stream
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import retention_row, retention_text, scaling_row, scaling_text
+from pravega_spark.cli.stream_values import retention_row, retention_text, scaling_row, scaling_text
 from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.stream_record import StreamRecord
 
 
-__all__ = ["stream"]
-
-
-@stream.command()
+@click.command()
 @stream_argument
 @click.option("--min-segments", type=click.IntRange(min=1), help="Number of segments below which scaling does not go.")
 @click.option("--scale-kib", type=click.IntRange(min=1), help="Split a segment above this rate, in KiB per second.")
@@ -35,8 +31,8 @@ __all__ = ["stream"]
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
-    """Change policies and tags of a stream. What is not given stays as it is, and so do the segments."""
-    from pravega_spark.streams.model.stream_record import KEPT
+    """Change policies and tags of a stream. Options that are not given are unchanged, and so are the segments."""
+    from pravega_spark.streams.model.stream_record import UNCHANGED
 
     if not (tags or no_tags or any(given.values())):
         raise click.UsageError("Give at least one option that changes something.")
@@ -46,9 +42,9 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
     scaling = _scaling(found.snapshot().record, **{key: given[key] for key in _SCALING})
     retention = _retention(**{key: given[key] for key in _RETENTION})
     found.update(
-        scaling if scaling is not None else KEPT,
-        retention if retention is not None or given["no_retention"] else KEPT,
-        tags if tags or no_tags else KEPT,
+        scaling if scaling is not None else UNCHANGED,
+        retention if retention is not None or given["no_retention"] else UNCHANGED,
+        tags if tags or no_tags else UNCHANGED,
     )
     record = found.snapshot().record
     row = {"scaling": scaling_row(record), "retention": retention_row(record.retention), "tags": list(record.tags)}
@@ -74,7 +70,7 @@ def _scaling(
     scale_factor: int | None,
     no_scaling: bool,
 ) -> ScalingPolicy | None:
-    """The policy, with what is not given from the present one; None if nothing of it is given."""
+    """The new policy, with the present values for options that are not given; None if none is given."""
     from pravega_spark.streams.model.policies import ScalingPolicy
 
     if bool(scale_kib) + bool(scale_events) + no_scaling > 1:

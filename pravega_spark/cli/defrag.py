@@ -1,4 +1,4 @@
-"""`defrag`: merge runs of small chunks."""
+"""`defrag`: compaction, which merges runs of small chunks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import click
 
 from engine.errors import did_you_mean
 from engine.root import Root
-from engine.writer.compaction import compact_segments
-from pravega_spark.cli.segments import segment_names
+from engine.writer.defragmentation import defragment
+from pravega_spark.cli.segment import segment_names
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SizeType
 from pravega_spark.console.output import Headings, id_column, size_column
@@ -27,10 +27,10 @@ from pravega_spark.streams.reading.suggestions import similar_names
 )
 @pass_session
 def defrag(session: Session, prefix: str, target: int) -> None:
-    """Merge small chunks of segments.
+    """Compact segments: merge small chunks into larger ones.
 
-    PREFIX chooses the segments whose names start with it. What is only in the log is flushed to LTS first. Other
-    processes may use the root meanwhile.
+    PREFIX selects the segments whose names start with it. Data that is only in the log is flushed to LTS first.
+    Other processes may use the root meanwhile.
     """
     root = session.root
     if not root.config.garbage_delay_seconds:
@@ -52,7 +52,7 @@ def defrag(session: Session, prefix: str, target: int) -> None:
 
 
 def _check_prefix(root: Root, prefix: str) -> None:
-    """Raise Refused if no segment's name starts so: then it is a slip, and not that nothing is to be merged."""
+    """Raise Refused if no segment's name starts so: the prefix is probably mistyped."""
     names = list(segment_names(root))
     if not any(f"{name}.".startswith(prefix) or prefix.startswith(f"{name}.") for name in names):
         streams = {name.rpartition("/")[0] for name in names}

@@ -1,4 +1,4 @@
-"""`group`: the reader groups of a root, or those that a Pravega left in its long-term storage."""
+"""`group`: the reader groups of a root, or of the long-term storage of a Pravega."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from chunkstore.errors import fact_of
 from engine.errors import DataCorruption, UnknownFormat
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.streams import cut_row
+from pravega_spark.cli.stream_values import cut_row
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType, change_options
 from pravega_spark.console.output import moment
 from pravega_spark.errors import PositionLost
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.lag import Lag
 
 
-@click.group()
-def group() -> None:
-    """List reader groups, show where they stand, and delete them."""
-
-
-@group.command("list")
+@click.command("list")
 @click.argument("scope", type=ScopeType(), required=False)
 @pass_session
 def list_(session: Session, scope: str | None) -> None:
@@ -36,14 +31,14 @@ def list_(session: Session, scope: str | None) -> None:
     session.output.table({"group": "reader group"}, rows)
 
 
-@group.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @change_options
 @pass_session
 def delete(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None:
     """Delete a reader group.
 
-    Its readers go offline, and its streams' retention waits for it no more. One whose state cannot be understood is
+    Its readers go offline, and retention does not wait for it any more. A group whose state cannot be decoded is
     deleted too.
     """
     manager = session.manager
@@ -63,14 +58,14 @@ def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
     return session.manager.reader_group_cuts(name.stream, name.scope)
 
 
-@group.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Show where a reader group stands, and its lag.
+    """Show the position of a reader group, and its lag.
 
-    For each stream: the stream cut up to which it has read, and how far that is behind the tail. In the long-term
-    storage of a Pravega, as far as its state was flushed.
+    For each stream: the stream cut up to which the group has read, and its distance from the tail. In the long-term
+    storage of a Pravega, the last flushed position.
     """
     from pravega_spark.client.groups.positions import group_set_backs
 
@@ -83,7 +78,7 @@ def describe(session: Session, name: StreamName) -> None:
             lag: Lag | None = manager.lag(cut)
             behind = str(lag)
         except PositionLost as lost:
-            lag, behind = None, f"{lost.fact} When it is opened next, the group goes on there"
+            lag, behind = None, f"{lost.fact} When it is opened next, the group continues there"
         more = f"; set back on {moment_text(told.time)}, when a restore had lost what it had read" if told else ""
         row = {"stream": key, "lag": lag._asdict() if lag is not None else None, **cut_row(cut)}
         since, before = (moment(told.time), told.cut.as_text()) if told else (None, None)

@@ -1,4 +1,4 @@
-"""From pointers to events where there is no StreamManager: in functions that Spark runs on its executors.
+"""Fetching events by their pointers without a StreamManager: in functions that Spark runs on its executors.
 
 A root is opened once in each process, and stays open. Errors name pointers, never storage options.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 THREADS = 8
-"""Events that are fetched at the same time where each request takes its time."""
+"""Events that are fetched in parallel from remote storage."""
 
 _COPIED = 1 << 20
 

@@ -21,12 +21,7 @@ from pravega_spark.streams.reading.suggestions import similar_names
 T = TypeVar("T")
 
 
-@click.group()
-def segment() -> None:
-    """Inspect segments."""
-
-
-@segment.command("list")
+@click.command("list")
 @click.argument("prefix", default="")
 @pass_session
 def list_(session: Session, prefix: str) -> None:
@@ -41,7 +36,7 @@ def list_(session: Session, prefix: str) -> None:
     session.output.table({"name": "segment", "container": id_column("container")}, rows)
 
 
-@segment.command()
+@click.command()
 @click.argument("name", type=SegmentNameType())
 @pass_session
 def describe(session: Session, name: str) -> None:
@@ -63,7 +58,7 @@ def describe(session: Session, name: str) -> None:
     session.output.table({"name": "attribute", "value": "value"}, attributes)
 
 
-@segment.command()
+@click.command()
 @click.argument("name", type=SegmentNameType())
 @pass_session
 def chunks(session: Session, name: str) -> None:

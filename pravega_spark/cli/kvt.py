@@ -1,4 +1,4 @@
-"""`kvt`: the key-value tables in a Pravega's long-term storage, which a root of ours does not have."""
+"""`kvt`: the key-value tables in the long-term storage of a Pravega. A root of this project has none."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.pravega_lts.key_value_tables import entries
+from pravega_spark.streams.reading.foreign_root import key_value_table_entries
 
 
-@click.group()
-def kvt() -> None:
-    """List and read the key-value tables that a Pravega left."""
-
-
-@kvt.command("list")
+@click.command("list")
 @click.argument("scope", type=ScopeType(), required=False)
 @pass_session
 def list_(session: Session, scope: str | None) -> None:
@@ -28,14 +23,14 @@ def list_(session: Session, scope: str | None) -> None:
     session.output.table({"table": "key-value table"}, rows)
 
 
-@kvt.command()
+@click.command()
 @click.argument("name", metavar="SCOPE/TABLE", type=StreamNameType("SCOPE/TABLE"))
 @pass_session
 def read(session: Session, name: StreamName) -> None:
-    """Print the live entries of a key-value table. What is no text is printed as base64."""
+    """Print the live entries of a key-value table. Binary data is printed as base64."""
     rows = [
         _row({"primary": entry.primary, "secondary": entry.secondary, "value": entry.value})
-        for entry in sorted(entries(session.root, *name))
+        for entry in sorted(key_value_table_entries(session.root, *name))
     ]
     session.output.document({"table": str(name), "entries": rows})
     session.output.table({"primary": "primary key", "secondary": "secondary key", "value": "value"}, rows)

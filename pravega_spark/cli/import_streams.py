@@ -1,4 +1,4 @@
-"""`import`: streams of a real Pravega's long-term storage become streams of the root (see `pravega_lts.imports`)."""
+"""`import`: imports streams from the long-term storage of a Pravega (see `pravega_lts.imports`)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,18 @@ def import_(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    from pravega_spark.streams.pravega_lts.imports import Import  # takes longer to load than all other commands need
+    """Import streams from the long-term storage of a Pravega.
 
-    root, place = _looked_for(session)
+    SOURCE is the folder or bucket that the segment stores wrote to; stop them first. All scopes are imported, or the
+    named scopes and streams. Policies, tags, epochs, segment ids, offsets and stream cuts stay the same. The root is
+    created if it does not exist. SOURCE is never changed, whatever happens to the root.
+
+    Without --copy the data is hard-linked, so SOURCE and the root must be folders on one filesystem; otherwise give
+    --copy. Either way every event is checked. Repeat the command if it was interrupted: it continues.
+    """
+    from pravega_spark.streams.pravega_lts.imports import Import  # slow to import, and most commands do not need it
+
+    root, place = _find_root(session)
     try:
         found = Import(open_checked(source, source_options), names, [str(name) for name in byte_streams], copied)
     except (ScopeNotFound, StreamNotFound) as error:
@@ -71,8 +80,8 @@ def import_(
         )
 
 
-def _looked_for(session: Session) -> tuple[Root | None, str]:
-    """The root; or None, and the place where it would be made. Raises what making it would raise."""
+def _find_root(session: Session) -> tuple[Root | None, str]:
+    """The root; or None, and the location where it would be created. Raises the errors of creating it."""
     session.new_root = session.dry_run = True
     try:
         session.root.check_writable()
@@ -86,7 +95,7 @@ def _new(report: ImportReport) -> int:
 
 
 def show(output: Output, report: ImportReport, done: str) -> None:
-    """Print what was imported, or would be, and what not."""
+    """Print what was imported, or would be, and what was left out."""
     output.document({"import": {**report._asdict(), "streams": [each._asdict() for each in report.streams]}})
     output.table(_COLUMNS, [_row(each) for each in report.streams], title=report.source)
     for line in _lines(report):
@@ -102,7 +111,7 @@ def _row(each: Any) -> dict[str, Any]:
 
 
 def _lines(report: ImportReport) -> Sequence[str]:
-    """What people must not overlook: what does not come, and what is not known."""
+    """Warnings: data that is not imported, and information that is missing."""
     lines = [each.problem for each in report.streams if each.problem is not None]
     for each in report.streams:
         name = f"{each.scope}/{each.stream}"

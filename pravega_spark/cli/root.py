@@ -14,12 +14,7 @@ from pravega_spark.console.output import Headings, duration_column
 _DEFAULT = RootConfig("")
 
 
-@click.group()
-def root() -> None:
-    """Create and describe roots."""
-
-
-@root.command()
+@click.command()
 @click.option(
     "--containers",
     type=click.IntRange(min=1, max=MAX_CONTAINERS),
@@ -59,17 +54,17 @@ def create(session: Session, /, **agreed: Any) -> None:
     other objects, but neither a root nor remains of one, and must not be inside a root.
     """
     made = session.create(agreed)
-    _tell(session, made.stores.chunks.root, made.config)
+    _print(session, made.stores.chunks.root, made.config)
 
 
-@root.command()
+@click.command()
 @pass_session
 def describe(session: Session) -> None:
     """Show the settings that were fixed when the root was created."""
-    _tell(session, session.root.stores.chunks.root, session.root.config)
+    _print(session, session.root.stores.chunks.root, session.root.config)
 
 
-def _tell(session: Session, place: str, config: RootConfig) -> None:
+def _print(session: Session, place: str, config: RootConfig) -> None:
     settings = {key: getattr(config, key) for key in _LABELS if key not in ("place", "log")}
     row = {"place": place, **settings, "log": config.wal}
     session.output.document({"root": row})

@@ -1,0 +1,43 @@
+"""What reading streams needs of a container. The engine's containers provide it, and the storage of a Pravega does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engine.clocks import StorageClock
+    from engine.containers.container import Loss
+    from engine.settings import Settings
+    from engine.state.segments import Segment
+    from engine.state.state import State
+    from engine.state.tables import Entry
+    from engine.storage.cache import Cache
+    from engine.storage.reads import ObjectRange, Stores
+
+
+class ReadableContainer(Protocol):
+    """A container whose streams can be read. For the methods see `engine.containers.container.Container`."""
+
+    stores: Stores
+    number: int
+    settings: Settings
+    clock: Callable[[], float]
+    storage_clock: StorageClock
+    cache: Cache
+
+    @property
+    def generation(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    def refresh(self) -> State: ...
+    def look(self, latency: float) -> State: ...
+    def due_in(self, latency: float) -> float: ...
+    def entries(self, table: str, keys: Collection[str], state: State | None = None) -> dict[str, Entry | None]: ...
+    def scan_entries(self, table: str, prefix: str = "") -> Iterator[tuple[str, Entry]]: ...
+    def info(self, segment: str) -> Segment: ...
+    def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]: ...
+    def known_attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]: ...
+    def plan_of(self, segment: Segment, start: int, end: int) -> list[ObjectRange]: ...
+    def read(self, segment: str, start: int, end: int) -> bytes: ...
+    def lost(self, prefix: str = "") -> Sequence[Loss]: ...
