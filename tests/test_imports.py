@@ -423,9 +423,8 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     tree.mkdir()
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (*PACKAGES, "tests", "docs", "examples"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
 
     def build(kind: str, source: Path) -> Path:
         out = tmp_path / kind
