@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ def imported_names(source: str) -> set[str]:
     return names
 
 
-def in_new_python(code: str) -> object:
+def in_new_python(code: str) -> Any:
     """The JSON that `code` prints in an interpreter that has imported nothing of ours."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -235,7 +235,7 @@ def _copy_objects(
     ranges = _named(source, number, found)
     with ThreadPoolExecutor(PARALLEL, "copy") as pool:
         while batch := list(islice(ranges, 10 * PARALLEL)):
-            for length in pool.map(lambda named: _copy_object(source, target, named), batch):
+            for length in pool.map(lambda named: copy_object(source, target, named), batch):
                 objects, copied, size = objects + 1, copied + (length is not None), size + (length or 0)
             progress(f"container {number}: objects", objects, 0)
     return objects, copied, size
@@ -257,7 +257,7 @@ def _named(source: Store, number: int, found: recovery_points.RecoveryPoint) -> 
             yield [ObjectRange(False, record.name, 0, record.length, record.checksums, 0, record.length)]
 
 
-def _copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
+def copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
     """Have an object in the target up to where it is needed, and know that it is whole there.
 
     Returns how many bytes were copied, None if a whole copy was there.

@@ -172,10 +172,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if writer is None or not stream.remembers(writer):
             raise StreamSealed(stream.key)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._named())
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._abort(messages)
 
 
@@ -205,7 +205,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if not self._options.exactly_once or not stream.remembers(known):
             raise StreamSealed(stream.key)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, self._of_query(messages, batchId))
 
     def _of_query(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> tuple[str, int] | None:
@@ -221,7 +221,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             )
         return f"query:{query}", batch
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
 
 

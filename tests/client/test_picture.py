@@ -16,7 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from pravega_spark import (
@@ -32,6 +34,7 @@ from pravega_spark import (
 )
 from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
 from pravega_spark.segment_ids import segment_epoch, segment_number
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.stream import Stream
@@ -45,7 +48,7 @@ def closed() -> Iterator[None]:
 
 
 def stream_of(manager: StreamManager) -> Stream:
-    return manager._catalog.stream("sc", "one")
+    return Catalog(manager.root).stream("sc", "one")
 
 
 def write(manager: StreamManager, stream: str, count: int = 40) -> StreamCut:
@@ -64,19 +67,24 @@ def scale_to(manager: StreamManager, stream: str, *bounds: float) -> None:
 
 def boxes(axes: Axes) -> dict[str, list[tuple[float, float, float, float]]]:
     """By the names of the legend the rectangles (left, low, right, high)."""
-    colours = {patch.get_facecolor(): patch.get_label() for patch in legend_handles(axes) if isinstance(patch, Patch)}
+    colours = {
+        to_rgba(patch.get_facecolor()): str(patch.get_label())
+        for patch in legend_handles(axes)
+        if isinstance(patch, Patch)
+    }
     found: dict[str, list[tuple[float, float, float, float]]] = {}
     for collection in axes.collections:
         if isinstance(collection, PolyCollection):
-            corners = [path.vertices for path in collection.get_paths()]
-            found[colours[tuple(collection.get_facecolor()[0])]] = [(*c.min(axis=0), *c.max(axis=0)) for c in corners]
+            corners = [np.asarray(path.vertices) for path in collection.get_paths()]
+            (colour,) = {to_rgba(each) for each in np.asarray(collection.get_facecolor())}
+            found[colours[colour]] = [(*c.min(axis=0), *c.max(axis=0)) for c in corners]
     return found
 
 
 def legend_handles(axes: Axes) -> list[matplotlib.artist.Artist]:
     legend = axes.get_legend()
     assert legend is not None
-    return list(legend.legend_handles)
+    return [handle for handle in legend.legend_handles if handle is not None]
 
 
 def named(axes: Axes) -> list[str]:
@@ -90,10 +98,11 @@ def labels(axes: Axes) -> set[str]:
 
 def ink(axes: Axes) -> float:
     """How much of the picture is not white."""
-    figure = axes.get_figure()
+    figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.canvas.draw()
-    pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
     return float((pixels != 255).any(axis=2).mean())
 
 
@@ -433,7 +442,7 @@ def test_marks_do_not_hide_each_other_and_those_of_other_keys_are_shown() -> Non
         manager.scale_stream("sc", "one", [1], [(0.5, 0.75), (0.75, 1.0)])
         axes, drawn = draw_segments(manager, "sc", "one"), stream_picture(manager, "sc", "one")
     (marks,) = [line for line in axes.lines if line.get_marker() == "<"]
-    assert list(marks.get_ydata()) == [0.25, 0.75]
+    assert np.asarray(marks.get_ydata()).tolist() == [0.25, 0.75]
     assert drawn.svg.count(f'fill="{SPLIT}" stroke="white"><title>split at') == 2
 
 

@@ -22,11 +22,11 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import scan
 from pravega_spark.streams.reading.scan import ScanSlice, SliceReader, plan_slices
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.writes import SegmentAppend, write_together
 from tests.large_events import put_small
+from tests.support import limits
 
 SETTINGS = Settings(upkeep=False, threaded=False)
 SPACING = 100
@@ -113,8 +113,7 @@ class Case:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(scan, "UNINDEXED", 200)
-    monkeypatch.setattr(scan, "STEP", 500)
+    limits.scanned_at_a_time(monkeypatch, 500, 200)
 
 
 def with_a_past(seed: int) -> Case:

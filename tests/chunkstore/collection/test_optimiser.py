@@ -367,7 +367,7 @@ def test_a_crash_at_every_request(store: Store) -> None:
     for number in range(1, 1000):
         for when in ("before", "partway", "after"):
             faulty, rig = prepared()
-            faulty.plan = crash_at(faulty.passed + number, when)  # type: ignore[arg-type]
+            faulty.plan = crash_at(faulty.passed + number, when)
             with contextlib.suppress(Crashed):
                 rig.optimise()
             left = Rig.over(faulty.inner, 60, MemoryMetadataStore(rig.metadata.table), epoch=2)
@@ -393,7 +393,7 @@ def readers(
 ) -> Iterator[tuple[threading.Thread, list[int], list[str]]]:
     """Threads that read anywhere in the segment, each with its count of reads and what was wrong."""
     for seed in range(count):
-        reads, wrong = [0], []
+        reads, wrong = [0], list[str]()
 
         def read(seed: int = seed, reads: list[int] = reads, wrong: list[str] = wrong) -> None:
             chance = random.Random(seed)

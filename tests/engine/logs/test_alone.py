@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -81,7 +81,7 @@ def test_what_comes_meanwhile_leaves_when_it_is_done(tmp_path: Path) -> None:
     store = Putting(tmp_path)
     with opened(store) as container, ThreadPoolExecutor(8) as pool:
         container.create_segment(S)
-        futures = []
+        futures: list[Future[int]] = []
 
         def others() -> None:
             futures.extend(pool.submit(container.append, S, b"y") for _ in range(8))

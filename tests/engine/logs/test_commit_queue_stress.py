@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -50,7 +51,7 @@ class Place(NamedTuple):
     def open(self, create: bool = False, upkeep: bool = False) -> Root:
         """As one of the processes has it."""
         if self.apart:
-            durable_log.open_mailbox = no_mailbox  # type: ignore[assignment]
+            mock.patch.object(durable_log, "open_mailbox", no_mailbox).start()
         agreed: dict[str, Any] = {"containers": 1, "grace_seconds": GRACE} if create else {}
         settings = Settings(upkeep=upkeep, cache_bytes=0)
         return Root.open(self.url, self.options, create=create, settings=settings, **agreed)
