@@ -20,6 +20,7 @@ COMPILE = $(BIN)/python -m compileall -q chunkstore engine pravega_spark pyspark
 # Percent of each package's statements and branches that tests must run.
 CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
+PRAVEGA_SPARK_FLOOR := 00
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -80,11 +81,12 @@ test-spark: java ## run the tests of Spark with another version of it, in an env
 constraints-lowest.txt: setup.cfg .ci/lowest
 	$(PYTHON) .ci/lowest > $@
 
-coverage: venv ## run the tests without Spark, and tell how much of chunkstore and engine they run
+coverage: venv ## run the tests without Spark, and tell how much of each package they run
 	$(BIN)/coverage erase
 	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= -m "not spark and not long"
 	$(BIN)/coverage report --include 'chunkstore/*' --fail-under $(CHUNKSTORE_FLOOR)
 	$(BIN)/coverage report --include 'engine/*' --fail-under $(ENGINE_FLOOR)
+	$(BIN)/coverage report --include 'pravega_spark/*' --fail-under $(PRAVEGA_SPARK_FLOOR)
 
 planted: java venv ## break the product on purpose, one place at a time; the tests must notice each
 	$(BIN)/python -m tests.planted

@@ -285,7 +285,7 @@ def uses_thread_locals(source: str) -> bool:
 def imports_member(source: str, module: str, name: str) -> bool:
     """Whether a member of a module is used, by whichever kind of import."""
     return any(
-        (isinstance(node, ast.Attribute) and ast.unparse(node) == f"{module}.{name}")
+        (isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"{module}.{name}")
         or (isinstance(node, ast.ImportFrom) and node.module == module and name in {a.name for a in node.names})
         for node in ast.walk(ast.parse(source))
     )

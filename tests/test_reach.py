@@ -47,11 +47,12 @@ def is_ours(value: ast.expr) -> bool:
 
 def patched(call: ast.Call) -> str:
     """The name that a call replaces in something else; "" if it is no such call."""
-    function, arguments = ast.unparse(call.func), [each.value for each in call.args if isinstance(each, ast.Constant)]
-    names = [each for each in arguments[:1] if isinstance(each, str)]
-    if not names or function.rpartition(".")[2] not in {"setattr", "object", "patch"}:
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if function not in {"setattr", "object", "patch"}:
         return ""
-    return names[0].rpartition(".")[2]
+    arguments = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    names = [each for each in arguments[:1] if isinstance(each, str)]
+    return names[0].rpartition(".")[2] if names else ""
 
 
 def reached(source: str) -> Iterator[str]:

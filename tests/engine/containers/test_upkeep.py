@@ -171,7 +171,6 @@ def test_a_commit_waits_for_upkeep_no_longer_than_its_bound() -> None:
     container.close()
 
 
-@pytest.mark.timeout(30)
 def test_upkeep_never_waits_for_itself() -> None:
     """What is overdue is no reason for the operations of upkeep to wait, though they may be the first ones."""
     root = ShortLived(checkpoint_frames=4, upkeep_wait=1e6)
@@ -498,7 +497,6 @@ def test_the_recovery_point_of_a_complete_cycle_is_there() -> None:
     assert seen == {1, 2, 3, 4}
 
 
-@pytest.mark.timeout(30)
 def test_threads_that_cannot_be_started_do_not_fail_a_commit(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A process at its limit of threads, or at its end: the commit is live, and upkeep is due for the next one."""
     store = open_store(str(tmp_path))

@@ -62,7 +62,6 @@ def test_frames_of_a_remote_storage_are_put_by_other_threads(tmp_path: Path) -> 
     assert threading.current_thread().name not in store.threads
 
 
-@pytest.mark.timeout(60)
 def test_who_is_called_back_may_ask_the_future_for_its_outcome(tmp_path: Path) -> None:
     """Callbacks come before those who wait are let go: one that waited would wait for itself."""
     told: list[object] = []
