@@ -20,7 +20,8 @@ COMPILE = $(BIN)/python -m compileall -q chunkstore engine pravega_spark pyspark
 # Percent of each package's statements and branches that tests must run.
 CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
-PRAVEGA_SPARK_FLOOR := 00
+# Not measured yet: what `make coverage` reports for it, less a point, becomes its floor.
+PRAVEGA_SPARK_FLOOR := 0
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
