@@ -4,8 +4,6 @@ Importing this package loads nothing but itself; each name is loaded when it is 
 one list of public names: type checkers read them, and so does `_public_names`.
 """
 
-# ruff: noqa: F401
-
 from __future__ import annotations
 
 import functools
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.groups.events import EventData as EventData, Payload as Payload
     from pravega_spark.client.groups.group import StreamReaderGroup as StreamReaderGroup
     from pravega_spark.client.groups.reader import StreamReader as StreamReader
-    from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice, SegmentSlice as Slice
+    from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice
     from pravega_spark.client.groups.state import ReaderOffline as ReaderOffline, ReaderOnline as ReaderOnline
     from pravega_spark.client.large_events.event_file import EventFile as EventFile
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
@@ -61,11 +59,9 @@ if TYPE_CHECKING:
     from pravega_spark.client.transaction import (
         StreamTransaction as StreamTransaction,
         StreamTransactionWriter as StreamTransactionWriter,
-        StreamTransactionWriter as StreamTxnWriter,
     )
     from pravega_spark.client.writer import (
         EventWriter as EventWriter,
-        EventWriter as StreamWriter,
         WriteFailed as WriteFailed,
     )
     from pravega_spark.errors import (
@@ -98,7 +94,6 @@ if TYPE_CHECKING:
         StreamSealed as StreamSealed,
         TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
-        TransactionClosed as TxnFailedException,
         TransactionNotFound as TransactionNotFound,
         TransactionTooLong as TransactionTooLong,
         TruncatedData as TruncatedData,
@@ -113,10 +108,7 @@ if TYPE_CHECKING:
         StreamSegmentRecord as StreamSegmentRecord,
     )
     from pravega_spark.streams.model.pointers import EventPointer as EventPointer
-    from pravega_spark.streams.model.policies import (
-        RetentionPolicy as StreamRetentionPolicy,
-        ScalingPolicy as StreamScalingPolicy,
-    )
+    from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
     from pravega_spark.streams.pravega_lts.imports import (
         ImportedStream as ImportedStream,
         ImportIncomplete as ImportIncomplete,
@@ -125,6 +117,14 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
+
+    # Under other names than their own. A strict type checker does not take `import A as B` for an export.
+    Slice = SegmentSlice
+    StreamRetentionPolicy = RetentionPolicy
+    StreamScalingPolicy = ScalingPolicy
+    StreamTxnWriter = StreamTransactionWriter
+    StreamWriter = EventWriter
+    TxnFailedException = TransactionClosed
 
 
 @functools.cache
@@ -139,13 +139,15 @@ def _public_names() -> dict[str, tuple[str, str]]:
     source = pkgutil.get_data(__name__, "__init__.py")
     if source is None:
         raise ImportError(f"{__name__} cannot find its public names: install it with its sources")
-    (imports,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
-    return {
-        str(alias.asname): (str(node.module), alias.name)
-        for node in imports.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    (listed,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    imported, renamed = {}, {}
+    for node in listed.body:
+        if isinstance(node, ast.ImportFrom):
+            imported.update({alias.name: (str(node.module), alias) for alias in node.names})
+        elif isinstance(node, ast.Assign):
+            renamed[ast.unparse(node.targets[0])] = ast.unparse(node.value)
+    names = {name: name for name, (_, alias) in imported.items() if alias.asname} | renamed
+    return {name: (imported[original][0], original) for name, original in names.items()}
 
 
 def __getattr__(name: str) -> Any:

@@ -42,7 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if mark := item.get_closest_marker("suite"):
             assert mark.args[0] in SUITES, mark.args
-            item.user_properties.append(("suite", [item.module.BACKEND, item.module.SERVER, mark.args[0]]))
+            module = item.getparent(pytest.Module)
+            assert module is not None
+            item.user_properties.append(("suite", [module.obj.BACKEND, module.obj.SERVER, mark.args[0]]))
 
 
 class BackendTable:
@@ -56,6 +58,7 @@ class BackendTable:
         if report.when == "call" or report.outcome != "passed":
             for name, value in report.user_properties:
                 if name == "suite":
+                    assert isinstance(value, list)
                     backend, server, suite = value
                     self.outcomes[backend, server][suite].add(report.outcome)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def imported_names(source: str) -> set[str]:
     return names
 
 
-def in_new_python(code: str) -> object:
+def in_new_python(code: str) -> Any:
     """The JSON that `code` prints in an interpreter that has imported nothing of ours."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -301,7 +302,7 @@ def uses_thread_locals(source: str) -> bool:
 def imports_member(source: str, module: str, name: str) -> bool:
     """Whether a member of a module is used, by whichever kind of import."""
     return any(
-        (isinstance(node, ast.Attribute) and ast.unparse(node) == f"{module}.{name}")
+        (isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node) == f"{module}.{name}")
         or (isinstance(node, ast.ImportFrom) and node.module == module and name in {a.name for a in node.names})
         for node in ast.walk(ast.parse(source))
     )
@@ -435,9 +436,8 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     tree.mkdir()
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (*PACKAGES, "tests", "docs", "examples"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
 
     def build(kind: str, source: Path) -> Path:
         out = tmp_path / kind

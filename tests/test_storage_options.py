@@ -117,7 +117,7 @@ def test_what_the_client_obstore_takes() -> None:
 
 
 def test_wherever_they_are_given(tmp_path: Path) -> None:
-    url, other, given = str(tmp_path / "root"), str(tmp_path / "other"), {"aws_key": SECRET}
+    url, other, given = str(tmp_path / "root"), str(tmp_path / "other"), dict[str, Any](aws_key=SECRET)
     Root.open(url).close()
     options = {"controller": url, "scope": "s", "stream": "t", "storage.aws_key": SECRET}
 

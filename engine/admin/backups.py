@@ -240,7 +240,7 @@ def _copy_objects(
     ranges = _named_ranges(source, number, found)
     with ThreadPoolExecutor(PARALLEL, "copy") as pool:
         for batch in batches(ranges, 10 * PARALLEL):
-            for length in pool.map(lambda named: _copy_object(source, target, named), batch):
+            for length in pool.map(lambda named: copy_object(source, target, named), batch):
                 objects, copied, size = objects + 1, copied + (length is not None), size + (length or 0)
             progress(f"container {number}: objects", objects, 0)
     return objects, copied, size
@@ -262,7 +262,7 @@ def _named_ranges(source: Store, number: int, found: recovery_points.RecoveryPoi
             yield [ObjectRange(False, record.name, 0, record.length, record.checksums, 0, record.length)]
 
 
-def _copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
+def copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int | None:
     """Copy an object as far as it is needed, unless the target has a valid copy, and check the copy.
 
     Returns how many bytes were copied, or None if the target had a valid copy.

@@ -148,13 +148,13 @@ def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:
     out = sys.stdout.buffer
     terminal = out.isatty()
     for event in events:
-        out.write((_visible(event.data) if terminal else event.data) + b"\n")
+        out.write((printable(event.data) if terminal else event.data) + b"\n")
         if at_once:
             out.flush()
     out.flush()
 
 
-def _visible(data: bytes) -> bytes:
+def printable(data: bytes) -> bytes:
     """Bytes as text without control characters, which a terminal would execute."""
     text = data.decode(errors="backslashreplace")
     return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text).encode()

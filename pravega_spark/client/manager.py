@@ -202,12 +202,13 @@ class StreamManager:
             raise Closed(f"this manager of {self.to_str()}")
 
     @property
-    def _root(self) -> Root:
+    def root(self) -> Root:
+        """The open root. Raises RootNotFound if it does not exist."""
         return self._opened(create=False)
 
     @property
     def _catalog(self) -> Catalog:
-        return Catalog(self._root, suggesting=True)
+        return Catalog(self.root, suggesting=True)
 
     def close(self) -> None:
         """Close the writers and readers that this manager created, then the root. Raises the first of their errors."""
@@ -226,7 +227,7 @@ class StreamManager:
     @property
     def losses(self) -> tuple[str, ...]:
         """What is lost of a storage that is salvaged, as far as it was met: streams, segments and offsets, in words."""
-        return self._root.losses
+        return self.root.losses
 
     def __enter__(self) -> StreamManager:
         self._check_open()
@@ -257,7 +258,7 @@ class StreamManager:
         what fails its checksums.
         """
         open_checked(os.fspath(target), storage_options)
-        return backups.back_up(self._root, os.fspath(target), storage_options, progress=progress)
+        return backups.back_up(self.root, os.fspath(target), storage_options, progress=progress)
 
     @staticmethod
     def restore(
@@ -329,7 +330,7 @@ class StreamManager:
     def delete_scope(self, scope_name: str) -> bool:
         """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
         Pravega does (PravegaTablesScope.deleteScope)."""
-        root = self._root
+        root = self.root
         return self._catalog.delete_scope(scope_name, lambda: StreamReaderGroup.names(root, scope_name))
 
     def list_scope(self) -> list[str]:
@@ -431,14 +432,14 @@ class StreamManager:
         """The names of a scope's key-value tables, sorted; only a Pravega's long-term storage has any. Raises
         ScopeNotFound."""
         self._catalog.check_scope(scope_name)
-        return key_value_tables(self._root, scope_name)
+        return key_value_tables(self.root, scope_name)
 
     def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[KeyValueTableEntry]:
         """The live entries of a key-value table in a Pravega's long-term storage: keys, value and version.
 
         Raises KeyValueTableNotFound.
         """
-        return key_value_table_entries(self._root, scope_name, table_name)
+        return key_value_table_entries(self.root, scope_name, table_name)
 
     def seal_stream(self, scope_name: str, stream_name: str) -> bool:
         """Seal the stream: it can be read and deleted, but not written. True, also if it was sealed before."""
@@ -542,28 +543,28 @@ class StreamManager:
     def list_reader_group(self, scope_name: str) -> list[str]:
         """The names of a scope's reader groups, sorted. Raises ScopeNotFound."""
         self._catalog.check_scope(scope_name)
-        return group_names(self._root, scope_name)
+        return group_names(self.root, scope_name)
 
     def reader_group_cuts(self, reader_group_name: str, scope_name: str) -> list[StreamCut]:
         """Where a reader group stands: a cut of each of its streams, as its readers recorded it.
 
         In a Pravega's long-term storage, where it was last known to be. Raises GroupNotFound.
         """
-        return group_cuts(self._root, scope_name, reader_group_name)
+        return group_cuts(self.root, scope_name, reader_group_name)
 
     def group_lag(self, reader_group_name: str, scope_name: str) -> dict[str, Lag]:
         """How far a reader group lies behind the tails of its streams, by "scope/stream", as its readers recorded it.
 
         Raises GroupNotFound.
         """
-        cuts = group_cuts(self._root, scope_name, reader_group_name)
+        cuts = group_cuts(self.root, scope_name, reader_group_name)
         return {f"{cut.scope}/{cut.stream}": self.lag(cut) for cut in cuts}
 
     # --- events ------------------------------------------------------------------------------------------------
 
     def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
         """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed."""
-        self._root.check_writable()
+        self.root.check_writable()
         writer = EventWriter(self._catalog.stream(scope_name, stream_name))
         self._writers.add(writer)
         return writer
@@ -617,13 +618,13 @@ class StreamManager:
     ) -> StreamReaderGroup:
         """A reader group for the streams of a configuration, which may be in another scope than the group."""
         self._catalog.check_scope(scope_name)
-        group = StreamReaderGroup.create(self._root, scope_name, reader_group_name, rg_config)
+        group = StreamReaderGroup.create(self.root, scope_name, reader_group_name, rg_config)
         self._writers.add(group)
         return group
 
     def delete_reader_group(self, reader_group_name: str, scope_name: str) -> None:
         """Delete a reader group and take its readers offline. Raises GroupNotFound."""
-        StreamReaderGroup.delete(self._root, scope_name, reader_group_name)
+        StreamReaderGroup.delete(self.root, scope_name, reader_group_name)
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -687,7 +688,7 @@ class StreamManager:
         pointer: as readers, writers and the Spark source return it, or its text. Raises NoSuchEvent if the event was
         truncated, InvalidEventPointer if it is not the position of an event, ValueError for malformed text.
         """
-        opened = EventFile.open(self._root, pointer)
+        opened = EventFile.open(self.root, pointer)
         self._writers.add(opened)
         return opened
 

@@ -179,10 +179,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if writer is None or not stream.is_committed(self._producer_write(writer)):
             raise StreamSealed(stream.key)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._producer())
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._abort(messages)
 
 
@@ -212,7 +212,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if not self._options.exactly_once or not stream.is_committed(self._producer_write(known) if known else None):
             raise StreamSealed(stream.key)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, self._of_query(messages, batchId))
 
     def _of_query(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> tuple[str, int] | None:
@@ -228,7 +228,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             )
         return f"query:{query}", batch
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
 
 

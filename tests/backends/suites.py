@@ -9,7 +9,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,7 @@ class RoundTrips:
             store = open_store(*proxy.through(*place))
             store.put("first", b"first")  # connections, credentials
             counts = {}
-            for name, request in {
+            requests: dict[str, Callable[[], object]] = {
                 "put_if_absent": lambda: store.put_if_absent("created", body(b"x" * 1000)),
                 "put": lambda: store.put("put", body(b"x" * 1000)),
                 "post": lambda: store.post("posted", body(b"x" * 1000)),
@@ -137,7 +137,8 @@ class RoundTrips:
                 "stat": lambda: store.stat("created"),
                 "list": lambda: store.list(""),
                 "delete": lambda: store.delete(["created"]),
-            }.items():
+            }
+            for name, request in requests.items():
                 before = proxy.round_trips
                 request()
                 counts[name] = proxy.round_trips - before

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from chunkstore import open_store
 from chunkstore.chunks import ChunkStorage
@@ -39,7 +40,7 @@ class Layer:
             self.segments.write(handle, offset, piece)
         return handle
 
-    def requests_of(self, action: Callable[[], None]) -> tuple[float, int]:
+    def requests_of(self, action: Callable[[], object]) -> tuple[float, int]:
         """Seconds and requests that something takes."""
         self.store.reset()
         begun = time.perf_counter()
@@ -78,5 +79,5 @@ def concat(layer: Layer, size: int, chunk: int) -> tuple[float, int]:
     for _ in range(3):
         target, source = layer.segment(1 << 10), layer.segment(size, chunk)
         layer.segments.seal(source)
-        found.append(layer.requests_of(lambda t=target, s=source: layer.segments.concat(t, 1 << 10, s.segment)))
+        found.append(layer.requests_of(partial(layer.segments.concat, target, 1 << 10, source.segment)))
     return min(found)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Coroutine
+from typing import TypeVar
 from urllib.parse import urlsplit
+
+Made = TypeVar("Made")
 
 
 class Far:
@@ -26,7 +30,7 @@ class Far:
         self._thread.join()
         self._loop.close()
 
-    def _call(self, work):  # type: ignore[no-untyped-def]
+    def _call(self, work: Coroutine[object, object, Made]) -> Made:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self) -> int:

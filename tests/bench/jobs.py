@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -69,10 +70,7 @@ class _Jobs:
                 "synced files": lambda: (
                     frame.write.format("files_python").option("path", f"{self._folder}/bare").mode("append").save()
                 ),
-                **{
-                    name: lambda name=name, path=path: frame.write.format(name).mode("append").save(path)
-                    for name, path in files.items()
-                },
+                **{name: partial(frame.write.format(name).mode("append").save, path) for name, path in files.items()},
             }
         )
         frame.unpersist()
@@ -91,10 +89,7 @@ class _Jobs:
                 "no-op": lambda: _consume(self._spark.read.format("noop_python").options(**noop).load()),
                 "pravega": lambda: _consume(reader.load()),
                 "plain files": lambda: _consume(self._spark.read.format("files_python").options(**plain).load()),
-                **{
-                    name: lambda name=name, path=path: _consume(self._spark.read.format(name).load(path))
-                    for name, path in everything.items()
-                },
+                **{name: partial(_consume_files, self._spark, name, path) for name, path in everything.items()},
                 "pravega, event only": lambda: _consume(
                     self._spark.read.format("pravega").options(**stream).schema("event binary").load()
                 ),
@@ -136,6 +131,10 @@ def _plain_file(file: str, size: int) -> str:
 
 def _consume(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
+
+
+def _consume_files(spark: SparkSession, name: str, path: str) -> None:
+    _consume(spark.read.format(name).load(path))
 
 
 def _touch_memory(folder: str) -> None:

@@ -77,7 +77,7 @@ def _throughput(what: str, ways: dict[str, Callable[[], object]], prepare: Calla
 
 def _settle(manager: StreamManager, stream: str) -> None:
     """What was written before is not to be paid for by what comes now."""
-    manager._root.container(Stream(manager._root, "bench", stream).number).flush()
+    manager.root.container(Stream(manager.root, "bench", stream).number).flush()
     os.sync()
 
 

@@ -18,12 +18,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from engine.containers.container import Container
-from engine.logs import frames, inbox, log, outbox, pending, processor
+from engine.logs import frames, inbox, log, outbox, pending, processor, replay
 from engine.logs.pending import Queue
 from engine.logs.processor import Processor
 from engine.settings import Settings
@@ -129,7 +130,7 @@ class Company:
             with Container(Stores(self.objects, self.objects), 0, _settings(threaded=False)) as made:
                 made.create_segment(SEGMENT)
             for writer in range(self._count):
-                self.world.spawn(lambda writer=writer: self._write(writer))
+                self.world.spawn(partial(self._write, writer))
             self.world.sleep(warm)
             before, head = dict(self.bill.requests), self._head()
             first = len(self.trace)
@@ -232,7 +233,7 @@ class Company:
                 (log, "os", chance),
                 (log, "uuid", ids),
                 (frames, "decode", _shared(frames.decode, lambda data, path, number, address, whole: (data, address))),
-                (processor, "applied", _shared(processor.applied, lambda state, frame, *_: frame.position)),
+                (processor, "applied", _shared(replay.applied, lambda state, frame, *_: frame.position)),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             virtual = type("VirtualHere", (Virtual,), {"world": world})

@@ -6,8 +6,9 @@ import statistics
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -88,10 +89,11 @@ class Streaming:
         noop = self._noop(rows // PARTITIONS, EVENT, 1, PARTITIONS)
         times: dict[str, list[float]] = {"no-op": [], "pravega": []}
         for number in range(ROUNDS + 1):
-            for name, run in {
+            runs: dict[str, Callable[[], object]] = {
                 "no-op": lambda: self._copy_all(noop, "noop_python"),
-                "pravega": lambda number=number: self._copy_all(ours, "pravega", f"backlog-{number}"),
-            }.items():
+                "pravega": partial(self._copy_all, ours, "pravega", f"backlog-{number}"),
+            }
+            for name, run in runs.items():
                 begun = time.perf_counter()
                 run()
                 if number:

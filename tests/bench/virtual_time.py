@@ -115,12 +115,12 @@ class World:
         task = self.task
         if when < math.inf:
             self._at(when, task)
-        self._pass_turn(task)
+        self._pass_turn()
         task.turn.acquire()
         if self.failure is not None and task is self._main:
             raise self.failure
 
-    def _pass_turn(self, _: Task | None = None) -> None:
+    def _pass_turn(self) -> None:
         """Give the turn to the one whose time comes next."""
         while self._due:
             when, _, ticket, task = heapq.heappop(self._due)

@@ -13,9 +13,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -144,7 +145,7 @@ class InOrder:
 class Window:
     """The common time of all writers: what was counted at its begin and at its end."""
 
-    def __init__(self, counted: Callable[[], dict[str, dict[str, float]]]) -> None:
+    def __init__(self, counted: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         self.begin = self.end = float("inf")
         self.over = threading.Event()
         self._counted = counted
@@ -168,7 +169,8 @@ class Window:
         self.over.set()
 
     def _take(self) -> dict[str, dict[str, float]]:
-        return {**self._counted(), "cpu": {"microseconds": time.process_time() * 1e6}}
+        counted = {kind: dict(counts) for kind, counts in self._counted().items()}
+        return counted | {"cpu": {"microseconds": time.process_time() * 1e6}}
 
 
 def write(append: Callable[[int], None], window: Window) -> Told:
@@ -198,12 +200,12 @@ def _bare(spec: Spec) -> Told:
     def append(number: int) -> None:
         store.put_if_absent(f"bare/{spec.writer}-{number:020d}", uuid.uuid4().bytes + bytes(8) + body)
 
-    return write(append, Window(lambda: {"requests": dict(store.counted()), "log": {}}))
+    return write(append, Window(lambda: {"requests": store.counted(), "log": {}}))
 
 
 def _stream(spec: Spec) -> Told:
     if spec.apart:
-        durable_log.open_mailbox = no_mailbox  # type: ignore[assignment]
+        mock.patch.object(durable_log, "open_mailbox", no_mailbox).start()
     root = Root.open(spec.url, spec.options, create=False)
     store = Billed(root.stores.log)
     root.stores = Stores(store, store)
@@ -219,7 +221,7 @@ def _stream(spec: Spec) -> Told:
             writer.flush()
 
         keys = pa.array(["key"] * spec.events)
-        return write(append, Window(lambda: {"requests": dict(store.counted()), "log": log_counts()}))
+        return write(append, Window(lambda: {"requests": store.counted(), "log": log_counts()}))
 
 
 def main(spec: Spec) -> None:

@@ -30,7 +30,7 @@ from chunkstore.backends.local import LocalStore
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.backends.s3 import S3Store
 from chunkstore.backends.sftp import SftpStore
-from chunkstore.port import TOKEN, Data, Parts, check_path, check_prefix, joined, token_of
+from chunkstore.port import TOKEN, Parts, check_path, check_prefix, joined, token_of
 from chunkstore.testing.contracts import BAD_PATHS
 
 
@@ -161,8 +161,8 @@ class SmallestStore(Store):
     def put(self, path: str, data: Parts) -> None:
         self.objects[path] = bytes(joined(data))
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
-        return Outcome.MINE if self.objects.setdefault(path, bytes(data)) == data else Outcome.ANOTHERS
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
+        return Outcome.MINE if self.objects.setdefault(path, bytes(joined(data))) == joined(data) else Outcome.ANOTHERS
 
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
         return []

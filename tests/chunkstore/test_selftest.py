@@ -12,7 +12,7 @@ import pytest
 
 from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
 from chunkstore.backends.memory import MemoryStore
-from chunkstore.port import Data
+from chunkstore.port import Data, Parts, joined
 from chunkstore.selftest import NameRules, self_test
 from chunkstore.testing import CountingStore, FaultStore, FoldingStore, SimulatedStore, fail_at
 
@@ -51,20 +51,20 @@ def test_it_costs_a_few_hundred_requests(folder: str) -> None:
 class ChecksThenWrites(MemoryStore):
     """fsspec's own create on a folder or in memory."""
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         try:
             self.stat(path)
         except ObjectNotFound:
             time.sleep(0.001)
             self.put(path, data)
             return Outcome.MINE
-        return Outcome.MINE if self.read(path) == bytes(data) else Outcome.ANOTHERS
+        return Outcome.MINE if self.read(path) == joined(data) else Outcome.ANOTHERS
 
 
 class Overwrites(MemoryStore):
     """A server, or a library, that drops the condition."""
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         self.put(path, data)
         return Outcome.MINE
 
@@ -72,7 +72,7 @@ class Overwrites(MemoryStore):
 class TellsTheWinnerThatItLost(MemoryStore):
     """A library that repeats a request whose response was lost, without a look at what is there."""
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         super().put_if_absent(path, data)
         return Outcome.ANOTHERS
 
@@ -80,7 +80,7 @@ class TellsTheWinnerThatItLost(MemoryStore):
 class ForgetsItsOwn(MemoryStore):
     """Cannot tell its own object when asked again."""
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         try:
             self.stat(path)
         except ObjectNotFound:
@@ -91,12 +91,13 @@ class ForgetsItsOwn(MemoryStore):
 class ShowsParts(MemoryStore):
     """Exclusive open, then write."""
 
-    def put_if_absent(self, path: str, data: Data) -> Outcome:
-        half = len(data) // 2
-        outcome = super().put_if_absent(path, data[:half])
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
+        whole = bytes(joined(data))
+        half = len(whole) // 2
+        outcome = super().put_if_absent(path, whole[:half])
         if outcome is Outcome.MINE and self.stat(path).size == half:
             time.sleep(0.01)
-            self.append(path, half, data[half:])
+            self.append(path, half, whole[half:])
         return outcome
 
 
@@ -204,7 +205,7 @@ class LowerCase(MemoryStore):
 class ShortNames(MemoryStore):
     """Cuts names off, as old tools do."""
 
-    def put(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Parts) -> None:
         super().put("/".join(part[:128] for part in path.split("/")), data)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,11 +142,12 @@ def test_partway(inner: SimulatedStore) -> None:
     store = FaultStore(inner, lambda number, request: Fault("partway"), verbs={"append", "delete", "put"})
     for name in "abcd":
         inner.put(name, b"1234")
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: store.append("d", 4, b"567890"),
         lambda: store.delete(["a", "b", "c"]),
         lambda: store.put("e", b"is atomic"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(StorageUnavailable):
             call()
     assert paths(store) == ["b", "c", "d"]
@@ -273,7 +275,7 @@ def test_late_requests_arrive_after_others() -> None:
     store = SimulatedStore(late=1.0)
     store.arrivals = 0
     mine, other = body(), body()
-    for call in (lambda: store.put("p", b"old"), lambda: store.delete(["d"])):
+    for call in (partial(store.put, "p", b"old"), partial(store.delete, ["d"])):
         with pytest.raises(StorageUnavailable):
             call()
     with pytest.raises(PutUnknown):

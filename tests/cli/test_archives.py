@@ -39,7 +39,9 @@ def run(root: Path, *words: str) -> Any:
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_live_event_is_read(place: tuple[Case, Path], name: str) -> None:
     one, root = place
-    there, digests, order = [], defaultdict(hashlib.sha256), defaultdict(list)
+    there: list[tuple[str, int, int]] = []
+    digests = defaultdict[str, Any](hashlib.sha256)
+    order = defaultdict[str, list[int]](list)
     for row in run(root, "stream", "read", f"demo/{name}")["events"]:
         data = row["event"].encode() if row["event"] is not None else base64.b64decode(row["base64"])
         segment = segment_name("demo", name, row["segment_id"])

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> str:
                 for number in range(40):
                     writer.write_event(f"event {number}", str(number))
             if not flushed:
-                manager._root.container(number_of(url)).flush()
+                manager.root.container(number_of(url)).flush()
     return url
 
 
@@ -425,8 +425,9 @@ def test_help_needs_no_root() -> None:
         assert "Usage: " in run(*command, "--help").stdout
 
 
-def test_the_root_may_come_from_the_environment(folder: str) -> None:
-    assert run("container", "list", **{ROOT_VARIABLE: folder}).stdout.count("yes") == 2
+def test_the_root_may_come_from_the_environment(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ROOT_VARIABLE, folder)
+    assert CliRunner().invoke(cli, ["container", "list"]).stdout.count("yes") == 2
 
 
 def test_a_root_that_is_none_is_not_made(tmp_path: Path) -> None:
@@ -464,7 +465,12 @@ def test_failures_are_one_line(folder: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_storage_options_reach_the_filesystem_and_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(Root, "open", lambda url, options, **others: given.append((options, others)) or 1 / 0)
+
+    def failing(url: str, options: Any, **others: Any) -> NoReturn:
+        given.append((options, others))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Root, "open", failing)
     arguments = ["--storage", "key=topsecret", "--storage", 'client_kwargs={"retries": 3}', "--storage", "anon=false"]
     result = run(*arguments, "--wal", "elsewhere", "container", "list", root="s3://bucket", code=1)
     assert given == [

@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> str:
             write(manager, *key)
         manager.retain("one", "short")
         write(manager, "one", "short")
-        retention.record(Stream(manager._root, "one", "short"), int(time.time() * 1000))
+        retention.record(Stream(manager.root, "one", "short"), int(time.time() * 1000))
     return url
 
 

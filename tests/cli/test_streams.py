@@ -382,7 +382,8 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("backup", str(tmp_path / "copy"))
     did("restore", str(tmp_path / "copy"), root=str(tmp_path / "restored"))
     with StreamManager(url) as manager:
-        manager.create_reader_group("readers", *S.split("/"))
+        scope, stream = S.split("/")
+        manager.create_reader_group("readers", scope, stream)
     assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
     did("group describe", "sc/readers")
     did("group delete", "sc/readers", "--yes")
@@ -658,8 +659,8 @@ def test_events_as_documents(folder: str) -> None:
 
 
 def test_a_terminal_is_shown_no_control_characters() -> None:
-    assert stream_events._visible(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
-    assert stream_events._visible("ümläut …".encode()) == "ümläut …".encode()
+    assert stream_events.printable(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
+    assert stream_events.printable("ümläut …".encode()) == "ümläut …".encode()
 
 
 def test_following(folder: str) -> None:

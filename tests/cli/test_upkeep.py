@@ -22,6 +22,7 @@ from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, forma
 from chunkstore.segments.chunk_list import DELETED
 from chunkstore.testing import Crashed, FaultStore, crash_at
 from engine.admin import backups, rolling_segments
+from engine.admin.rolling_segments import creation_time_of
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption
@@ -34,9 +35,10 @@ from engine.writer.compaction import compact_segments
 from engine.writer.container_gc import collect_garbage
 from pravega_spark import StreamManager
 from pravega_spark.streams.maintenance.verification import check_events
-from pravega_spark.streams.pravega_lts import rolling_import, segment_import
+from pravega_spark.streams.pravega_lts import rolling_import
 from tests.cli.test_cli import SEGMENT, document, number_of, run
 from tests.clocks import set_ahead
+from tests.support import limits
 
 S = "sc/one"
 CHUNK = f"{S}/0.E-1-O-0.{uuid.uuid4()}"
@@ -47,7 +49,7 @@ def wrote(url: str, events: list[str], flush: bool = True) -> None:
         with manager.create_writer("sc", "one") as writer:
             writer.write_events(events)
         if flush:
-            manager._root.container(number_of(url)).flush()
+            manager.root.container(number_of(url)).flush()
 
 
 def made(url: str, **agreed: Any) -> str:
@@ -351,9 +353,9 @@ def test_damage_is_not_copied(folder: str, tmp_path: Path) -> None:
 def test_an_object_without_checksums_is_copied_whole(tmp_path: Path) -> None:
     source, target = open_store(str(tmp_path / "one")), open_store(str(tmp_path / "other"))
     source.put("s/x", b"1234")
-    assert backups._copy_object(source, target, [ObjectRange(False, "s/x", 0, 4, b"", 0, 4)]) == 4
+    assert backups.copy_object(source, target, [ObjectRange(False, "s/x", 0, 4, b"", 0, 4)]) == 4
     with pytest.raises(DataCorruption, match="s/x does not match"):
-        backups._copy_object(source, target, [ObjectRange(False, "s/x", 0, 5, b"", 0, 5)])
+        backups.copy_object(source, target, [ObjectRange(False, "s/x", 0, 5, b"", 0, 5)])
 
 
 def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +363,7 @@ def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monk
         number = root.container_id(number_of(folder))
         root.container(number).flush()
         source, target = root.stores.chunks, open_store(str(tmp_path / "copy"))
-        copy, overtaken = backups._copy_object, iter([True])
+        copy, overtaken = backups.copy_object, iter([True])
 
         def overtake(source: Store, target: Store, pieces: Any) -> int | None:
             if next(overtaken, False):
@@ -369,7 +371,7 @@ def test_a_copy_that_is_overtaken_begins_again(folder: str, tmp_path: Path, monk
                 raise ObjectNotFound("collected meanwhile")
             return copy(source, target, pieces)
 
-        monkeypatch.setattr(backups, "_copy_object", overtake)
+        monkeypatch.setattr(backups, "copy_object", overtake)
         done = backups.copy_container(source, target, number)
         newest = recovery_points.newest(source, number)
         assert newest is not None and done.cycle == newest.number
@@ -386,7 +388,7 @@ def test_restoring_may_be_interrupted_anywhere(tmp_path: Path, monkeypatch: pyte
     run("backup", copy, root=url)
     monkeypatch.setattr(backups, "PARALLEL", 1)
     monkeypatch.setattr(backups, "self_test", lambda store: None)
-    real, verbs = backups.open_store, ("put", "put_if_absent", "delete")
+    real, verbs = open_store, ("put", "put_if_absent", "delete")
     stores: list[FaultStore] = []
 
     def plan_at(number: int, when: Any) -> Callable[..., Store]:
@@ -473,7 +475,7 @@ def test_what_is_exported_belongs_to_the_root_already(folder: str) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_old_segments_become_streams(folder: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_import, "STEP", 7 if seed % 2 else 1 << 20)
+    limits.import_step(monkeypatch, 7 if seed % 2 else 1 << 20)
     texts = [random.Random(n).randbytes(n % 40) for n in range(60)]
     legacy(folder, cut(framed(*texts), seed))
     before = {path for path in objects(folder) if "$offset" in path}
@@ -483,7 +485,7 @@ def test_old_segments_become_streams(folder: str, seed: int, monkeypatch: pytest
         assert [event.data for event in manager.read_events("sc", "new")] == texts
         assert manager.stream_info("sc", "new").events == 60
         for number in range(2):
-            manager._root.container(number).flush()
+            manager.root.container(number).flush()
     assert {path for path in objects(folder) if "$" in path} == before  # the header has gone, and no byte was moved
     assert_healthy(folder)
     assert "does not exist" in run("header", "import", "old/seg/0", "sc/again", root=folder, code=1).stderr
@@ -510,7 +512,7 @@ def test_old_chunks_that_a_clean_up_takes_meanwhile_are_not_imported(
     tmp_path: Path, later: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are called as ours are; whatever else old code left is never taken, and is imported after it, too."""
-    url, real = made(str(tmp_path / "root"), garbage_delay_seconds=0), rolling_import.creation_time_of
+    url, real = made(str(tmp_path / "root"), garbage_delay_seconds=0), creation_time_of
     store = open_store(url)
     chunk = f"sc/new/0.E-1-O-0.{uuid.uuid4()}"
     store.put(chunk, framed(b"one"))
@@ -565,7 +567,7 @@ def test_segments_without_a_header_or_without_bytes(folder: str) -> None:
 )
 def test_what_are_no_events(folder: str, pieces: list[bytes], problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (5, 1 << 20):
-        monkeypatch.setattr(segment_import, "STEP", step)
+        limits.import_step(monkeypatch, step)
         legacy(folder, pieces)
         told = run("header", "import", "old/seg/0", "sc/new", root=folder, code=1).stderr
         assert problem in told and "nothing was imported" in told

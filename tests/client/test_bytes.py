@@ -20,6 +20,7 @@ from engine.errors import OutcomeUnknown, Throttled
 from pravega_spark import StreamError, StreamManager, StreamNotFound
 from pravega_spark.client import bytes as byte_streams
 from pravega_spark.client.bytes import MAX_WRITE, ByteStream, ByteStreamError
+from pravega_spark.streams.catalog import Catalog
 
 
 @pytest.fixture
@@ -28,8 +29,12 @@ def stream(manager: StreamManager) -> ByteStream:
     return manager.create_byte_stream("sc", "one")
 
 
-def opened_again(stream: ByteStream) -> ByteStream:
-    return ByteStream(stream._stream)
+def opened_again(manager: StreamManager) -> ByteStream:
+    return manager.create_byte_stream("sc", "one")
+
+
+def flush_to_tier_two(manager: StreamManager) -> None:
+    manager.root.container(Catalog(manager.root).stream("sc", "b").number).flush()
 
 
 def test_what_is_written_is_read(stream: ByteStream) -> None:
@@ -47,25 +52,30 @@ def test_what_is_written_is_read(stream: ByteStream) -> None:
     assert stream.read() == b"more"
 
 
-def test_it_is_a_raw_file(stream: ByteStream) -> None:
+def raw(stream: ByteStream) -> io.RawIOBase:
+    """A byte stream as what Python's buffered files are made for."""
+    return stream
+
+
+def test_it_is_a_raw_file(manager: StreamManager, stream: ByteStream) -> None:
     assert isinstance(stream, io.RawIOBase)
     assert stream.readable() and stream.writable() and stream.seekable() and not stream.isatty()
     data = random.Random(1).randbytes(300_000)
     shutil.copyfileobj(io.BytesIO(data), stream)
     stream.flush()
     copied = io.BytesIO()
-    shutil.copyfileobj(opened_again(stream), copied)
+    shutil.copyfileobj(opened_again(manager), copied)
     assert copied.getvalue() == data
-    with io.BufferedReader(opened_again(stream)) as reader:
+    with io.BufferedReader(raw(opened_again(manager))) as reader:
         assert reader.peek(1)[:5] == data[:5]
         assert reader.seek(1000) == 1000 and reader.read(17) == data[1000:1017]
         assert reader.seek(-9, io.SEEK_END) == len(data) - 9 and reader.read() == data[-9:]
-    with io.BufferedWriter(opened_again(stream), 100) as writer:
+    with io.BufferedWriter(raw(opened_again(manager)), 100) as writer:
         for _ in range(50):
             writer.write(b"twelve bytes")
-    assert opened_again(stream).readall() == data + b"twelve bytes" * 50
+    assert opened_again(manager).readall() == data + b"twelve bytes" * 50
     stream.seek(len(data))
-    assert io.TextIOWrapper(io.BufferedReader(stream)).readlines() == ["twelve bytes" * 50]
+    assert io.TextIOWrapper(io.BufferedReader(raw(stream))).readlines() == ["twelve bytes" * 50]
 
 
 @pytest.mark.parametrize(
@@ -102,22 +112,24 @@ def test_truncation(stream: ByteStream, manager: StreamManager) -> None:
         assert stream.current_head_offset() == 4
     with pytest.raises(ByteStreamError, match="offsets 4 to 10 and cannot be truncated at 11"):
         stream.truncate(11)
-    again = opened_again(stream)
+    again = opened_again(manager)
     assert again.tell() == 4 and again.read() == b"456789"
     info = manager.stream_info("sc", "one")
     assert (info.size, info.events, dict(info.head.positions), dict(info.tail.positions)) == (6, 0, {0: 4}, {0: 10})
     assert manager.next_stream_cut("sc", "one", info.head, 1) == info.tail
     stream.truncate(10)
-    assert stream.current_head_offset() == 10 and opened_again(stream).read() == b""
+    assert stream.current_head_offset() == 10 and opened_again(manager).read() == b""
     stream.write(b"ab")
     stream.flush()
-    assert opened_again(stream).read() == b"ab"
+    assert opened_again(manager).read() == b"ab"
 
 
-def test_truncated_by_somebody_else_at_the_same_time(stream: ByteStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_by_somebody_else_at_the_same_time(
+    manager: StreamManager, stream: ByteStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.write(b"0123456789")
     stream.flush()
-    other, stale = opened_again(stream), stream._now()
+    other, stale = opened_again(manager), stream._now()
     other.truncate(7)
     now, looks = ByteStream._now, iter([stale])
     monkeypatch.setattr(ByteStream, "_now", lambda self: next(looks, None) or now(self))
@@ -163,9 +175,9 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
     with StreamManager(tmp_path) as manager, manager.create_byte_stream("sc", "b") as stream:
         assert stream.read() == b"not flushed, but closed with the manager"
         stream.write(b"!")
-        manager._root.container(stream._stream.number).flush()
+        flush_to_tier_two(manager)
         stream.truncate(5)
-        manager._root.container(stream._stream.number).flush()
+        flush_to_tier_two(manager)
     with StreamManager(tmp_path) as manager, manager.create_byte_stream("sc", "b") as stream:
         assert stream.read() == b"lushed, but closed with the manager!"
 
@@ -358,7 +370,7 @@ class Files(RuleBasedStateMachine):
 
     @rule()
     def bring_to_tier_two(self) -> None:
-        self.managers[1]._root.container(self.readers[1]._stream.number).flush()
+        flush_to_tier_two(self.managers[1])
 
     @invariant()
     def head_and_tail(self) -> None:

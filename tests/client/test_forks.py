@@ -126,7 +126,7 @@ class Gate(WrappingStore):
         return call()
 
 manager = StreamManager(sys.argv[1])
-root = manager._root
+root = manager.root
 root.stores = Stores(*map(Gate, root.stores))
 writer, stream = manager.create_writer("sc", "one"), manager.create_byte_stream("sc", "bytes")
 transaction, event = manager.create_transaction_writer("sc", "one").begin_txn(), manager.begin_event("sc", "one")

@@ -193,10 +193,12 @@ CASES: dict[str, Case] = {
     "large_event.write": Case(large_event, lambda event: event.write(LARGE), lambda event: event.commit()),
     "large_event.commit": Case(uploaded, lambda event: event.commit(), lambda event: event.commit()),
     "large_event.abort": Case(uploaded, lambda event: event.abort(), lambda event: event.abort(), []),
-    "read_events": Case(there, lambda found: list(on_stream("read_events")(found)), on_stream("read_events"), []),
+    "read_events": Case(
+        there, lambda found: list(found.manager.read_events("sc", found.stream)), on_stream("read_events"), []
+    ),
     "to_arrow": Case(there, on_stream("to_arrow"), on_stream("to_arrow"), []),
     "last_events": Case(there, on_stream("last_events", 3), on_stream("last_events", 3), []),
-    "tail": Case(there, lambda found: next(on_stream("tail", "head")(found)), on_stream("to_arrow"), []),
+    "tail": Case(there, lambda found: next(found.manager.tail("sc", found.stream, "head")), on_stream("to_arrow"), []),
     "create_reader_group": Case(there, lambda found: group(*found), lambda found: reads_on(group(*found)), []),
     "create_reader": Case(group, lambda found: found.group.create_reader("r"), reads_on, []),
     "get_segment_slice": Case(reading, taken, rest_is_read, []),

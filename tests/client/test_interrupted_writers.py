@@ -56,6 +56,11 @@ def leave(life: Life) -> None:
         writer.write_event("one", "key")
 
 
+def write_and_flush(life: Life) -> None:
+    life.written("one")
+    life.writer.flush()
+
+
 def nothing(life: Life) -> None:
     """Nothing is done before."""
 
@@ -68,7 +73,7 @@ CALLS: dict[str, Call] = {
     "write_events of several appends": Call(nothing, lambda life: life.writer.write_events(MUCH, ["key"] * 180), MUCH),
     "flush": Call(lambda life: life.written("one"), lambda life: life.writer.flush(), ["one"]),
     "flush of a column": Call(lambda life: life.writer.write_events(SOME), lambda life: life.writer.flush(), SOME),
-    "write_event and flush": Call(nothing, lambda life: (life.written("one"), life.writer.flush()), ["one"]),
+    "write_event and flush": Call(nothing, write_and_flush, ["one"]),
     "close": Call(lambda life: life.written("one"), lambda life: life.writer.close(), ["one"]),
     "with": Call(nothing, leave, ["one"]),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pravega_spark import StreamManager
+from pravega_spark import Event, StreamManager
 
 KEYS = [f"key {number}" for number in range(50)]
 
@@ -88,7 +88,7 @@ def test_a_segment_that_outlives_a_scale_does_not_hide_later_events_of_one_that_
     assert last(manager, 6) == [20, 21, 22, 23, 24, 25]
 
 
-def _written(manager: StreamManager, event: str, key: str) -> list[object]:
+def _written(manager: StreamManager, event: str, key: str) -> list[Event]:
     with manager.create_writer("sc", "st") as writer:
         writer.write_event(event, key)
     return list(manager.last_events("sc", "st", 1))

@@ -34,6 +34,7 @@ from pravega_spark import (
     StreamSealed,
     TruncatedData,
 )
+from pravega_spark.streams.catalog import Catalog
 
 
 def test_times_durations_and_sizes_as_text(manager: StreamManager) -> None:
@@ -133,9 +134,10 @@ def test_what_a_scope_has_is_asked_of_one_that_exists(
     ],
 )
 def test_what_is_missing_of_a_streams_name_is_told(manager: StreamManager, missing: str, told: str) -> None:
+    scope, stream = missing.split("/")
     for call in (manager.stream_info, manager.create_writer, manager.seal_stream, manager.get_stream_tags):
         with pytest.raises(StreamNotFound, match=re.escape(told)):
-            call(*missing.split("/"))
+            call(scope, stream)
 
 
 STREAM_CALLS: dict[str, Callable[[StreamManager, str], object]] = {
@@ -198,7 +200,7 @@ def test_policies_and_tags_are_kept(url: str) -> None:
     with StreamManager(url) as manager:
         assert manager.get_stream_tags("sc", "a") == ["t1", "t2"]
         assert manager.get_stream_tags("sc", "b") == []
-        record = manager._catalog.stream("sc", "a").snapshot().record
+        record = Catalog(manager.root).stream("sc", "a").snapshot().record
         assert (record.scaling, record.retention) == (scaling, retention)
         assert len(manager.stream_info("sc", "a").segments) == 3
         assert len(manager.stream_info("sc", "b").segments) == 1
@@ -419,7 +421,7 @@ def test_errors_that_public_docstrings_name_can_be_imported() -> None:
                 assert getattr(pravega_spark, error, None) is errors[error], f"{name}: {error}"
 
 
-def every_error(kind: type) -> Iterator[type]:
+def every_error(kind: type[Exception]) -> Iterator[type[Exception]]:
     for each in kind.__subclasses__():
         yield each
         yield from every_error(each)

@@ -12,6 +12,8 @@ import logging
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,6 +22,7 @@ from chunkstore import StorageRefused
 from pravega_spark import ScopeNotEmpty, WriteFailed
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import StreamSealed
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.stream_record import StreamRecord
 
 API = {
@@ -101,7 +104,7 @@ def test_everything_is_there_and_called_alike(name: str) -> None:
     [((), {}), ((False, False), {}), ((True, True, True), {}), ((), {"auth_enabled": True})],
 )
 def test_the_manager_is_made_as_the_original_is(
-    url: str, positional: tuple[bool, ...], named: dict[str, bool], caplog: pytest.LogCaptureFixture
+    url: str, positional: tuple[bool, ...], named: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), pravega_client.StreamManager(url, *positional, **named) as manager:
         assert manager.create_scope("moved") and url.split("?")[0] in manager.to_str()
@@ -109,7 +112,7 @@ def test_the_manager_is_made_as_the_original_is(
 
 
 def record_of(manager: pravega_client.StreamManager, stream: str) -> StreamRecord:
-    return manager._catalog.stream("sc", stream).snapshot().record
+    return Catalog(manager.root).stream("sc", stream).snapshot().record
 
 
 def test_an_update_replaces_everything_if_asked_to(manager: pravega_client.StreamManager) -> None:
@@ -267,7 +270,7 @@ def test_a_transaction_ends_once(manager: pravega_client.StreamManager) -> None:
             partial(transaction.commit_timestamp, 0),
             partial(transaction.write_event, "too late"),
         ):
-            with pytest.raises(pravega_client.TxnFailedException, match=str(transaction._transaction.id)):
+            with pytest.raises(pravega_client.TxnFailedException, match=str(UUID(int=transaction.get_txn_id()))):
                 call()
     writer.get_txn(committed.get_txn_id()).commit()  # another process tries again, as it does not know
     assert manager.stream_info("sc", "one").events == 2

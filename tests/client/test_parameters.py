@@ -206,7 +206,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 @pytest.mark.parametrize("call", calls(), ids=str)
 def test_a_wrong_argument_is_named(objects: dict[str, Any], call: Call) -> None:
-    kind = getattr(pravega_spark, call.kind) if call.kind else pravega_spark
+    kind: Any = getattr(pravega_spark, call.kind) if call.kind else pravega_spark
     function = kind if call.name == "__init__" else getattr(objects.get(call.kind, kind), call.name)
     signature = inspect.signature(function)
     given: dict[str, Any] = {

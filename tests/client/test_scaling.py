@@ -18,6 +18,7 @@ import pytest
 
 from pravega_spark import Event, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
 from pravega_spark.errors import InvalidScale
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.stream import Stream
 
@@ -118,7 +119,7 @@ def test_index_and_counts_hold_for_what_was_routed_again(manager: StreamManager,
         writer.write_events([f"{number % 10}:{number}" for number in range(5000)], [str(n % 10) for n in range(5000)])
         scale_to(manager, 3)
         hold.set()
-    snapshot = manager._catalog.stream("sc", "one").snapshot()
+    snapshot = Catalog(manager.root).stream("sc", "one").snapshot()
     assert snapshot.events() == 5000
     cut, tail, seen = snapshot.head_cut(), snapshot.tail_cut(), 0
     while cut != tail:
@@ -280,6 +281,6 @@ def test_three_write_while_the_stream_is_scaled(tmp_path: Path, count: int) -> N
         info = manager.stream_info("sc", "st")
         assert info.events == WRITERS * count and len(info.epochs) == 4
         lengths = np.array(
-            [manager._catalog.stream("sc", "st").snapshot().segments.length(s.id) for s in info.segments]
+            [Catalog(manager.root).stream("sc", "st").snapshot().segments.length(s.id) for s in info.segments]
         )
         assert (lengths > 0).all()

@@ -33,7 +33,7 @@ def made(url: Path) -> None:
             writer.write_event("kept")
         manager.seal_stream("sc", "gone")
         manager.delete_stream("sc", "gone")
-        manager._root.container(0).flush()
+        manager.root.container(0).flush()
 
 
 def put(folder: Path, *paths: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def opened(url: str, **agreed: int) -> Root:
+def opened(url: str, **agreed: Any) -> Root:
     return Root.open(url, settings=Settings(maintenance=False, threaded=False), **agreed)
 
 
@@ -264,7 +264,7 @@ def test_an_import_that_nobody_understands_is_begun_anew(root: Root) -> None:
     assert not list(store.list("_system/imports/"))
 
 
-NEWER = {
+NEWER: dict[str, tuple[str, bytes, Callable[[StreamManager], object]]] = {
     STREAMS: ("s/a", bytes(msgpack.packb({"format": 2})), lambda manager: manager.delete_stream("s", "a")),
     GROUPS: ("s/g-a", bytes(msgpack.packb({"format": 2})), lambda manager: manager.delete_reader_group("g-a", "s")),
     TRANSACTIONS: (

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +24,17 @@ from chunkstore.testing import FaultStore, Request, WrappingStore, fail_at
 from engine.errors import OutcomeUnknown
 from engine.root import Root
 from engine.settings import Settings
+from engine.state.index_records import RECORD_SIZE
 from engine.storage.object_reads import Stores
 from pravega_spark import EventWriter, StreamManager, StreamNotFound, StreamSealed, WriteFailed
 from pravega_spark.client import writer as writer_module
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
-from pravega_spark.streams.model.index import RECORD_SIZE, SPACING
+from pravega_spark.streams.model.index import SPACING
 from pravega_spark.streams.model.names import index_segment_name
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.stream import Stream
+from tests.support import limits
 
 Result = TypeVar("Result")
 
@@ -215,7 +219,7 @@ def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gat
     gate.open.set()
     writer.flush()
     assert gate.frames <= 2
-    state = manager._catalog.stream("sc", "one").snapshot()
+    state = Catalog(manager.root).stream("sc", "one").snapshot()
     spaced = state.size() // SPACING  # besides those there is one at the end of each append
     assert state.state.segment(index_segment_name(state.segments.name_of(0))).length <= (spaced + 2) * RECORD_SIZE
     assert by_segment(manager, "one")[0] == [str(number) for number in range(3000)]
@@ -224,7 +228,7 @@ def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gat
 def test_writers_wait_while_too_much_is_queued(
     gated: tuple[EventWriter, Gate], manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "MAX_QUEUED", 10_000)
+    limits.queued_bytes(monkeypatch, 10_000)
     writer, gate = gated
     gate.open.clear()
     given: list[int] = []
@@ -298,7 +302,7 @@ def test_a_failure_is_raised_by_flush_and_everything_after_it(url: str, manager:
         writer.flush()
     assert isinstance(caught.value.__cause__, OutcomeUnknown)
     assert caught.value.unconfirmed == 1 and writer.durable_events == 1
-    for call in (lambda: writer.write_event("more"), lambda: writer.write_events(["more"]), writer.flush):
+    for call in (partial(writer.write_event, "more"), partial(writer.write_events, ["more"]), writer.flush):
         with pytest.raises(WriteFailed):
             call()
     writer.close()  # it has been told
@@ -341,7 +345,7 @@ def test_leaving_a_with_statement_raises_the_failure(url: str, manager: StreamMa
 def test_a_waiting_writer_hears_of_the_failure(
     url: str, manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "MAX_QUEUED", 100)
+    limits.queued_bytes(monkeypatch, 100)
     writer, stream = failing(url, after=0)
     with pytest.raises(WriteFailed):
         for _ in range(1000):
@@ -401,9 +405,9 @@ from pravega_spark import StreamManager
 manager = StreamManager({str(tmp_path)!r})
 manager.create_scope("sc")
 manager.create_stream("sc", "one")
-store = LatencyStore(manager._root.stores.log, 0.3)
-manager._root.stores = Stores(store, store)
-manager._root.containers.close()
+store = LatencyStore(manager.root.stores.log, 0.3)
+manager.root.stores = Stores(store, store)
+manager.root.containers.close()
 writer = manager.create_writer("sc", "one")
 writer.write_event("sent at once")
 time.sleep(0.1)

@@ -71,7 +71,6 @@ def test_every_signal_is_put_off_and_raised_when_the_work_is_done(number: signal
         strike()
 
 
-@pytest.mark.timeout(60)
 def test_work_that_does_not_end_is_torn_out_by_the_first_one() -> None:
     never, ended = threading.Lock(), list[str]()
     never.acquire()

@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from chunkstore import Outcome, StorageError, StorageRefused, Store, open_store
 from chunkstore.paths import ROOT, SELF_TESTS, is_log
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
+from chunkstore.testing.faults import Fault, Plan
+from chunkstore.testing.wrapping import Request
 from engine import root as root_module
 from engine.errors import FrameDamaged
 from engine.logs.log import frame_path, frames_folder
@@ -167,6 +170,11 @@ def open_within(monkeypatch: pytest.MonkeyPatch, stores: Mapping[str, Store]) ->
 # --- crashes --------------------------------------------------------------------------------------------------
 
 
+def counted(plan: Plan, numbers: Iterator[int], _: int, request: Request) -> Fault | None:
+    """What a plan says of the requests to several stores, counted together."""
+    return plan(next(numbers), request)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_root_that_was_half_made_is_made_by_the_next_opening(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
     monkeypatch.setattr(root_module, "self_test", lambda store: None)
@@ -174,10 +182,9 @@ def test_a_root_that_was_half_made_is_made_by_the_next_opening(monkeypatch: pyte
     for number in range(1, 20):
         stores = {name: SimulatedStore() for name in ("root", "log")}
         stores["root"].root, stores["log"].root = "simulated://root", "simulated://log"
-        crash, passed = crash_at(number, when), itertools.count(1)
+        passed = itertools.count(1)
         wrapped = {
-            name: FaultStore(store, lambda _, request, crash=crash, passed=passed: crash(next(passed), request))
-            for name, store in stores.items()
+            name: FaultStore(store, partial(counted, crash_at(number, when), passed)) for name, store in stores.items()
         }
         try:
             open_within(monkeypatch, wrapped).close()

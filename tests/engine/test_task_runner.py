@@ -34,7 +34,7 @@ def test_nobody_waits_for_it(threads: TaskRunner) -> None:
 
 
 def test_without_threads_it_is_done_when_somebody_says_so_and_so_is_what_it_sets_off() -> None:
-    background, done = TaskRunner("container 7", 0, time.monotonic), []
+    background, done = TaskRunner("container 7", 0, time.monotonic), list[str]()
 
     def first() -> None:
         background.start("second", done.append, "second")

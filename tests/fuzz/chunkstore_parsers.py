@@ -27,6 +27,7 @@ from chunkstore.pravega.journal import JournalConfig, SystemJournal, SystemLayou
 from chunkstore.pravega.journal_records import (
     Appended,
     ChunkAdded,
+    JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
@@ -61,7 +62,7 @@ RECORDS = (
 )
 SYSTEM = SegmentSnapshot(SEGMENT._replace(blocks=()), CHUNKS)
 SNAPSHOT = JournalSnapshot(2, 1, (SYSTEM,))
-BATCHES = (
+BATCHES: tuple[list[JournalRecord], ...] = (
     [ChunkAdded("s/a", "s/a.3", "s/a.2", 100), Appended("s/a", "s/a.3", 0, 7)],
     [Truncated("s/a", 60, "s/a.2", 50)],
     [SNAPSHOT, SYSTEM],
@@ -92,7 +93,7 @@ def _booted(name: str, data: bytes) -> None:
     store = SimulatedStore()
     store.put(snapshot_info_name(0), encode_info(SnapshotInfo(2, 1)))
     store.put(snapshot_name(0, 2, 1), encode_snapshot(SNAPSHOT))
-    store.put(journal_name(0, 2, 2), b"".join(map(encode_batch, BATCHES[:2])))
+    store.put(journal_name(0, 2, 2), b"".join(encode_batch(batch) for batch in BATCHES[:2]))
     store.put(name, data)
     config = JournalConfig(attempts=1, pause=0)
     garbage = StoreGarbageQueue(store, 0)
@@ -113,7 +114,7 @@ HEADERS = (
 )
 JSON = json.dumps({"a": [1, "b", None, {"c": 0.5}]}).encode()
 INFO = encode_info(SnapshotInfo(2, 1))
-BATCH_SAMPLES = [encode_batch(batch) for batch in BATCHES] + [b"".join(map(encode_batch, BATCHES))]
+BATCH_SAMPLES = [encode_batch(batch) for batch in BATCHES] + [b"".join([encode_batch(batch) for batch in BATCHES])]
 SNAPSHOTS = [encode_snapshot(SNAPSHOT)]
 STORED = (StorageError,)
 

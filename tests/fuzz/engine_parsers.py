@@ -74,7 +74,8 @@ def lived() -> Simulation:
 
 def _frames(simulation: Simulation) -> tuple[list[bytes], list[tuple[State, Frame]], State]:
     """The objects of the log, its frames each with the state before it, and the last state."""
-    objects, applied, state, head = [], [], EMPTY, START
+    objects, applied = list[bytes](), list[tuple[State, Frame]]()
+    state, head = EMPTY, START
     for info in simulation.store.list(frames_folder(0)):
         data = simulation.store.read(info.path)
         frame = frames.decode(data, info.path, 0, len(objects), True)

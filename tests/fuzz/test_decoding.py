@@ -49,7 +49,8 @@ def test_a_format_number_comes_first() -> None:
     check_format(1, 1)
     with pytest.raises(NewerFormat, match="it has format 2; this version reads format 1: upgrade this program"):
         check_format(2, 1)
-    for none in ("1", None, True, 1.0, []):
+    odd: list[object] = ["1", None, True, 1.0, []]
+    for none in odd:
         with pytest.raises(InvalidData, match="which is no number"):
             check_format(none, 1)
 

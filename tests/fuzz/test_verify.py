@@ -21,6 +21,7 @@ from engine.state.operations import PutEntry
 from engine.state.tables import METADATA, STORAGE
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.client.manager import StreamManager
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.system_tables import STREAMS, TRANSACTIONS
 from tests.fuzz import mutators
 from tests.fuzz.engine_parsers import lived
@@ -132,10 +133,11 @@ def newer(store: SimulatedStore, path: str) -> None:
 
 
 def test_a_frame_and_a_checkpoint_of_a_newer_version_say_so() -> None:
-    for path in (lambda head, at: frame_path(0, head), lambda head, at: checkpoint_path(0, at)):
+    for kind in ("frame", "checkpoint"):
         simulation = lived()
         container = simulation.open()
-        target = path(container.head.address, container.state.checkpoint)
+        head, at = container.head.address, container.state.checkpoint
+        target = frame_path(0, head) if kind == "frame" else checkpoint_path(0, at)
         newer(simulation.store, target)
         with pytest.raises(EngineError) as raised:
             simulation.open().refresh()
@@ -181,15 +183,15 @@ def test_a_record_of_a_newer_version_is_told_by_name(tmp_path: object) -> None:
     with StreamManager(f"memory://{id(tmp_path)}") as manager:
         manager.create_scope("s")
         manager.create_stream("s", "a")
-        stream = manager._catalog.stream("s", "a")
+        stream = Catalog(manager.root).stream("s", "a")
         record = {**msgpack.unpackb(stream.snapshot().record.encode(), strict_map_key=False), "format": 2}
         stream.container.commit([PutEntry(STREAMS, "s/a", msgpack.packb(record))])
         for use in (lambda: manager.stream_info("s", "a"), lambda: manager.create_writer("s", "a")):
             with pytest.raises(UnknownFormat, match=r"stream s/a: .* format 2; this version reads format 1: upgrade"):
                 use()
         manager.create_stream("s", "b")
-        other = manager._catalog.stream("s", "b")
+        other = Catalog(manager.root).stream("s", "b")
         other.container.commit([PutEntry(TRANSACTIONS, "s/b/" + "0" * 32, msgpack.packb([2, "new"]))])
-        report = verify(manager._root, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
+        report = verify(manager.root, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
         assert {finding.severity for finding in report.findings} == {Severity.ERROR}
         assert told(report, "stream s/a: its record") and told(report, "transaction s/b/" + "0" * 32)

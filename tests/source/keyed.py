@@ -27,7 +27,7 @@ def rows(first: int, end: int, keys: int = 10) -> pa.RecordBatch:
 def events(url: str, stream: str, **more: object) -> list[str]:
     """What a batch read of the stream finds, the events of a segment in order."""
     reader = BatchReader(options(url, stream, **more))
-    found = []
+    found: list[str] = []
     for partition in reader.partitions():
         for batch in reader.read(partition):
             found.extend(event.decode() for event in batch.column("event").to_pylist())

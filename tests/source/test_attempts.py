@@ -13,13 +13,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from engine.root import Root
 from pravega_spark import StreamSealed
-from pravega_spark.source import collector
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from tests.source.keyed import by_key, events, options, rows
 from tests.spark.folder import EVENTS_WITH_KEYS
+from tests.support import limits
 
 STREAM = StructField("stream", StringType())
 
@@ -27,13 +27,16 @@ STREAM = StructField("stream", StringType())
 def attempt(writer: StreamWriter | BatchWriter, number: int, query: str = "q") -> TaskMessage:
     """What an attempt of a task hands to the driver."""
     message = writer.write(iter([rows(number, number + 50), rows(number + 50, number + 100)]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.outputs, query, message.planned, message.created_at)))
+    sent: TaskMessage = pickle.loads(
+        pickle.dumps(TaskMessage(message.outputs, query, message.planned, message.created_at))
+    )
+    return sent
 
 
 @pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "chunks"])
 def test_of_two_attempts_of_a_task_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int) -> None:
     """With speculation both attempts end well; Spark hands on the message of one, and asks for no abort."""
-    monkeypatch.setattr(collector, "INLINE_BYTES", inline)
+    limits.inline_bytes(monkeypatch, inline)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out", default_num_segments=3), EVENTS_WITH_KEYS)
     for batch in range(3):
@@ -45,7 +48,7 @@ def test_of_two_attempts_of_a_task_one_counts(tmp_path: Path, monkeypatch: pytes
 
 def test_a_commit_that_is_repeated_with_other_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed batch brings new chunks: they are garbage, and those that the first commit attached stay."""
-    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
+    limits.inline_bytes(monkeypatch, 0)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out"), EVENTS_WITH_KEYS)
     first, again = attempt(writer, 0), attempt(writer, 0)
@@ -61,8 +64,8 @@ def test_a_commit_that_is_repeated_with_other_attempts(tmp_path: Path, monkeypat
 
 def test_an_aborted_write_leaves_garbage_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One task failed, so Spark gives up the others' messages; a task that fails deletes its chunks itself."""
-    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
-    monkeypatch.setattr(collector, "CHUNK_BYTES", 100)
+    limits.inline_bytes(monkeypatch, 0)
+    limits.chunk_bytes(monkeypatch, 100)
     url = str(tmp_path)
     writer = StreamWriter(options(url, "out", default_num_segments=3), EVENTS_WITH_KEYS)
     good = attempt(writer, 0)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from chunkstore.testing import CountingStore
+from engine.state.index_records import RECORD_SIZE
 from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
@@ -25,11 +26,12 @@ from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model import framing
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.model.index import RECORD_SIZE
+from pravega_spark.streams.model.events import MAX_LARGE_EVENT_SIZE
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.reading.event_columns import schema_of
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
+from tests.support import limits
 
 LARGE = content(9 * MiB, 1)
 LARGER = content(10 * MiB, 2)
@@ -144,7 +146,7 @@ def test_inline_gives_each_a_batch_of_its_own(stream: Stream) -> None:
 
 
 def test_partitions_are_cut_by_what_is_read(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pravega_spark.streams.reading.large_events.LEAST_SOUGHT", MiB)
+    limits.least_sought(monkeypatch, MiB)
     mixed(stream)
     few = planned(stream, parsed(stream, large_events="reference", max_event_bytes=5 * MiB))
     many = planned(stream, parsed(stream, large_events="inline"))
@@ -317,7 +319,7 @@ def test_rows_that_cannot_be_written(stream: Stream, monkeypatch: pytest.MonkeyP
 
 
 def test_the_limit_is_one_gib() -> None:
-    assert framing.MAX_LARGE_EVENT_SIZE == 1 << 30
+    assert MAX_LARGE_EVENT_SIZE == 1 << 30
     assert framing.large_rows(pa.array([b"a" * MiB] * 8)) == []
     assert framing.large_rows(pa.array([b"a" * 8 * MiB, b"", b"a" * (8 * MiB + 1)])) == [2]
     assert framing.large_rows(pa.array([None, b"a" * 8 * MiB, b"b"])) == []

@@ -162,7 +162,7 @@ def test_nobody_makes_a_root_over_what_has_lost_its_description(tmp_path: Path) 
     (tmp_path / "root").rename(tmp_path / "moved")  # else this process has it open
     for access in ("read", "follow", "write"):
         with pytest.raises(StorageRefused, match="restore the object from"):
-            open_stream(options(tmp_path / "moved", **TOLD), access)  # type: ignore[arg-type]
+            open_stream(options(tmp_path / "moved", **TOLD), access)
     for job in (maintain.run, retention.run):
         with pytest.raises(StorageRefused, match="restore the object from"):
             job(Target(str(tmp_path / "moved")))

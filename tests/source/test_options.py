@@ -19,8 +19,9 @@ from pravega_spark.source.option_table import (
     SPARK_OPTIONS,
     plain,
 )
-from pravega_spark.source.options import METADATA_TABLES, RetentionPolicy, ScalingPolicy, SourceOptions
+from pravega_spark.source.options import METADATA_TABLES, SourceOptions
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 
 REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
 ENVIRONMENT = {"PRAVEGA_CONTROLLER_URI": "/from/environment"}
@@ -786,7 +787,7 @@ def test_order_of_checks() -> None:
         "approx_bytes_per_trigger": "0",
         "large_events": "skip",
     }
-    mend = [
+    mend: list[tuple[dict[str, str | None], str]] = [
         ({"scope": "examples"}, "Missing required option 'scope'"),
         ({"stream": "rides"}, "Missing required option 'stream'"),
         ({BYTE_RATE: None}, "Cannot set multiple options for scaling"),

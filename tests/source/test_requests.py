@@ -61,7 +61,7 @@ class Storage:
         self.store.reset()
         work()
         self.wait_for_upkeep()
-        read, written = 0, []
+        read, written = 0, list[str]()
         for verb, paths, _ in self.store.requests:
             if verb in ("read", "read_ranges", "list", "stat"):
                 read += len(paths)
@@ -86,7 +86,10 @@ def task(writer: StreamWriter, events: list[str]) -> TaskMessage:
     keys = [str(number) for number in range(len(events))]
     rows = pa.RecordBatch.from_pydict({"event": events, "routing_key": keys}, ARROW_SCHEMA)
     message = writer.write(iter([rows]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at)))
+    sent: TaskMessage = pickle.loads(
+        pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at))
+    )
+    return sent
 
 
 def commit(storage: Storage, batch: int, **more: str) -> None:

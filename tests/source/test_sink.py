@@ -22,7 +22,6 @@ from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.roots import open_root
-from pravega_spark.source import collector
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
@@ -32,6 +31,7 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
+from tests.support import limits
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
 
@@ -104,7 +104,7 @@ def test_the_same_rows_in_other_tasks_and_another_order_are_a_replay(
 ) -> None:
     """Rows without keys go to segments by chance, and the stream was scaled meanwhile."""
     if not inline:
-        monkeypatch.setattr(collector, "INLINE_BYTES", 0)
+        limits.inline_bytes(monkeypatch, 0)
         monkeypatch.setattr(framing, "MAX_EVENT_SIZE", 999)  # so that one event is a large one
     rows = [b"%d" % number * (number % 7) for number in range(100)] + [b"x" * 1000] * (not inline)
     committed(url, 0, rows[:50], rows[50:])
@@ -157,7 +157,7 @@ def test_a_batch_whose_outcome_is_unknown_is_there_once(
     stream: Stream, url: str, monkeypatch: pytest.MonkeyPatch, when: When, chunks: bool
 ) -> None:
     if chunks:
-        monkeypatch.setattr(collector, "INLINE_BYTES", 0)
+        limits.inline_bytes(monkeypatch, 0)
     fates = [Fault(when)]
     unsure(stream, fates)
     committed(url, 0, [b"a", b"b"])
@@ -218,7 +218,8 @@ def columns(text: str) -> StructType:
     """Columns as "name type, name type"."""
     schema = StructType()
     for each in text.split(", "):
-        schema.add(*each.split())
+        name, kind = each.split()
+        schema.add(name, kind)
     return schema
 
 

@@ -19,7 +19,6 @@ from engine.root import Root
 from engine.state.segments import Extent
 from engine.storage.chunk_writer import write_chunk
 from pravega_spark.roots import open_root
-from pravega_spark.source import collector as collector_module
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.sink import BatchWriter, StreamWriter
@@ -31,6 +30,7 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.clocks import moved_on
 from tests.source.keyed import parts as merged_parts
+from tests.support import limits
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
 CONTAINERS = 2
@@ -38,8 +38,8 @@ CONTAINERS = 2
 
 @pytest.fixture(autouse=True)
 def chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector_module, "INLINE_BYTES", 50)
-    monkeypatch.setattr(collector_module, "OWN_CHUNK_BYTES", 200)
+    limits.inline_bytes(monkeypatch, 50)
+    limits.own_chunk_bytes(monkeypatch, 200)
 
 
 @pytest.fixture
@@ -64,7 +64,10 @@ def task(writer: BatchWriter | StreamWriter, *events: bytes) -> TaskMessage:
     keys = [event[:1].decode() for event in events]
     rows = pa.RecordBatch.from_pydict({"event": pa.array(events, pa.binary()), "routing_key": keys})
     message = writer.write(iter([rows]))
-    return pickle.loads(pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at)))
+    sent: TaskMessage = pickle.loads(
+        pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at))
+    )
+    return sent
 
 
 def texts(name: str) -> list[bytes]:

@@ -17,6 +17,7 @@ from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.retention import retain
 from pravega_spark.streams.maintenance.subscribers import subscribers, unsubscribe
@@ -24,7 +25,7 @@ from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.source.keyed import events
 from tests.source.test_by_row import tasks
-from tests.source.test_sink import ROWS, BatchWriter
+from tests.source.test_sink import ROWS
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from engine.admin import inspection
 from engine.admin.inspection import segment_chunks
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.state import tables as engine_tables
 from engine.state.index_records import RECORD_SIZE
 from engine.state.operations import Payload
 from engine.storage.object_reads import Stores
@@ -39,6 +39,7 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.large_events import put_small
+from tests.support import limits
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
 
@@ -190,7 +191,7 @@ def test_chunks_say_where_the_bytes_are(place: Place, monkeypatch: pytest.Monkey
 
 
 def test_requests_do_not_grow_with_streams(make: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_tables, "RESIDENT_BYTES", 0)  # nothing that LTS has stays in memory
+    limits.resident_bytes(monkeypatch, 0)  # nothing that LTS has stays in memory
     costs: dict[str, list[int]] = {}
     for count in (10, 150):
         place = make(1)
@@ -222,7 +223,7 @@ def test_open_transactions(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
     committed.commit()
     aborted.abort()
     place.flush()
-    monkeypatch.setattr(tables.time, "time", lambda: (begun[0][1].changed + 61_000) / 1000)
+    monkeypatch.setattr(time, "time", lambda: (begun[0][1].changed + 61_000) / 1000)
     rows = place.rows("Transactions", scope="s", stream="t")
     assert {row["transaction_id"]: (row["status"], row["lease_ms"], row["bytes"]) for row in rows} == {
         str(begun[0][0].id): ("expired", 60_000, 0),

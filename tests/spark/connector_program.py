@@ -6,8 +6,9 @@ stream with the same query, and reports what is in both as one line of JSON.
 
 import json
 import os
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 controller = os.environ["PRAVEGA_CONTROLLER_URI"]
 scope = os.environ.get("PRAVEGA_SCOPE", "examples")
@@ -60,7 +61,7 @@ spark = SparkSession.builder.appName("sensors").getOrCreate()
 )
 
 
-def stream(name, **options):
+def stream(name: str, **options: str) -> DataFrame:
     return (
         spark.read.format("pravega")
         .option("controller", controller)
@@ -72,13 +73,13 @@ def stream(name, **options):
     )
 
 
-cuts = stream("readings", metadata="StreamInfo").first()
+(cuts,) = stream("readings", metadata="StreamInfo").collect()
 readings = stream("readings", start_stream_cut=cuts.head_stream_cut, end_stream_cut=cuts.tail_stream_cut)
 nothing = stream("readings", start_stream_cut=cuts.tail_stream_cut, end_stream_cut="latest")
 alarms = stream("alarms", start_stream_cut="earliest", end_stream_cut="latest")
 
 
-def events(frame):
+def events(frame: DataFrame) -> list[dict[str, Any]]:
     rows = frame.selectExpr("cast(event AS string) AS event", "scope", "stream", "segment_id", "offset")
     return [row.asDict() for row in rows.sort("segment_id", "offset").collect()]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ class StoppingWriter(StreamWriter):
                 raise RuntimeError("this attempt fails")
             yield rows.slice(half)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         super().commit(messages, batchId)
         stop("commit", batchId)
 
@@ -90,6 +90,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from pump import main as run  # the name under which Spark's workers find the classes
+    from pump import main as run  # type: ignore[import-not-found]  # the name under which Spark's workers find the classes
 
     run()

@@ -8,7 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession, functions as f
@@ -66,7 +66,8 @@ def check(one: Case, streams: list[str], rows: list[Row]) -> None:
     there = [(segment_name("demo", row[0], row[1]), row[2], row[3]) for row in rows]
     due = [(r["segName"], r["offset"], r["len"]) for r in one.rows("readback.jsonl") if r["stream"] in streams]
     assert sorted(there) == sorted(due)
-    digests, order = defaultdict(hashlib.sha256), defaultdict(list)
+    digests = defaultdict[str, Any](hashlib.sha256)
+    order = defaultdict[tuple[str, str], list[int]](list)
     for stream, number, _, _, digest, key, seq in rows:
         digests[segment_name("demo", stream, number)].update(bytes.fromhex(digest))
         if key is not None:

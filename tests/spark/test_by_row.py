@@ -13,7 +13,7 @@ from tests.spark.folder import Folder
 pytestmark = pytest.mark.spark
 
 
-def put(folder: Folder, frame: DataFrame, **more: object) -> None:
+def put(folder: Folder, frame: DataFrame, **more: str | int) -> None:
     frame.write.format("pravega").options(controller=folder.url, scope="s", **more).mode("append").save()
 
 

@@ -19,8 +19,8 @@ import pyspark
 import pytest
 
 from pravega_spark import StreamManager
+from tests.spark.cluster import kill, waited
 from tests.spark.connect_program import EVENTS, KEYS
-from tests.spark.test_cluster import kill, waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(900)]
 

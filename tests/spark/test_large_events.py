@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import col, pandas_udf, sha2, udf
+from pyspark.sql.functions import col, sha2, udf
+from pyspark.sql.pandas.functions import pandas_udf
 
 from pravega_spark import fetch_event, fetch_event_to_file, fetch_events
 from tests.spark.folder import Folder
@@ -39,7 +41,7 @@ def test_written_and_read(folder: Folder) -> None:
     """By a batch job, by a query, inline, by reference and with the pointers used in UDFs of three kinds."""
     folder.append(rows(folder), default_num_segments=2)
     assert digests(folder.frame()) == expected()
-    limits = {"large_events": "reference", "max_event_bytes": 1000}
+    limits: dict[str, Any] = {"large_events": "reference", "max_event_bytes": 1000}
     source = folder.follow(start_stream_cut="earliest", large_events="inline", max_events_per_trigger=3)
     copy = source.select("event").writeStream.format("pravega").options(**folder.options("sink"))
     copy.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
@@ -65,7 +67,7 @@ def test_written_and_read(folder: Folder) -> None:
     def copied(pointer: str) -> int:
         return fetch_event_to_file(pointer, url, f"{path}/{hashlib.md5(pointer.encode()).hexdigest()}")
 
-    @pandas_udf("binary")  # type: ignore[call-overload]
+    @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def some(pointers: pd.Series) -> pd.Series:
         return fetch_events(pointers, url, 0, 2)
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of
@@ -49,7 +50,13 @@ def seen(folder: Folder) -> list[str]:
     return sorted(row.event for row in folder.spark.table("seen").collect())
 
 
-def offsets(folder: Folder) -> list[object]:
+def progress_of(query: StreamingQuery) -> StreamingQueryProgress:
+    progress = query.lastProgress
+    assert progress is not None
+    return progress
+
+
+def offsets(folder: Folder) -> list[Any]:
     """What the query's checkpoint keeps as the end of each batch."""
     log = Path(folder.checkpoint()) / "offsets"
     files = sorted((file for file in log.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
@@ -65,7 +72,7 @@ def objects(folder: Folder) -> set[str]:
 
 def read(reader: MicroBatchReader, start: Any, end: Any) -> list[str]:
     """The events between two offsets, read as by tasks."""
-    found = []
+    found: list[str] = []
     for partition in reader.partitions(start, end):
         task = pickle.loads(pickle.dumps(reader))
         for batch in task.read(pickle.loads(pickle.dumps(partition))):
@@ -99,7 +106,7 @@ def test_limit_by_events_is_exact(folder: Folder, segments: int, limit: int) -> 
 def test_limit_by_bytes_goes_to_the_next_index_record(folder: Folder, name: str) -> None:
     for first in range(0, 100, 5):  # each append ends with an index record, and has 5 * 12 bytes
         folder.put(*numbers(first, first + 5))
-    reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest", **{name: 200}))
+    reader = MicroBatchReader(folder.parsed("t", start_stream_cut="earliest", **dict[str, Any]({name: 200})))
     assert reader.getDefaultReadLimit() == ReadMaxBytes(200)
     found = batches(reader, reader.initialOffset())
     assert [len(batch) for batch in found] == [20] * 5
@@ -209,13 +216,13 @@ def test_a_running_query(folder: Folder) -> None:
         folder.put(*numbers(10, 20))
         query.processAllAvailable()
         assert seen(folder) == numbers(10, 20)
-        before, batch = objects(folder), query.lastProgress["batchId"]
-        polled = query.lastProgress["timestamp"]
+        before, progress = objects(folder), progress_of(query)
+        batch, polled = progress["batchId"], progress["timestamp"]
         kept = offsets(folder)
         query.processAllAvailable()
         query.awaitTermination(2)
         assert objects(folder) == before and offsets(folder) == kept
-        assert query.lastProgress["batchId"] - batch in (0, 1)
+        assert progress_of(query)["batchId"] - batch in (0, 1)
         assert query.isActive and polled
         folder.put("0020")
         query.processAllAvailable()
@@ -292,7 +299,7 @@ def test_offsets_that_were_deleted_while_the_id_of_the_query_was_kept(folder: Fo
     source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=12)
     assert folder.drain(source) == [12, 8]
 
-    def drain_again(**more: object) -> list[int]:
+    def drain_again(**more: Any) -> list[int]:
         for name in ("offsets", "commits"):
             shutil.rmtree(Path(folder.checkpoint()) / name)
         return folder.drain(folder.follow(start_stream_cut="earliest"), **more)
@@ -327,7 +334,7 @@ def test_several_streams_of_one_source(folder: Folder) -> None:
     folder.put(*numbers(0, 10), stream="in1")
     folder.put(*numbers(10, 20), stream="in2")
     assert drain() == [20]
-    assert sorted(offsets(folder)[-1]) == ["in1", "in2"]  # type: ignore[call-overload]
+    assert sorted(offsets(folder)[-1]) == ["in1", "in2"]
     folder.put(*numbers(20, 30), stream="in3")
     folder.put(*numbers(30, 33), stream="in1")
     assert sum(drain()) == 13
@@ -391,7 +398,7 @@ def test_retention_waits_for_a_query(folder: Folder) -> None:
     stream = folder.stream()
     stream.update(retention=RetentionPolicy("size", 0))
 
-    def copied(**more: object) -> list[str]:
+    def copied(**more: Any) -> list[str]:
         source = folder.follow(start_stream_cut="earliest", subscriber="job", **more)
         folder.drain(source)
         return sorted(folder.events("sink"), key=int)
@@ -424,7 +431,7 @@ def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -
     counts = folder.follow(start_stream_cut="earliest").groupBy("event").count()
     text = counts.selectExpr("concat(cast(event AS string), '=', cast(count AS string)) AS event")
 
-    def run(**more: object) -> None:
+    def run(**more: Any) -> None:
         query = text.writeStream.outputMode("complete").format("pravega").options(**folder.options("sink", **more))
         query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
 

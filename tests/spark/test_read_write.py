@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from engine.root import Root
-from pravega_spark.source import collector
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance import retention
@@ -25,6 +24,7 @@ from pravega_spark.streams.model.key_columns import hash_keys
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.writing import transactions
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
+from tests.support import limits
 from tests.support.s3_server import S3Server
 
 
@@ -135,8 +135,8 @@ def test_much_data_goes_to_one_object_for_each_task(folder: Folder) -> None:
 
 def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """LTS takes it over as it is, while what shares a chunk is copied."""
-    monkeypatch.setattr(collector, "INLINE_BYTES", 0)
-    monkeypatch.setattr(collector, "OWN_CHUNK_BYTES", 10_000)
+    limits.inline_bytes(monkeypatch, 0)
+    limits.own_chunk_bytes(monkeypatch, 10_000)
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     keys = ["a"] * 3_000 + list("bcdefghijk")  # some of them of the other segments
     batch = pa.RecordBatch.from_pydict({"event": [f"{number:05d}" for number in range(3_010)], "routing_key": keys})
@@ -152,7 +152,7 @@ def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkey
 
 def test_a_task_with_more_than_a_chunk(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carried out by this process, with chunks of some 5 kB instead of 32 MiB."""
-    monkeypatch.setattr(collector, "CHUNK_BYTES", 2_500)  # two of them are collected at a time
+    limits.chunk_bytes(monkeypatch, 2_500)  # two of them are collected at a time
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     names = [str(number) for number in range(2_000)]
     batches = [
@@ -195,7 +195,7 @@ def three_appends(folder: Folder) -> list[str]:
 def test_between_stream_cuts(folder: Folder) -> None:
     cuts = three_appends(folder)
 
-    def letters(**more: object) -> str:
+    def letters(**more: Any) -> str:
         return "".join(sorted({event[0] for event in folder.events(**more)}))
 
     assert letters() == "abc"
@@ -269,7 +269,7 @@ def test_how_many_partitions(folder: Folder) -> None:
     folder.append(frame, default_num_segments=2)
     size = folder.stream().snapshot().size()
 
-    def partitions(**more: object) -> int:
+    def partitions(**more: Any) -> int:
         """Into how many partitions the stream is cut; all events are in one of them each."""
         read = folder.frame(**more)
         (row,) = read.selectExpr("count(*)", "count(DISTINCT segment_id, offset, event)").collect()
@@ -409,7 +409,7 @@ def test_a_stream_that_was_deleted_and_made_again(folder: Folder) -> None:
 def test_secrets_are_shown_nowhere(folder: Folder, s3_server: S3Server) -> None:
     secret = "sesame-open"
     storage = {**s3_server.storage_options(), "secret": secret, "token": secret}
-    options: dict[str, object] = {"controller": f"{s3_server.make_bucket()}/streams"}
+    options: dict[str, Any] = {"controller": f"{s3_server.make_bucket()}/streams"}
     options |= {f"storage.{name}": json.dumps(each) for name, each in storage.items()}
     folder.append(folder.rows("a"), **options)
     frame = folder.frame(**options)

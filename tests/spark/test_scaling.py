@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from pravega_spark.errors import InvalidScale, StreamNotFound, StreamSealed, TruncatedData
-from pravega_spark.source import collector
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of
@@ -27,6 +26,7 @@ from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
+from tests.support import limits
 
 KEYS = [str(number) for number in range(10)]
 
@@ -47,7 +47,7 @@ def numbered(first: int, end: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"event": events, "routing_key": keys})
 
 
-def put(folder: Folder, first: int, end: int, stream: str = "t", **more: object) -> None:
+def put(folder: Folder, first: int, end: int, stream: str = "t", **more: Any) -> None:
     writer = BatchWriter(folder.parsed(stream, **more), EVENTS_WITH_KEYS)
     writer.commit([writer.write(iter([numbered(first, end)]))])
 
@@ -80,7 +80,10 @@ def read(reader: BatchReader | MicroBatchReader, partitions: Iterable[Any]) -> l
 
 def attempt(writer: StreamWriter, *batches: pa.RecordBatch) -> TaskMessage:
     message = writer.write(iter(batches))
-    return pickle.loads(pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at)))
+    sent: TaskMessage = pickle.loads(
+        pickle.dumps(TaskMessage(message.outputs, "q", message.planned, message.created_at))
+    )
+    return sent
 
 
 @pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "chunks"])
@@ -89,8 +92,8 @@ def test_scaled_between_planning_and_commit(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, inline: int, before: int, after: list[int]
 ) -> None:
     """Every batch once, behind what was written before; a replay, planned before or after the scale, is known (X3)."""
-    monkeypatch.setattr(collector, "INLINE_BYTES", inline)
-    monkeypatch.setattr(collector, "CHUNK_BYTES", 500)
+    limits.inline_bytes(monkeypatch, inline)
+    limits.chunk_bytes(monkeypatch, 500)
     options = folder.parsed(default_num_segments=before)
     for batch in range(3):
         planned = StreamWriter(options, EVENTS_WITH_KEYS)
@@ -182,8 +185,8 @@ def test_a_query_plans_each_batch_by_the_present_epoch(folder: Folder) -> None:
     put(folder, 0, 10)
     put(folder, 0, 1, "sink", default_num_segments=1)
     rows = folder.follow(start_stream_cut="earliest").selectExpr("event", "cast(event AS string) AS routing_key")
-    query = rows.writeStream.format("pravega").options(**folder.options("sink"))
-    query = query.option("checkpointLocation", folder.checkpoint()).trigger(processingTime="0 seconds").start()
+    writer = rows.writeStream.format("pravega").options(**folder.options("sink"))
+    query = writer.option("checkpointLocation", folder.checkpoint()).trigger(processingTime="0 seconds").start()
     try:
         for batch, count in enumerate((3, 2, 5), 1):
             query.processAllAvailable()
@@ -213,11 +216,11 @@ def three_epochs(folder: Folder) -> list[StreamCut]:
 
 
 @pytest.mark.parametrize("more", [{}, {"min_partitions": 7}, {"max_bytes_per_partition": 100}], ids=str)
-def test_batch_read_of_all_epochs(folder: Folder, more: dict[str, int]) -> None:
+def test_batch_read_of_all_epochs(folder: Folder, more: dict[str, Any]) -> None:
     """All segments between the cuts; sorted by segment and offset, the events of each key are in order."""
     cuts = three_epochs(folder)
 
-    def read_between(**between: object) -> dict[str, list[int]]:
+    def read_between(**between: Any) -> dict[str, list[int]]:
         rows: list[Row] = folder.frame(**between, **more).orderBy("segment_id", "offset").collect()
         return by_key(bytes(row.event).decode() for row in rows)
 
@@ -248,7 +251,7 @@ def test_batch_read_by_time_and_the_table_of_segments(folder: Folder) -> None:
 @pytest.mark.parametrize(
     "limit", [{}, {"max_events_per_trigger": 7}, {"max_bytes_per_trigger": 60}, {"max_events_per_trigger": 33}], ids=str
 )
-def test_no_batch_has_a_key_in_two_segments(folder: Folder, limit: dict[str, int]) -> None:
+def test_no_batch_has_a_key_in_two_segments(folder: Folder, limit: dict[str, Any]) -> None:
     three_epochs(folder)
     reader = MicroBatchReader(folder.parsed(start_stream_cut="earliest", **limit))
     start, found = reader.initialOffset(), []
@@ -270,7 +273,7 @@ def test_no_batch_has_a_key_in_two_segments(folder: Folder, limit: dict[str, int
     assert cut_of(end) == folder.stream().snapshot().tail_cut()
 
 
-def run(folder: Folder, more: dict[str, object], between: Callable[[int], None]) -> list[list[str]]:
+def run(folder: Folder, more: dict[str, Any], between: Callable[[int], None]) -> list[list[str]]:
     """Copy what there is, batch after batch. Returns the events of each."""
     batches: list[list[str]] = []
 
@@ -285,7 +288,7 @@ def run(folder: Folder, more: dict[str, object], between: Callable[[int], None])
 
 def test_a_query_follows_scales_and_comes_back_to_old_offsets(folder: Folder) -> None:
     """A query with a checkpoint, stopped and started over scales and truncations of the stream."""
-    options: dict[str, object] = {"start_stream_cut": "earliest", "max_events_per_trigger": 20}
+    options: dict[str, Any] = {"start_stream_cut": "earliest", "max_events_per_trigger": 20}
     put(folder, 0, 50)
 
     def scale_in_the_middle(batch: int) -> None:

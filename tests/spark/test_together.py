@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -134,7 +135,7 @@ def running(do: Callable[..., None], *arguments: object) -> Iterator[Connection]
         here.close()
 
 
-def ended(pipe: Connection) -> object:
+def ended(pipe: Connection) -> Any:
     """Let a process end; what it tells."""
     pipe.send("end")
     assert pipe.poll(120)
@@ -276,7 +277,8 @@ class Readers:
 def _events(frame: DataFrame) -> list[bytes]:
     """Those of each segment in their order."""
     rows = frame.select("event", "segment_id", "offset").toArrow()
-    return rows.sort_by([("segment_id", "ascending"), ("offset", "ascending")])["event"].to_pylist()
+    events: list[bytes] = rows.sort_by([("segment_id", "ascending"), ("offset", "ascending")])["event"].to_pylist()
+    return events
 
 
 def told_lost(error: BaseException) -> tuple[int, int, int]:
@@ -314,8 +316,8 @@ def test_all_together(spark: SparkSession, tmp_path: Path, seconds: int, keep: f
     with running(write, folder.url) as writer, running(look_after, folder.url, keep) as upkeep, readers.reading():
         wait(120, lambda: bool(readers.failures or (readers.done["micro-batches"] and readers.done["batches"])))
         wait(seconds, lambda: bool(readers.failures))
-        kept, errors = ended(upkeep)  # type: ignore[misc]
-        readers.end = ended(writer)  # type: ignore[assignment]
+        kept, errors = ended(upkeep)
+        readers.end = ended(writer)
         wait(120, readers.arrived)
     print(f"\n{seconds} s: {readers.end * KEYS:,} events written; {dict(kept)}; {dict(readers.done)}")
     assert not readers.failures, readers.failures

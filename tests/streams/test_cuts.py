@@ -5,6 +5,7 @@ import copy
 import gzip
 import pickle
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -56,7 +57,7 @@ def test_cuts_round_trip_as_text(cut: StreamCut) -> None:
 
 @settings(deadline=None)
 @given(NAMES, NAMES, POSITIONS, st.randoms(use_true_random=False))
-def test_equal_cuts_have_equal_forms(scope: str, stream: str, positions: dict[int, int], random) -> None:
+def test_equal_cuts_have_equal_forms(scope: str, stream: str, positions: dict[int, int], random: Random) -> None:
     shuffled = list(positions.items())
     random.shuffle(shuffled)
     one, other = StreamCut(scope, stream, positions), StreamCut(scope, stream, dict(shuffled))

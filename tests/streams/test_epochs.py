@@ -422,7 +422,7 @@ def test_ranges_touch_without_overlapping() -> None:
 
 
 def test_ten_thousand_epochs_make_a_small_record_that_is_soon_read() -> None:
-    """Scaling to and fro; and once the stream is truncated, the epochs before the head are forgotten."""
+    """A stream scaled up and down many times. Once the stream is truncated, its older epochs are forgotten."""
     epochs = [epoch_of(0, (0, 0.0, 0.5), (1, 0.5, 1.0))]
     while len(epochs) < 10_000:
         number, epoch = next_number(epochs[-1]), len(epochs)

@@ -2,6 +2,9 @@
 
 import pickle
 import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +28,8 @@ def payloads(data: pa.Buffer, lanes: list[int]) -> list[bytes]:
     column = framing.event_column(data, starts, lengths)
     assert column.type == pa.binary()
     column.validate(full=True)
-    return column.to_pylist()
+    events: list[bytes] = column.to_pylist()
+    return events
 
 
 def test_the_frame_is_the_originals() -> None:
@@ -35,7 +39,9 @@ def test_the_frame_is_the_originals() -> None:
 
 @settings(deadline=None)
 @given(EVENTS, st.integers(1, 300), st.randoms(use_true_random=False), st.sampled_from(BINARY_TYPES))
-def test_events_are_grouped_by_segment_in_row_order(rows: list[bytes], count: int, random, kind) -> None:
+def test_events_are_grouped_by_segment_in_row_order(
+    rows: list[bytes], count: int, random: Random, kind: pa.DataType
+) -> None:
     segments = [random.randrange(count) for _ in rows]
     result = framing.frame_column(pa.array(rows, kind), np.array(segments, dtype=np.int64), count)
     assert len(result.event_bounds) == len(result.byte_bounds) == count + 1
@@ -139,7 +145,7 @@ def test_any_number_of_lanes_finds_the_same(lanes: int) -> None:
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, pa.py_buffer])
-def test_any_kind_of_buffer_is_read(wrap) -> None:
+def test_any_kind_of_buffer_is_read(wrap: Callable[[bytes], Any]) -> None:
     buffer = wrap(framed(b"") + framed(b"abc") + b"rest")
     starts, lengths = ev.decode(buffer, np.array([0]), 19)
     assert (starts.tolist(), lengths.tolist()) == ([0, 8], [0, 3])

@@ -15,7 +15,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -144,7 +144,7 @@ def test_every_live_event_is_what_the_server_read(place: Place, imported: Stream
     ]
     there = rows_of(imported, name)
     assert sorted(row[:3] for row in there) == sorted(due)
-    digests = defaultdict(hashlib.sha256)
+    digests = defaultdict[str, Any](hashlib.sha256)
     for segment, _, _, digest in sorted(there):
         digests[segment].update(bytes.fromhex(digest))
     expected = {
@@ -158,7 +158,8 @@ def test_every_live_event_is_what_the_server_read(place: Place, imported: Stream
 def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
     place: Place, imported: StreamManager, name: str
 ) -> None:
-    written, read = defaultdict(list), defaultdict(list)
+    written: dict[str, list[int]] = defaultdict(list)
+    read: dict[str, list[int]] = defaultdict(list)
     for row in place.one.rows("events.jsonl"):
         if row["stream"] == name and row.get("txnState", "committed").lower() == "committed":
             written[row["key"]].append(row["seq"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from engine.state.index_records import THIS_APPEND
+from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from pravega_spark.streams.model import index
-from pravega_spark.streams.model.index import RECORD_SIZE, IndexReader, IndexRecord, InvalidIndex
+from pravega_spark.streams.model.index import IndexReader, IndexRecord, InvalidIndex
 
 LENGTHS = st.lists(st.integers(8, 500), max_size=100)
 BLOCK = 65536 // RECORD_SIZE

@@ -27,7 +27,7 @@ def test_lag_across_scales(tmp_path: Path) -> None:
         middle = manager.stream_info("sc", "st").tail
         manager.scale_stream("sc", "st", ["0.0"], [(0.0, 0.2), (0.2, 0.5)])
         written(manager, 5)
-        stream = Catalog(manager._root).stream("sc", "st")
+        stream = Catalog(manager.root).stream("sc", "st")
         first = stream.query(lambda snapshot: snapshot.segments.index(0).locate_offset(1))
         assert first is not None
         found = stream.query(lambda snapshot: lag(snapshot, begin, now=first.time_ms / 1000 + 90))

@@ -14,12 +14,13 @@ from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import ObjectRange, Stores
+from engine.state.index_records import RECORD_SIZE
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
-from pravega_spark.streams.model.index import RECORD_SIZE, WIDEST_GAP
+from pravega_spark.streams.model.index import WIDEST_GAP
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import indexed_segments, large_events, object_ranges, scan, slices
+from pravega_spark.streams.reading import indexed_segments, object_ranges
 from pravega_spark.streams.reading.large_events import (
     HEADER_COST,
     NONE_LEFT_OUT,
@@ -31,6 +32,7 @@ from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import Events, plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
+from tests.support import limits
 
 LARGE = 9 * MiB
 BLOCK = MiB
@@ -157,7 +159,7 @@ def test_numbers_and_times(stream: Stream) -> None:
         put_large(stream, content(LARGE, number), time=time + 1)
     found = scanned(stream, wanted=MiB, numbered=True)
     numbers = [some.first + at for some in found for at in range(len(some.starts))]
-    times = [time for some in found for time in (some.times if some.times is not None else ()).tolist()]
+    times = [time for some in found for time in (some.times.tolist() if some.times is not None else ())]
     assert numbers == list(range(93))
     assert times == [100] * 30 + [101] + [300] * 30 + [301] + [200] * 30 + [201]
     plain = scanned(stream, wanted=MiB)
@@ -168,8 +170,7 @@ def test_numbers_and_times(stream: Stream) -> None:
 def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against brute force: ranges between any two events, after truncation, in small slices and steps."""
     chance = random.Random(seed)
-    monkeypatch.setattr(scan, "STEP", 500)
-    monkeypatch.setattr(slices, "MAX_UNINDEXED", chance.choice([0, 5000]))
+    limits.scanned_at_a_time(monkeypatch, 500, chance.choice([0, 5000]))
     monkeypatch.setattr(scan, "WIDEST_GAP", 20_000)
     monkeypatch.setattr(indexed_segments, "WIDEST_GAP", 20_000)
     with Root.open(f"memory://{uuid.uuid4()}", settings=Settings(maintenance=False, threaded=False)) as root:
@@ -198,10 +199,10 @@ def test_numbers_and_times_of_any_range(seed: int, monkeypatch: pytest.MonkeyPat
             snapshot = stream.snapshot()
             planned = plan_slices(snapshot, {0: (bounds[first], bounds[end])}, 20_000, numbered=True)
             seen = []
-            for some in SliceReader(root, "s", "t", wanted=chance.choice([None, 30_000])).read(planned):
-                assert some.times is not None
-                for at, (start, time) in enumerate(zip(some.starts.tolist(), some.times.tolist(), strict=True)):
-                    seen.append((some.first + at, some.offset + start, time))
+            for events in SliceReader(root, "s", "t", wanted=chance.choice([None, 30_000])).read(planned):
+                assert events.times is not None
+                for at, (start, time) in enumerate(zip(events.starts.tolist(), events.times.tolist(), strict=True)):
+                    seen.append((events.first + at, events.offset + start, time))
             assert seen == [(number, bounds[number], times[number]) for number in range(first, end)]
 
 
@@ -239,7 +240,7 @@ def test_behind_is_the_inverse_of_size(parts: list[tuple[int, int]], data: st.Da
 
 
 def test_the_large_ones_are_found(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_events, "LEAST_SOUGHT", 5000)
+    limits.least_sought(monkeypatch, 5000)
     bounds = []
     chance = random.Random(5)
     for number in range(40):

@@ -22,6 +22,7 @@ from pravega_spark import StreamCut, StreamManager
 from pravega_spark.errors import InvalidStreamCut, RecordTooLarge, TooManySegments
 from pravega_spark.source.opening import open_stream
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.scaling import Load, decide
 from pravega_spark.streams.model import cuts
 from pravega_spark.streams.model.policies import ScalingPolicy
@@ -193,7 +194,7 @@ HALF = "a\ud800"
 
 def test_half_of_a_surrogate_pair_is_refused_by_name_and_stops_nothing(manager: StreamManager) -> None:
     manager.create_stream("s", "a")
-    container = manager._catalog.stream("s", "a").container
+    container = Catalog(manager.root).stream("s", "a").container
     group = manager.create_reader_group("g", "s", "a")
     attempts: dict[str, Callable[[], object]] = {
         "CreateSegment: segment:": lambda: container.create_segment(f"s/{HALF}"),
@@ -202,7 +203,7 @@ def test_half_of_a_surrogate_pair_is_refused_by_name_and_stops_nothing(manager: 
         "tag": lambda: manager.create_stream_with_policy("s", "b", tags=[HALF]),
         "reader": lambda: group.create_reader(HALF),
         "checkpoint": lambda: group.checkpoint(HALF),
-        "writer": lambda: manager._catalog.stream("s", "a").write([], (HALF, 1)),
+        "writer": lambda: Catalog(manager.root).stream("s", "a").write([], (HALF, 1)),
     }
     for what, attempt in attempts.items():
         with pytest.raises(ValueError, match=rf"^(\w+: )*{what} '(s/)?a\\ud800' is not valid Unicode text"):

@@ -18,10 +18,11 @@ from pravega_spark.client.manager import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.spread import over_named
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.maintenance import retention, scaling, scheduler
+from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import StreamRecord, first_epoch
 from pravega_spark.streams.stream import Stream
+from tests.support import limits
 
 RATE = ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)
 
@@ -143,7 +144,7 @@ def failing(*_: object, **__: object) -> None:
 def test_what_upkeep_meets_does_not_stop_a_writer(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(scheduler, "PAUSE", 0.0)
+    limits.no_pause_between_tasks(monkeypatch)
     monkeypatch.setattr(scaling, "decide", failing)
     monkeypatch.setattr(scaling, "COOL_DOWN", -1)
     manager.update_stream_with_policy("sc", "st", RATE)
@@ -183,7 +184,9 @@ def test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others(
     retain = retention.retain
 
     def some_fail(stream: Stream, **more: Any) -> object:
-        return failing() if stream.name == "b" else retain(stream, **more)
+        if stream.name == "b":
+            failing()
+        return retain(stream, **more)
 
     monkeypatch.setattr(retention, "retain", some_fail)
     for name in "abc":

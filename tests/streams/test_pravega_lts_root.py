@@ -10,6 +10,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,13 +85,14 @@ def test_every_live_event_is_read(found: tuple[Case, StreamManager], name: str) 
     due = sorted(
         (row["segName"], row["offset"], row["len"]) for row in one.rows("readback.jsonl") if row["stream"] == name
     )
-    there, digests = [], defaultdict(hashlib.sha256)
-    order = defaultdict(list)
+    there: list[tuple[str, int, int]] = []
+    digests = defaultdict[str, Any](hashlib.sha256)
+    order = defaultdict[str | None, list[int]](list)
     for number, offset, data in events(manager, name):
         segment = segment_name("demo", name, number)
         there.append((segment, offset, len(data)))
         digests[segment].update(hashlib.sha256(data).digest())
-        row = json.loads(data) if data[:1] == b"{" else {"key": None, "seq": 0}
+        row: dict[str, Any] = json.loads(data) if data[:1] == b"{" else {"key": None, "seq": 0}
         order[row["key"]].append(row["seq"])
     assert sorted(there) == due
     expected = {segment: digest for segment, digest in one.digests().items() if segment.startswith(f"demo/{name}/")}

@@ -7,6 +7,7 @@ import json
 import struct
 import uuid
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_every_live_event_is_what_the_server_read(found: tuple[Case, PravegaStre
     one, streams = found
     due = [(row["segName"], row["offset"], row["len"]) for row in one.rows("readback.jsonl") if row["stream"] == name]
     there = []
-    digests = defaultdict(hashlib.sha256)
+    digests = defaultdict[str, Any](hashlib.sha256)
     for event in streams.stream("demo", name).events():
         segment = segment_name("demo", name, event.segment)
         there.append((segment, event.offset, len(event.data)))
@@ -63,11 +64,11 @@ def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
     found: tuple[Case, PravegaStreams], name: str
 ) -> None:
     one, streams = found
-    written = defaultdict(list)
+    written: dict[str, list[int]] = defaultdict(list)
     for row in one.rows("events.jsonl"):
         if row["stream"] == name and row.get("txnState", "committed").lower() == "committed":
             written[row["key"]].append(row["seq"])
-    read = defaultdict(list)
+    read: dict[str, list[int]] = defaultdict(list)
     for event in streams.stream("demo", name).events():
         row = json.loads(event.data)
         read[row["key"]].append(row["seq"])

@@ -17,7 +17,6 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.segments import is_core
 from engine.storage.object_reads import Stores
-from engine.writer import storage_writer
 from pravega_spark.errors import ReplayChanged
 from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.policies import OnChangedReplay, ScalingPolicy
@@ -25,6 +24,7 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.digests import Digest
 from pravega_spark.streams.writing.producer_state import ProducerWrite
 from tests.streams.test_transactions import check, parts, stream_on
+from tests.support import limits
 from tests.unsure import Unsure
 
 
@@ -67,7 +67,7 @@ def test_a_replay_is_skipped_and_told(stream: Stream, told: pytest.LogCaptureFix
     assert write(stream, 3, "a", "z")
     assert levels(told) == []
     for policy in ("skip", "fail", "write"):
-        assert not write(stream, 3, "z", "a", policy=policy)  # type: ignore[arg-type]
+        assert not write(stream, 3, "z", "a", policy=policy)
         assert "stream sc/st: write 3 of 'job' was committed before, with 2 events with 18 bytes" in told.text
         assert levels(told) == ["INFO"]
     stream.scale([stream.snapshot().record.current.segments[0].id], [(0.0, 0.25), (0.25, 0.5)])
@@ -158,7 +158,7 @@ def test_replays_are_known_from_tier_2(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
 ) -> None:
     """More writers than are kept in memory; what is remembered of one costs three attributes."""
-    monkeypatch.setattr(storage_writer, "CACHED_ATTRIBUTES", 4)
+    limits.cached_attributes(monkeypatch, 4)
     for name in ("one", "two", "three"):
         write(stream, 5, "a", name=name)
     kept = stream.container.attributes(stream.writers)

@@ -186,7 +186,7 @@ def what_is_kept_is_right_to_one_period(grown: Grown) -> None:
         for share in (0.8, 0.5) if kind == "size" else (0.3, 0.02):
             stream = grown.stream
             limit = int(share * grown.value(kind, grown.cuts[0]))
-            stream.update(retention=RetentionPolicy(kind, limit))  # type: ignore[arg-type]
+            stream.update(retention=RetentionPolicy(kind, limit))
             grown.now += PERIOD
             grown.store.reset()
             begun = time.perf_counter()

@@ -9,6 +9,7 @@ import uuid
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -37,12 +38,13 @@ from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.model.stream_record import Routing
-from pravega_spark.streams.reading import scan, slices, snapshot as snapshot_module
+from pravega_spark.streams.reading import snapshot as snapshot_module
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.producer_state import ProducerWrite
 from pravega_spark.streams.writing.writes import SegmentAppend
+from tests.support import limits
 
 SETTINGS = Settings(maintenance=False, threaded=False)
 KEYS = [f"key-{number}" for number in range(12)]
@@ -52,8 +54,7 @@ PLACES = {key: hash_key(key) for key in KEYS}
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(slices, "MAX_UNINDEXED", 200)
-    monkeypatch.setattr(scan, "STEP", 500)
+    limits.scanned_at_a_time(monkeypatch, 500, 200)
 
 
 # --- writing, scaling, reading -----------------------------------------------------------------------------------
@@ -360,7 +361,7 @@ def test_what_is_sealed_is_not_scaled_or_updated() -> None:
     scale_to(stream, 2)
     put(stream, 0, 1)
     stream.seal()
-    for change in (lambda: scale_to(stream, 1), stream.update, lambda: put(stream, 1, 2)):
+    for change in (partial(scale_to, stream, 1), stream.update, partial(put, stream, 1, 2)):
         with pytest.raises(StreamSealed, match="sc/st"):
             change()
     snapshot = stream.snapshot()

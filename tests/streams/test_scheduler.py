@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
-from pravega_spark.streams.maintenance import retention, scaling, scheduler
+from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.stream import Stream
+from tests.support import limits
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def write(manager: StreamManager, count: int) -> None:
 
 
 def test_who_commits_lets_the_policies_act(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "PAUSE", 0.0)
+    limits.no_pause_between_tasks(monkeypatch)
     monkeypatch.setattr(retention, "PERIOD", 0.0)
     monkeypatch.setattr(retention.due, "__defaults__", (None, 0.0))
     monkeypatch.setattr(retention.retain, "__defaults__", (None, 0.0, False))

@@ -22,12 +22,12 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import scan, slices
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
 from tests.large_events import put_small
+from tests.support import limits
 
 SETTINGS = Settings(maintenance=False, threaded=False)
 SPACING = 100
@@ -114,8 +114,7 @@ class Case:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices that are large enough for the index, read in several steps."""
-    monkeypatch.setattr(slices, "MAX_UNINDEXED", 200)
-    monkeypatch.setattr(scan, "STEP", 500)
+    limits.scanned_at_a_time(monkeypatch, 500, 200)
 
 
 def with_a_past(seed: int) -> Case:

@@ -79,8 +79,8 @@ class Model:
     Versions of table entries are the container's choice: `adopt` takes them over.
     """
 
-    def __init__(self) -> None:
-        self._newest_version = -1
+    def __init__(self, newest_version: int = -1) -> None:
+        self._newest_version = newest_version
         self.segments: dict[str, ModelSegment] = {}
         self.tables: dict[str, dict[str, ModelEntry]] = {}
         self.chunks: dict[str, bytes] = {}
@@ -88,12 +88,11 @@ class Model:
 
     def copy(self) -> Model:
         """An independent copy, but for the chunks, which never change."""
-        other = Model()
+        other = Model(self._newest_version)
         other.segments = dict(self.segments)
         other.tables = {name: dict(entries) for name, entries in self.tables.items()}
         other.chunks = self.chunks
         other.min_attach_time = self.min_attach_time
-        other._newest_version = self._newest_version
         return other
 
     def contents(self) -> Contents:
@@ -111,9 +110,26 @@ class Model:
         A table entry's new version is not known here: its result is None.
         """
         after = self.copy()
-        results = [_DO[type(operation)](after, operation) for operation in operations]
+        results = [after.apply(operation) for operation in operations]
         self.segments, self.tables, self.min_attach_time = after.segments, after.tables, after.min_attach_time
         return results
+
+    def apply(self, operation: Operation) -> Any:
+        """Carry out one operation. Returns its result; raises its Rejected error, after which this is no model."""
+        apply: dict[type[Any], Callable[[Any], Any]] = {
+            ops.CreateSegment: self._create,
+            ops.StartSegment: self._start,
+            ops.Append: self._append,
+            ops.SealSegment: self._seal,
+            ops.MergeSegment: self._merge,
+            ops.TruncateSegment: self._truncate,
+            ops.DeleteSegment: self._delete,
+            ops.ExpireSegments: self._expire,
+            ops.DiscardChunks: self._discard,
+            ops.UpdateAttributes: self._update,
+            ops.PutEntry: self._put,
+        }
+        return apply[type(operation)](operation)
 
     def adopt(self, container: Container) -> None:
         """Take over the versions that the container gave to the entries that were put since the last time."""
@@ -264,21 +280,6 @@ class Model:
             entries.pop(op.key, None)
         else:
             entries[op.key] = ModelEntry(op.value, _NOT_KNOWN)
-
-
-_DO: dict[type[Any], Callable[[Model, Any], Any]] = {
-    ops.CreateSegment: Model._create,
-    ops.StartSegment: Model._start,
-    ops.Append: Model._append,
-    ops.SealSegment: Model._seal,
-    ops.MergeSegment: Model._merge,
-    ops.TruncateSegment: Model._truncate,
-    ops.DeleteSegment: Model._delete,
-    ops.ExpireSegments: Model._expire,
-    ops.DiscardChunks: Model._discard,
-    ops.UpdateAttributes: Model._update,
-    ops.PutEntry: Model._put,
-}
 
 
 def _updated(segment: str, attributes: Mapping[bytes, int], updates: Sequence[AttributeUpdate]) -> dict[bytes, int]:

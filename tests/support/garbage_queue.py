@@ -15,15 +15,16 @@ from chunkstore.metadata.store import MetadataTransaction
 from chunkstore.paths import CONTAINERS
 from chunkstore.port import Store
 
-_PAGE = 1000  # names per listing
 _TICKET = re.compile("[0-9]{16}-[0-9a-f]{32}")
 
 
 class StoreGarbageQueue(GarbageQueue):
     """The queue of a container, below `_system/containers/` of a store."""
 
-    def __init__(self, store: Store, container: int) -> None:
+    def __init__(self, store: Store, container: int, page: int = 1000) -> None:
+        """page: names per listing."""
         self._store = store
+        self._page = page
         self._queue = f"{CONTAINERS}GC.queue.{container}/"
         self._aside = f"{CONTAINERS}GC.failed.queue.{container}/"
 
@@ -54,7 +55,7 @@ class StoreGarbageQueue(GarbageQueue):
 
     def _batches(self, folder: str, before: str | None = None) -> Iterator[GarbageBatch]:
         last = ""
-        while found := self._store.list(folder, last, _PAGE):
+        while found := self._store.list(folder, last, self._page):
             for info in found:
                 if before is not None and info.path >= before:
                     return

@@ -36,7 +36,7 @@ class RadosGateway(servers.Server):
         options = {**self.storage_options(), "skip_instance_cache": True}
         fs = fsspec.filesystem("s3", **options)
         fs.call_s3("create_bucket", Bucket=name)
-        fs.close_session(fs.loop, fs._s3)
+        fs.close_session(fs.loop, fs.s3)
         return f"s3://{name}"
 
     def storage_options(self) -> dict[str, Any]:

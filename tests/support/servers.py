@@ -20,9 +20,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 _FOLDER = "PRAVEGA_SERVERS"
+
+
+AnyServer = TypeVar("AnyServer", bound="Server")
 
 
 class ServerMissing(Exception):
@@ -74,7 +77,7 @@ class Server(abc.ABC):
             self._process.wait()
         self._process.stdout.close()
 
-    def __enter__(self) -> Server:
+    def __enter__(self: AnyServer) -> AnyServer:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -201,11 +201,11 @@ def with_keys(kind: Kind) -> Iterator[Callable[..., Store]]:
             else:
                 with BlobServiceClient.from_connection_string(options["connection_string"]) as client:
                     client.get_blob_client(name, key).upload_blob(b"")
-        return store
+        return opened
 
-    store = open_store(url, options)
+    opened = open_store(url, options)
     yield make
-    store.close()
+    opened.close()
 
 
 def test_objects_that_stand_for_folders_are_not_listed(with_keys: Callable[..., Store]) -> None:

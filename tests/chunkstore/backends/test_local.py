@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -473,20 +474,22 @@ def test_links_below_a_root_are_not_followed(tmp_path: Path, store: Store, outsi
     links = {f"s/{name}" for name in ("file", "folder", "loop", "itself", "nowhere")}
     assert store.passed_over() == dict.fromkeys(links, "a symbolic link")
     for path in ("s/file", "s/folder/a", "s/folder/deeper/b", "s/loop/s/real", "s/itself"):
-        for verb, *arguments in (
-            (store.read, path),
-            (store.stat, path),
-            (store.put_if_absent, path, body()),
-            (store.append, path, 8, b"x"),
-            (store.truncate, path, 0),
-            (store.set_read_only, path, True),
-        ):
+        calls: list[Callable[[], object]] = [
+            partial(store.read, path),
+            partial(store.stat, path),
+            partial(store.put_if_absent, path, body()),
+            partial(store.append, path, 8, b"x"),
+            partial(store.truncate, path, 0),
+            partial(store.set_read_only, path, True),
+        ]
+        for call in calls:
             with pytest.raises(StorageRefused, match="symbolic link"):
-                verb(*arguments)
+                call()
     for path in ("s/folder/a", "s/folder/deeper/b"):
-        for verb, *arguments in ((store.delete, [path]), (store.put, path, b"x"), (store.list, "s/folder/")):
+        calls = [partial(store.delete, [path]), partial(store.put, path, b"x"), partial(store.list, "s/folder/")]
+        for call in calls:
             with pytest.raises(StorageRefused, match="symbolic link"):
-                verb(*arguments)
+                call()
     assert content_of(outside) == before
 
 

@@ -19,7 +19,7 @@ from chunkstore.errors import MetadataConflict
 from chunkstore.metadata.garbage import GarbageKind, GarbageTask
 from chunkstore.metadata.records import segment_key
 from chunkstore.metadata.store import MemoryMetadataStore
-from chunkstore.pravega.journal import SystemJournal
+from chunkstore.pravega.journal import JournalConfig, SystemJournal
 from chunkstore.segments.chunk_list import ChunkList
 from chunkstore.segments.errors import ConcurrentModification
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
@@ -95,9 +95,8 @@ def test_failed_tasks_are_kept_for_the_operator(store: Store) -> None:
     assert again.tasks == tuple(task._replace(attempts=0, due=3000.0) for task in TASKS)
 
 
-def test_many_batches_come_page_by_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.garbage_queue._PAGE", 3)
-    queue = StoreGarbageQueue(store, 7)
+def test_many_batches_come_page_by_page(store: Store) -> None:
+    queue = StoreGarbageQueue(store, 7, page=3)
     for number in range(20):
         queue.add([GarbageTask(str(number), float(number))])
     assert [batch.tasks[0].name for batch in queue.due(13)] == [str(number) for number in range(14)]
@@ -206,7 +205,8 @@ def test_a_collection_stops_when_it_is_told_and_is_resumed(world: World) -> None
     """So a deleted segment of any number of chunks never changes too much of the metadata at once."""
     segments = world.open()
     segments.delete(world.make(segments, NAME, [1] * 20))
-    left, deleted = iter([True, True, False] * 10), []
+    left = iter([True, True, False] * 10)
+    deleted: list[int] = []
     while world.stored_chunks():
         report = collector(
             world, config=GarbageConfig(transaction_batch=3, attempts=100), may_go_on=lambda: next(left)
@@ -363,10 +363,10 @@ def test_journals_go_when_nobody_needs_them(world: World) -> None:
 class Container:
     """An instance with a system journal, in its own process: only storage is shared."""
 
-    def __init__(self, store: Store, epoch: int) -> None:
+    def __init__(self, store: Store, epoch: int, config: JournalConfig | None = None) -> None:
         self.queue = StoreGarbageQueue(store, 0)
         self.metadata = MemoryMetadataStore()
-        self.journal = SystemJournal(store, 0, epoch, self.queue)
+        self.journal = SystemJournal(store, 0, epoch, self.queue, config or JournalConfig())
         self.journal.boot(self.metadata)
         chunks = ChunkStorage(store)
         self.segments = ChunkedSegmentStorage(chunks, self.metadata, self.queue, epoch, journal=self.journal)
@@ -407,11 +407,10 @@ def test_an_overtaken_collector_does_not_touch_the_system_segments_of_its_succes
 
 def test_a_system_chunk_whose_journal_record_may_have_arrived_is_not_missed_by_the_next_boot() -> None:
     store = FaultStore(SimulatedStore())
-    first = Container(store, 1)
+    first = Container(store, 1, JournalConfig(attempts=1))
     handle = first.segments.open_write(SYSTEM)
     first.segments.write(handle, 0, DATA)
     # The commit fails although the journal has taken it, as every answer of the journal is lost.
-    first.journal._config = first.journal._config._replace(attempts=1)
     store.plan = lambda at, request: Fault("after") if "_sysjournal" in request.paths[0] else None
     refused(StorageUnavailable, first.segments.truncate, handle, 100)
     refused(StorageUnavailable, first.segments.write, handle, 1000, DATA)

@@ -30,6 +30,7 @@ from chunkstore.segments.errors import (
 )
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
+from chunkstore.testing.faults import When
 from tests.support.garbage_queue import StoreGarbageQueue
 
 S = "scope/stream/0"
@@ -354,7 +355,8 @@ def test_two_optimisers_at_once(rig: Rig) -> None:
 # -- crashes and faults
 
 
-def test_a_crash_at_every_request(store: Store) -> None:
+@pytest.mark.parametrize("when", ["before", "partway", "after"])
+def test_a_crash_at_every_request(store: Store, when: When) -> None:
     """Nothing is lost, and nothing is left when the collector has been there."""
     pieces = small_pieces(12)
 
@@ -365,17 +367,16 @@ def test_a_crash_at_every_request(store: Store) -> None:
         return faulty, rig
 
     for number in range(1, 1000):
-        for when in ("before", "partway", "after"):
-            faulty, rig = prepared()
-            faulty.plan = crash_at(faulty.passed + number, when)  # type: ignore[arg-type]
-            with contextlib.suppress(Crashed):
-                rig.optimise()
-            left = Rig.over(faulty.inner, 60, MemoryMetadataStore(rig.metadata.table), epoch=2)
-            assert left.content() == b"".join(pieces)
-            left.collect()
-            left.collect(2 * 86400)
-            assert left.content() == b"".join(pieces)
-            assert left.objects() == len(left.lengths())
+        faulty, rig = prepared()
+        faulty.plan = crash_at(faulty.passed + number, when)
+        with contextlib.suppress(Crashed):
+            rig.optimise()
+        left = Rig.over(faulty.inner, 60, MemoryMetadataStore(rig.metadata.table), epoch=2)
+        assert left.content() == b"".join(pieces)
+        left.collect()
+        left.collect(2 * 86400)
+        assert left.content() == b"".join(pieces)
+        assert left.objects() == len(left.lengths())
         if not faulty.crashed:
             break
     assert number > 8
@@ -393,7 +394,7 @@ def readers(
 ) -> Iterator[tuple[threading.Thread, list[int], list[str]]]:
     """Threads that read anywhere in the segment, each with its count of reads and what was wrong."""
     for seed in range(count):
-        reads, wrong = [0], []
+        reads, wrong = [0], list[str]()
 
         def read(seed: int = seed, reads: list[int] = reads, wrong: list[str] = wrong) -> None:
             chance = random.Random(seed)

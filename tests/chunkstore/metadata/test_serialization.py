@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chunkstore.decoding import InvalidData
 from chunkstore.metadata.serialization import (
     FieldReader,
     FieldWriter,
-    InvalidData,
     open_version,
     read_type,
     read_version,

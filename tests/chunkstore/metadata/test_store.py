@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -35,8 +35,8 @@ class WatchedStore(MemoryMetadataStore):
         super().__init__(table, cache_size=cache_size)
         self.loads: list[list[str]] = []
         self.stores: list[tuple[dict[str, Record | None], list[str]]] = []
-        self.after_load = lambda: None
-        self.after_store = lambda: None
+        self.after_load: Callable[[], object] = lambda: None
+        self.after_store: Callable[[], object] = lambda: None
 
     def _load(self, keys: Collection[str]) -> dict[str, tuple[int, Record | None]]:
         self.loads.append(list(keys))
@@ -113,7 +113,7 @@ def test_pinned_records_are_neither_loaded_nor_stored() -> None:
         transaction.delete("c1")
         transaction.put(ChunkRecord("new", 5), pinned=True)
         transaction.commit()
-    assert metadata.loads == metadata.stores == []
+    assert not metadata.loads and not metadata.stores
     assert dict(metadata.records()) == {"c0": CHUNKS[0]._replace(length=1), "new": ChunkRecord("new", 5)}
 
 
@@ -124,7 +124,7 @@ def test_a_transaction_that_only_reads_is_checked_in_memory() -> None:
     metadata.stores.clear()
     with metadata.begin("c0", "c1", read_only=True) as transaction:
         transaction.commit()
-    assert metadata.loads == metadata.stores == []
+    assert not metadata.loads and not metadata.stores
 
 
 def test_what_was_made_and_deleted_in_one_transaction_is_not_stored() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def found(request: pytest.FixtureRequest) -> tuple[Case, Archive]:
     return one, open_archive(one.store())
 
 
-def told(one: Case) -> list[dict]:
+def told(one: Case) -> list[dict[str, Any]]:
     """What the server said of segments that are there. Its internal ones went on growing while it was asked."""
     rows = [row for row in one.rows("segments.jsonl") if "error" not in row]
     return [row for row in rows if "/_RG" not in row["segment"] and "/containers/" not in row["segment"]]
@@ -233,12 +234,12 @@ def test_a_chunk_that_is_damaged_is_an_error_when_it_is_read(damage: str) -> Non
 def test_storage_metadata_that_contradicts_itself_is_a_problem_of_its_segment() -> None:
     chunks = [ChunkRecord("s.1", 5, "s.2"), ChunkRecord("s.2", 4)]
     segment = StoredSegmentRecord("s", 10, 2, first_chunk="s.1", last_chunk="s.2", last_chunk_start=5)
-    rows = {record.name: Entry(0, b"", b"", 0) for record in chunks}
+    records: list[ChunkRecord | StoredSegmentRecord] = [*chunks, segment]
     rows = {
         record.name.encode(): Entry(
             0, record.name.encode(), encode_transaction_data(TransactionData(1, record.name, record)), 0
         )
-        for record in (*chunks, segment)
+        for record in records
     }
     source = Source(stored({"s.1": b"12345", "s.2": b"6789"}))
     [found] = stored_segments(source, "table", rows).values()

@@ -454,12 +454,13 @@ def test_lost_requests_lost_responses_and_late_ones(seed: int) -> None:
                 owner.do_something()
             except StorageUnavailable:
                 failures += 1
-                note, after = Outcomes.failed, owner.attempted
+                failed, after = True, owner.attempted
             else:
-                note, after = Outcomes.changed, owner.layouts
+                failed, after = False, owner.layouts
             for segment in SEGMENTS:
                 if after[segment] != before[segment]:
-                    note(outcomes[segment], before[segment], after[segment])
+                    note = outcomes[segment].failed if failed else outcomes[segment].changed
+                    note(before[segment], after[segment])
     assert failures
 
 
@@ -732,8 +733,8 @@ class Container(NamedTuple):
         journal = SystemJournal(store, CONTAINER, epoch, garbage, QUICK._replace(rolling_length=rolling))
         journal.boot(metadata)
         storage = ChunkedSegmentStorage(chunks, metadata, garbage, epoch, journal=journal)
-        needs = {"is_needed": journal.is_needed, "snapshot": journal.snapshot}
-        return cls(journal, storage, GarbageCollector(chunks, metadata, garbage, **needs))
+        collector = GarbageCollector(chunks, metadata, garbage, is_needed=journal.is_needed, snapshot=journal.snapshot)
+        return cls(journal, storage, collector)
 
     def content(self, segment: str) -> tuple[int, bytes]:
         info = self.storage.info(segment)

@@ -10,6 +10,7 @@ from chunkstore.pravega.journal_records import (
     Appended,
     ChunkAdded,
     JournalFile,
+    JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
@@ -59,7 +60,7 @@ def test_the_snapshot_info_is_written_as_in_the_original() -> None:
 
 
 def test_every_record_is_read_as_it_was_written() -> None:
-    records = [
+    records: list[JournalRecord] = [
         ChunkAdded(SEGMENT, "new", "old", 1 << 50),
         Truncated(SEGMENT, 12, "first", 10),
         Truncated(SEGMENT, 12, None, 12),

@@ -13,6 +13,7 @@ from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecor
 from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable
 from chunkstore.segments import chunk_list
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
+from tests.support import limits
 
 NAME = "scope/stream/0"
 OTHER = "scope/stream/1"
@@ -65,7 +66,7 @@ class Chunks:
         self.bytes_of[name] = (start, end)
         return name
 
-    def some(self, end: int, most: int = 7) -> list[tuple[str, int]]:
+    def some(self, end: int, most: int = 7) -> list[WrittenChunk]:
         chunks = []
         for _ in range(self.random.randint(1, most)):
             length = self.random.randint(1, 9)
@@ -207,7 +208,7 @@ class Chunks:
 
 @pytest.fixture(autouse=True)
 def blocks_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_list, "BLOCK_CHUNKS", 5)
+    limits.chunks_per_index_block(monkeypatch, 5)
     monkeypatch.setattr(chunk_list, "_TOGETHER", 3)
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -194,14 +194,15 @@ def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> 
     failures: list[object] = []
 
     def read_on() -> None:
-        reads = SegmentReads(world.chunks, MemoryMetadataStore(world.table), ReadConfig(part=30))
+        metadata = MemoryMetadataStore(world.table)
+        reads = SegmentReads(world.chunks, metadata, ReadConfig(part=30))
         for turn in itertools.count():
             if done.is_set():
                 break
             if turn % 10 == 0:
-                reads._metadata.evict_all()  # learns of what is new
+                metadata.evict_all()  # learns of what is new
             try:
-                info = next(world_info(reads))
+                info = next(world_info(metadata))
                 start = info[0] + turn % 50
                 data = b"".join(reads.scan(NAME, start)) if turn % 2 else reads.read(NAME, start, info[1] - start)
             except StoredSegmentTruncated:
@@ -213,8 +214,8 @@ def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> 
                 failures.append((start, data))
         reads.close()
 
-    def world_info(reads: SegmentReads) -> Any:
-        with reads._metadata.begin(read_only=True) as transaction:
+    def world_info(metadata: MemoryMetadataStore) -> Iterator[tuple[int, int]]:
+        with metadata.begin(read_only=True) as transaction:
             record = transaction.segment(NAME)
             assert record is not None
             yield record.start_offset, record.length

@@ -15,8 +15,10 @@ from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
 from chunkstore.segments import chunk_list, reads as segment_reads, storage
 from chunkstore.segments.chunk_list import ChunkList
+from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import StoredSegmentNotFound
 from chunkstore.segments.storage import ChunkedSegmentStorage
+from tests.support import limits
 from tests.support.garbage_queue import StoreGarbageQueue
 from tests.support.segment_model import SegmentSimulation, Violation
 
@@ -28,7 +30,7 @@ UNTIL_CAUGHT = 400
 @pytest.fixture(autouse=True)
 def everything_is_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Limits that a few chunks reach; and no log, as faults are expected by the thousand."""
-    monkeypatch.setattr(chunk_list, "BLOCK_CHUNKS", 4)
+    limits.chunks_per_index_block(monkeypatch, 4)
     monkeypatch.setattr(chunk_list, "_TOGETHER", 2)
     monkeypatch.setattr(segment_reads, "_TOGETHER", 3)
     logging.disable(logging.CRITICAL)
@@ -179,7 +181,7 @@ def cuts_one_chunk_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def relocates_the_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = storage.copy_chunks
+    copy = copy_chunks
     monkeypatch.setattr(
         storage,
         "copy_chunks",

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from chunkstore.errors import InvalidOffset, PutUnknown, StorageFull
 from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
 from chunkstore.port import ObjectInfo
-from chunkstore.segments import chunk_list
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
 from chunkstore.segments.errors import (
     BadStoredOffset,
@@ -39,6 +39,7 @@ from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, Segme
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
 from chunkstore.testing.contracts import refused
 from chunkstore.testing.wrapping import Request
+from tests.support import limits
 from tests.support.flaky_metadata import FlakyMetadataStore
 from tests.support.garbage_queue import StoreGarbageQueue
 from tests.support.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
@@ -174,7 +175,7 @@ def test_an_offset_among_100_000_chunks_is_found_with_three_records() -> None:
 
 
 def test_many_merges_leave_few_index_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_list, "BLOCK_CHUNKS", 100)
+    limits.chunks_per_index_block(monkeypatch, 100)
     world = World(ChunkStorage(SparseStore(SimulatedStore())))
     segments = world.open()
     handle = segments.create(NAME)
@@ -216,7 +217,7 @@ def test_a_gigabyte_is_merged_like_a_kilobyte() -> None:
     def world() -> World:
         return World(ChunkStorage(CountingStore(SparseStore(SimulatedStore()))))
 
-    large, small = ([], [])  # type: tuple[builtins.list[float], builtins.list[float]]
+    large, small = list[float](), list[float]()
     for _ in range(40):
         one, other = merge(world(), 1 << 30, 8), merge(world(), 1 << 10, 8)
         assert one[:3] == other[:3]
@@ -306,7 +307,7 @@ def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pyte
         case _:
             rival = world.open()
             rival_handle = rival.open_write(NAME)
-            store.plan = lambda at, request: rival.truncate(rival_handle, 141) if at == 1 else None  # type: ignore[func-returns-value]
+            store.plan = lambda at, request: rival.truncate(rival_handle, 141) if at == 1 else None
     segments.truncate(handle, 140)
     assert "is not relocated" in caplog.text
     start = segments.info(NAME).start_offset
@@ -463,7 +464,8 @@ def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
     handle = segments.create(NAME)
     segments.write(handle, 0, DATA)
     (placed,) = segments.layout(NAME)
-    with segments._metadata.begin(segment_key(NAME)) as transaction:
+    assert world.metadata is not None
+    with world.metadata.begin(segment_key(NAME)) as transaction:
         layout = ChunkList(transaction, transaction.segment(NAME))  # type: ignore[arg-type]
         layout.grow(-300)
         layout.record = layout.record._replace(status=RecordStatus.ACTIVE)
@@ -558,15 +560,16 @@ def test_system_segments_are_pinned_and_journaled() -> None:
         ("truncated", SYSTEM, 650, second, 600),
         ("truncated", SYSTEM, 800, None, 800),
     ]
-    kept = GarbageCollector(world.chunks, segments._metadata, world.queue).run_once(world.now + 61)
+    assert world.metadata is not None
+    kept = GarbageCollector(world.chunks, world.metadata, world.queue).run_once(world.now + 61)
     assert kept.retried == 4 and world.chunks.exists(first)  # nobody could make a snapshot
     snapshots: list[int] = []
     options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
-    GarbageCollector(world.chunks, segments._metadata, world.queue, **options).run_once(world.now + 122)
+    GarbageCollector(world.chunks, world.metadata, world.queue, **options).run_once(world.now + 122)
     assert not world.chunks.exists(first) and not world.chunks.exists(second) and snapshots
-    attach = segments.attach, handle, 800, [WrittenChunk("a", 1)]
-    for call in [(segments.seal, handle), (segments.delete, handle), attach]:
-        assert refused(SegmentUnsupported, *call).segment == SYSTEM
+    attach = partial(segments.attach, handle, 800, [WrittenChunk("a", 1)])
+    for call in (partial(segments.seal, handle), partial(segments.delete, handle), attach):
+        assert refused(SegmentUnsupported, call).segment == SYSTEM
     segments.create(NAME)
     refused(SegmentUnsupported, segments.concat, SegmentHandle(SYSTEM, False), 800, NAME)
 

@@ -10,12 +10,13 @@ from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.client.groups import reader as group_reader
 from tests.client.groups.reading import Clock
+from tests.support import limits
 
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty slice comes at once."""
-    monkeypatch.setattr(group_reader, "PATIENCE", 0.0)
+    limits.slice_patience(monkeypatch, 0.0)
     monkeypatch.setattr(group_reader, "POLL", 0.005)
 
 

@@ -10,6 +10,7 @@ from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.slices import SegmentSlice
 
@@ -78,7 +79,7 @@ def share(*readers: StreamReader) -> None:
     assert set(segments_held(readers[0].group).values()) == {len(state.positions()) // len(readers)}
 
 
-def segments_held(group: StreamReaderGroup) -> dict[str, int]:
+def segments_held(group: StreamReaderGroup | OpenGroup) -> dict[str, int]:
     return {name: len(reader.positions) for name, reader in group.entry.state().readers.items()}
 
 

@@ -88,7 +88,7 @@ def test_two_calls_of_one_reader_at_a_time(manager: StreamManager) -> None:
     reader = manager.create_reader_group("rg", "sc", "four").create_reader("r")
 
     async def work() -> list[str]:
-        found = []
+        found: list[str] = []
         while len(found) < 100:
             for part in await asyncio.gather(*(reader.get_segment_slice_async() for _ in range(3))):
                 found += payloads(part)

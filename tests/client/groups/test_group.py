@@ -9,13 +9,14 @@ import pytest
 from engine.errors import DataCorruption
 from engine.state.operations import PutEntry
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamNotFound
-from pravega_spark.client.groups import reader as group_reader
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.entry import GROUPS, GroupNotFound
 from pravega_spark.client.groups.state import ReaderOffline, ReaderOnline
 from pravega_spark.errors import ScopeNotFound, StreamError
 from pravega_spark.streams.maintenance.subscribers import NotSubscribed
+from pravega_spark.streams.model.names import container_of
 from tests.client.groups.reading import drained, next_slice, numbered, payloads, run, write
+from tests.support import limits
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 
@@ -72,13 +73,13 @@ def test_multiple_readers_and_a_slice_read_in_part(manager: StreamManager) -> No
 
 
 def test_large_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_reader, "SLICE_BYTES", 300_000)
+    limits.slice_bytes(monkeypatch, 300_000)
     events = [str(number) * 50_000 for number in range(10, 40)]
     write(manager, "one", events)
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("reader-1")
 
     async def work() -> list[list[str]]:
-        slices = []
+        slices: list[list[str]] = []
         while sum(map(len, slices)) < len(events):
             part = await reader.get_segment_slice_async()
             slices.append(payloads(part))
@@ -116,9 +117,11 @@ def test_groups_are_made_once_and_deleted(manager: StreamManager) -> None:
     reader = group.create_reader("r")
     with pytest.raises(StreamError, match="reader group sc/rg exists already, with streams sc/one"):
         manager.create_reader_group("rg", "sc", "four")
-    for changed in ({"retention": "manual"}, {"lease": 1.0}):
+    for config in (
+        StreamReaderGroupConfig(False, "sc", "one", retention="manual"),
+        StreamReaderGroupConfig(False, "sc", "one", lease=1.0),
+    ):
         with pytest.raises(StreamError, match="exists already"):
-            config = StreamReaderGroupConfig(False, "sc", "one", **changed)  # type: ignore[arg-type]
             manager.create_reader_group_with_config("rg", "sc", config)
     manager.delete_reader_group("rg", "sc")
     with pytest.raises(ReaderOffline):
@@ -158,12 +161,13 @@ def test_what_cannot_be_a_group(manager: StreamManager) -> None:
 def test_a_damaged_state_is_an_error(manager: StreamManager) -> None:
     group = manager.create_reader_group("rg", "sc", "one")
     reader = group.create_reader("r")
-    group.entry._container.commit([PutEntry(GROUPS, "sc/rg", b"\x00")])
+    container = manager.root.container(container_of("sc/rg", manager.root.config.containers))
+    container.commit([PutEntry(GROUPS, "sc/rg", b"\x00")])
     with pytest.raises(DataCorruption, match="reader group sc/rg: it cannot be understood"):
         next_slice(reader)
     with pytest.raises(DataCorruption):
         manager.create_reader_group("rg", "sc", "one")
-    group.entry._container.commit([PutEntry(GROUPS, "sc/rg", None)])
+    container.commit([PutEntry(GROUPS, "sc/rg", None)])
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 
 from engine.root import Root
 from pravega_spark import StreamManager
-from pravega_spark.client.groups import reader as group_reader
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
 from pravega_spark.client.groups.state import ReaderOffline
 from tests.client.groups.reading import Clock, drained, grouped, next_slice, numbered, payloads, run, write
+from tests.support import limits
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 
@@ -158,7 +158,7 @@ def follow(url: str, name: str, report: Connection, count: int) -> None:
 @pytest.mark.processes
 def test_a_killed_reader_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = multiprocessing.get_context("spawn")
-    monkeypatch.setattr(group_reader, "SLICE_BYTES", 2000)
+    limits.slice_bytes(monkeypatch, 2000)
     url, count = str(tmp_path), 2000
     with StreamManager(url) as manager:
         manager.create_scope("sc")

@@ -9,9 +9,9 @@ import pickle
 import pytest
 
 from pravega_spark import EventPointer, StreamManager
-from pravega_spark.client.groups import reader as group_reader
 from pravega_spark.client.groups.state import ReaderOffline
 from tests.client.groups.reading import drained, next_slice, payloads, run, write
+from tests.support import limits
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 
@@ -42,7 +42,7 @@ def test_nothing_to_read_gives_an_empty_slice(manager: StreamManager) -> None:
 
 
 def test_waits_for_events(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_reader, "PATIENCE", 100.0)
+    limits.slice_patience(monkeypatch, 100.0)
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
 
     async def work() -> list[str]:
@@ -105,7 +105,7 @@ def test_an_offline_reader_delivers_and_takes_nothing(manager: StreamManager) ->
 def test_slices_of_a_backlog_come_in_turn_from_all_segments(
     manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_reader, "SLICE_BYTES", 20_000)
+    limits.slice_bytes(monkeypatch, 20_000)
     write(manager, "four", ["x" * 100] * 4000, key=None)
     reader = manager.create_reader_group("rg", "sc", "four").create_reader("r")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from chunkstore import Store
 from engine.containers.container import Container
@@ -13,6 +15,7 @@ from engine.storage.object_reads import Stores
 from pravega_spark import EventPointer, LargeEvent, StreamManager
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import plan_slices
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.stream import Stream
 from tests.support.simulation import Simulation, audit
 
@@ -37,8 +40,14 @@ def process(simulation: Simulation, through: Store | None = None) -> StreamManag
     return StreamManager.over(SimulatedRoot(simulation, through))
 
 
+@contextmanager
+def dying(simulation: Simulation) -> Iterator[StreamManager]:
+    """A process that is killed in the end: it closes and aborts nothing."""
+    yield process(simulation)
+
+
 def stream_of(manager: StreamManager, name: str = "one") -> Stream:
-    return manager._catalog.stream("sc", name)
+    return Catalog(manager.root).stream("sc", name)
 
 
 def payload(manager: StreamManager, pointer: EventPointer) -> bytes:

@@ -93,7 +93,7 @@ def test_a_reader_of_1_gib_needs_64_mib(place: Place) -> None:
     with StreamManager(place[0], **place[1]) as manager:
         manager.create_scope("sc")
         manager.create_stream("sc", "st")
-        stream = Stream(manager._root, "sc", "st")
+        stream = Stream(manager.root, "sc", "st")
         put_small(stream, b"small")
         pointer, expected = put_gib(stream)
     context = multiprocessing.get_context("spawn")

@@ -10,10 +10,13 @@ import pytest
 from engine.admin.orphans import expire_orphans, find_orphans
 from engine.containers.maintenance import Maintenance
 from engine.root import Root
+from engine.settings import Settings
 from pravega_spark import EventClosed, EventExpired, LargeEvent, StreamManager
 from pravega_spark.jobs import maintain
 from pravega_spark.jobs.outcome import failures
 from pravega_spark.jobs.spread import Target
+from pravega_spark.streams.writing import uploads
+from pravega_spark.streams.writing.uploads import Upload
 from tests.cli.test_cli import document, run
 from tests.client.large_events.simulated import (
     IDLE,
@@ -24,6 +27,7 @@ from tests.client.large_events.simulated import (
     events,
     payload,
     process,
+    stream_of,
     transients,
 )
 from tests.support.simulation import Simulation
@@ -90,9 +94,16 @@ def test_an_upload_that_still_writes_never_expires(simulation: Simulation, use: 
 
 
 @pytest.mark.usefixtures("small")
-def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = str(tmp_path)
-    with Root.open(url, containers=1) as root, StreamManager.over(root) as manager:
+def test_operators_collect_idle_uploads(tmp_path: Path) -> None:
+    url, kept = str(tmp_path / "root"), str(tmp_path / "kept")
+    with StreamManager(kept) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one")
+        manager.begin_event("sc", "one").write(bytes(5 * PART))
+        assert document("gc", "--yes", root=kept)["gc"]["expired"] == 0
+    settings = Settings(upkeep=False)
+    with Root.open(url, containers=1, transient_idle_seconds=0.001, settings=settings) as root:
+        manager = StreamManager.over(root)
         manager.create_scope("sc")
         manager.create_stream("sc", "one")
 
@@ -106,35 +117,38 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
         name = left()
         assert document("segment", "describe", name, root=url)["segment"]["transient_of"] == "sc/one/0.#epoch.0"
         assert name not in str(document("stream", "describe", "sc/one", root=url))
-        assert document("gc", "--yes", root=url)["gc"]["expired"] == 0
-        with monkeypatch.context() as later:
-            later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
-            assert document("gc", "--dry-run", root=url)["gc"]["expired"] == 1
-            refused = run("gc", root=url, code=1)
-            assert "1 idle upload of large events would be aborted" in refused.stdout and transients(manager) == [name]
-            assert document("gc", "--yes", root=url)["gc"]["expired"] == 1
+        assert document("gc", "--dry-run", root=url)["gc"]["expired"] == 1
+        refused = run("gc", root=url, code=1)
+        assert "1 idle upload of large events would be aborted" in refused.stdout and transients(manager) == [name]
+        assert document("gc", "--yes", root=url)["gc"]["expired"] == 1
         assert not transients(manager)
         name = left()
-        with monkeypatch.context() as later:
-            later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
-            (told,) = (one for one in maintain.run(Target(url), dry_run=True) if one.step == "garbage")
-            assert told.changed and "1 idle upload of large events would be aborted" in told.detail
-            assert transients(manager) == [name]
-            assert not failures(maintain.run(Target(url), check=True))
+        (told,) = (one for one in maintain.run(Target(url), dry_run=True) if one.step == "garbage")
+        assert told.changed and "1 idle upload of large events would be aborted" in told.detail
+        assert transients(manager) == [name]
+        assert not failures(maintain.run(Target(url), check=True))
         assert not transients(manager)
 
 
 # --- clean-ups -------------------------------------------------------------------------------------------------------
 
 
-def held_back(event: LargeEvent, data: bytes) -> None:
+def begun(manager: StreamManager, name: str | None = None) -> tuple[LargeEvent, Upload]:
+    """An event as `begin_event` makes it, and its upload."""
+    stream = stream_of(manager)
+    upload = uploads.begin(stream, name=name)
+    return LargeEvent(stream, upload), upload
+
+
+def held_back(event: LargeEvent, upload: Upload, data: bytes) -> None:
     """Write what is uploaded and not attached, as by a program that sleeps then."""
+    attached = upload.length
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event._upload, "ready", lambda: False)
+        patch.setattr(upload, "ready", lambda: False)
         event.write(data)
         wait([extents for _, extents in event._uploads._sent])
         event.write(b"")
-    assert event._landed and not event._uploads.pending
+    assert upload.length == attached < event.tell()
 
 
 @pytest.mark.usefixtures("small")
@@ -145,11 +159,11 @@ def test_parts_that_were_given_up(simulation: Simulation, name: str | None, atta
     """Nothing of the event comes into the stream. Under a name it goes on behind what was attached, however old."""
     data = data_of(10 * PART)
     with process(simulation) as manager:
-        event = manager.begin_event("sc", "one", name=name)
+        event, upload = begun(manager, name)
         if attached:
             event.write(data[: attached * PART])
             event.flush()
-        held_back(event, data[attached * PART : 6 * PART + 1])
+        held_back(event, upload, data[attached * PART : 6 * PART + 1])
         assert sweep(simulation) > 1
         with pytest.raises(
             EventExpired, match=r"its chunks were created at .* garbage collection has deleted .*\. Begin it again"
@@ -176,10 +190,10 @@ def test_parts_are_as_old_as_the_first_of_them(simulation: Simulation) -> None:
     """They are attached together, and what was uploaded after a clean-up does not hide what that gave up."""
     data = data_of(5 * PART)
     with process(simulation) as manager:
-        event = manager.begin_event("sc", "one")
-        held_back(event, data[: PART + 1])
+        event, upload = begun(manager)
+        held_back(event, upload, data[: PART + 1])
         assert sweep(simulation) == 1
-        held_back(event, data[PART + 1 :])
+        held_back(event, upload, data[PART + 1 :])
         with pytest.raises(EventExpired):
             event.commit()
         assert events(manager) == [] and not transients(manager)
@@ -190,13 +204,13 @@ def test_parts_that_a_clean_up_does_not_concern(simulation: Simulation) -> None:
     """Those that are attached, and those that are younger, whatever it gives up beside them."""
     data = data_of(10 * PART)
     with process(simulation) as manager:
-        event, died = manager.begin_event("sc", "one"), manager.begin_event("sc", "one")
+        (event, upload), (died, upload_of_died) = begun(manager), begun(manager)
         event.write(data[: 4 * PART])
         event.flush()
-        held_back(died, data)
+        held_back(died, upload_of_died, data)
         assert sweep(simulation) > 5
-        held_back(event, data[4 * PART : 9 * PART])
-        assert len(find_orphans(manager._root, lambda segment: 0).orphans) == 0
+        held_back(event, upload, data[4 * PART : 9 * PART])
+        assert len(find_orphans(manager.root, lambda segment: 0).orphans) == 0
         event.write(data[9 * PART :])
         pointer = event.commit()
         assert payload(manager, pointer) == data and events(manager) == [data]

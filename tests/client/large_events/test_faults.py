@@ -172,7 +172,7 @@ def test_an_unknown_outcome_of_an_upload_is_settled(name: str | None, attached: 
             event.write(data[: 2 * PART])
             event.flush()
         start, when = through.passed, "after" if written else "before"
-        failed = []
+        failed: list[int] = []
 
         def plan(at: int, request: Request) -> Fault | None:
             if at > start + GIVEN_UP:

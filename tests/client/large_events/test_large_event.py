@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def test_a_small_event_is_an_ordinary_append(manager: StreamManager, size: int) 
         pointer = event.commit()
     assert (pointer.offset, pointer.length) == (0, size + 8)
     assert payload(manager, pointer) == data
-    assert manager._root.stores.chunks.list("sc/") == []
+    assert manager.root.stores.chunks.list("sc/") == []
     assert manager.stream_info("sc", "one").events == 1
 
 
@@ -255,15 +256,12 @@ def test_a_key_has_one_segment(manager: StreamManager) -> None:
 def test_transactions_take_no_large_events(manager: StreamManager) -> None:
     much = bytes(MAX_EVENT_SIZE + 1)
     with manager.create_transaction_writer("sc", "one").begin_txn() as transaction:
-        for write in (
-            lambda: transaction.write_event_bytes(much),
-            lambda: transaction.write_events([b"", much]),
-        ):
+        for write in (partial(transaction.write_event_bytes, much), partial(transaction.write_events, [b"", much])):
             with pytest.raises(ValueError, match=r"8388609 bytes, more than .*; transactions take no large"):
                 write()
         transaction.write_event("small")
     with manager.create_writer("sc", "one") as writer:
-        for write in (lambda: writer.write_event_bytes(much), lambda: writer.write_events([b"", much])):
+        for write in (partial(writer.write_event_bytes, much), partial(writer.write_events, [b"", much])):
             with pytest.raises(ValueError, match=r"limit of 8388608: split it, or write it with begin_event"):
                 write()
     assert events(manager) == [b"small"]

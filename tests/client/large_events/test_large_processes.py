@@ -379,7 +379,7 @@ def commit_and_die(tell: Connection, doomed: Doomed) -> None:
 
 def requests_of(doomed: Doomed) -> tuple[dict[Point, str], bool]:
     """The requests that its commit began, with their objects, and whether it came through."""
-    requests = {}
+    requests: dict[Point, str] = {}
     with running(commit_and_die, doomed) as (process, receiver):
         for found, what in told_to_the_end(receiver):
             if found == "committed":
@@ -514,7 +514,7 @@ def test_a_writer_of_1_gib_needs_64_mib(place: Place, tmp_path: Path, record_pro
         above = (peak - idle) / MIB
         record_property("MiB above idle", above)
         print(f"{above:.1f} MiB above {idle / MIB:.0f} MiB")
-        container = Stream(manager._root, "sc", "st").container
+        container = Stream(manager.root, "sc", "st").container
         found = hashlib.sha256()
         for start in range(pointer.offset + 8, pointer.offset + pointer.length, 16 * MIB):
             found.update(container.read(pointer.segment, start, min(start + 16 * MIB, pointer.offset + pointer.length)))

@@ -6,11 +6,13 @@ import pytest
 
 from chunkstore import StorageError
 from chunkstore.testing import Fault, FaultStore
-from pravega_spark import EventExists, EventTaken, StreamManager
+from pravega_spark import EventExists, EventTaken, LargeEvent, StreamManager
+from pravega_spark.streams.writing import uploads
 from tests.client.large_events.simulated import (
     PART,
     collect,
     data_of,
+    dying,
     events,
     payload,
     process,
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("no_threads_are_left")
 @pytest.mark.parametrize("scale", [False, True])
 def test_an_upload_is_gone_on_with_by_name(simulation: Simulation, scale: bool) -> None:
     data = data_of(10 * PART)
-    with process(simulation) as manager:
+    with dying(simulation) as manager:
         event = manager.begin_event("sc", "one", "key", name="x")
         assert event.tell() == 0
         event.write(data[:200])
@@ -36,7 +38,6 @@ def test_an_upload_is_gone_on_with_by_name(simulation: Simulation, scale: bool) 
         lost = manager.begin_event("sc", "one", name="unnamed elsewhere")
         lost.write(bytes(3 * PART))
         lost.flush()
-        manager._writers.clear()  # as if the process had died
     with process(simulation) as manager:
         if scale:
             scaled(manager, (0.0, 0.5), (0.5, 1.0))
@@ -97,15 +98,16 @@ def test_two_begin_the_same_name(manager: StreamManager, url: str, size: int, ot
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("end", ["aborted", "expired"])
 def test_a_name_is_free_again(simulation: Simulation, end: str) -> None:
-    with process(simulation) as manager:
-        event = manager.begin_event("sc", "one", "key", name="x")
+    with dying(simulation) as manager:
+        stream = stream_of(manager)
+        upload = uploads.begin(stream, "key", "x")
+        event = LargeEvent(stream, upload)
         event.write(bytes(3 * PART))
         event.flush()
         if end == "aborted":
             event.abort()
             assert stream_of(manager).container.attributes("sc/one#writers").keys() <= {b"\x80" + bytes(15)}
         else:
-            manager._writers.clear()
             collect(simulation)
     with process(simulation) as manager:
         again = manager.begin_event("sc", "one", "another key", name="x")
@@ -114,7 +116,7 @@ def test_a_name_is_free_again(simulation: Simulation, end: str) -> None:
         again.flush()
         if end == "expired":
             with pytest.raises(EventTaken, match="'x'"):
-                event._upload.stream = stream_of(manager)  # the process had slept
+                upload.stream = stream_of(manager)  # the process had slept
                 event.commit()
         again.commit()
         assert events(manager) == [b"2" * 3 * PART]

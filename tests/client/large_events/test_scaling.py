@@ -26,7 +26,7 @@ def test_a_scale_during_an_upload(manager: StreamManager, merge: bool) -> None:
     with manager.create_writer("sc", "one") as writer:
         writer.write_event("between", "key")
     event.write(data[200:])
-    before = len(manager._root.stores.chunks.list("sc/"))
+    before = len(manager.root.stores.chunks.list("sc/"))
     for _ in range(2):
         with pytest.raises(
             EventSegmentSealed,
@@ -37,7 +37,7 @@ def test_a_scale_during_an_upload(manager: StreamManager, merge: bool) -> None:
     pointer = event.commit(move=True)
     assert pointer.segment_id in {segment.id for segment in manager.stream_info("sc", "one").segments}
     assert payload(manager, pointer) == data
-    assert len(manager._root.stores.chunks.list("sc/")) <= before + 2
+    assert len(manager.root.stores.chunks.list("sc/")) <= before + 2
     container = stream_of(manager).container
     assert container.read(pointer.segment, pointer.offset - 7, pointer.offset) == b"between"
     assert events(manager) == [b"before", b"between", data] and not transients(manager)

@@ -19,6 +19,7 @@ import tarfile
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chunkstore import open_store
 from chunkstore.pravega.archive import Archive, open_archive
@@ -42,7 +43,7 @@ def without_padding(data: bytes) -> bytes:
 def heads(archive: Archive) -> dict[str, int]:
     """Where segments of streams begin, as the controller says."""
     streams = PravegaStreams(archive)
-    found = {}
+    found: dict[str, int] = {}
     for scope in streams.scopes():
         for name in streams.streams(scope):
             ranges = streams.stream(scope, name).ranges()
@@ -104,7 +105,7 @@ def _digests(rows: list[dict[str, object]], objects: dict[str, bytes]) -> dict[s
     for name, data in objects.items():
         store.put(name, data)
     archive = open_archive(store)
-    found: dict[str, hashlib._Hash] = defaultdict(hashlib.sha256)
+    found = defaultdict[str, Any](hashlib.sha256)
     for row in rows:
         start = int(str(row["offset"])) + 8
         data = archive.read(str(row["segName"]), start, start + int(str(row["len"])))

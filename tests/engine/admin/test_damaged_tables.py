@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -146,7 +147,7 @@ def test_the_record_of_a_segment_in_tier_2_is_missing() -> None:
     assert_told(life.verified(), segment.name.rpartition(".")[0], "has no record")
 
 
-SAVED = {"length": 5, "id": 999, "sealed": True, "storage": "other", "start_offset": 1}
+SAVED: dict[str, Any] = {"length": 5, "id": 999, "sealed": True, "storage": "other", "start_offset": 1}
 
 
 @pytest.mark.parametrize("field", SAVED)

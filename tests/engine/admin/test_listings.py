@@ -113,8 +113,9 @@ def foreign_files(root: Path) -> dict[str, bytes]:
 
 def test_foreign_files_are_passed_over_told_and_kept(tmp_path: Path) -> None:
     settings = replace(SETTINGS, grace=0.001, garbage_delay=0.0)
-    agreed = {"containers": 1, "grace_seconds": 0.001, "garbage_delay_seconds": 0.0}
-    with Root.open(str(tmp_path), settings=settings, **agreed) as root:
+    with Root.open(
+        str(tmp_path), settings=settings, containers=1, grace_seconds=0.001, garbage_delay_seconds=0.0
+    ) as root:
         container = root.container(0)
         container.create_segment("s/a")
         container.append("s/a", b"before")

@@ -14,6 +14,7 @@ import pytest
 
 from chunkstore import Store
 from chunkstore.chunk_names import new_chunk_name
+from chunkstore.segments.storage import SegmentStorageConfig
 from chunkstore.testing import WRITES, Crashed, FaultStore, Request, WrappingStore, crash_at
 from engine.admin.orphans import AGE, NAMES, ImplausibleSweep, Sweep, check_plausible, expire_orphans, find_orphans
 from engine.admin.verify import Report, Severity, verify
@@ -112,7 +113,7 @@ def simulation() -> Simulation:
 
 
 def test_where_nothing_is_lost_nothing_is_found(simulation: Simulation) -> None:
-    root, counts = SimulatedRoot(simulation), []
+    root, counts = SimulatedRoot(simulation), list[int]()
     simulation.advance(2 * AGE)
     before = [(info.path, info.modified) for info in simulation.store.list("")]
     sweep = found(root, told=counts.append)
@@ -265,7 +266,7 @@ def test_what_lost_a_race_is_refused_if_it_slept_too_long(simulation: Simulation
 
 def test_a_relocated_chunk_of_a_cycle_that_slept(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a cycle copies to save space is named in a transaction of its own, which the cycle's number fences too."""
-    config = partial(storage_writer.SegmentStorageConfig, relocate_min=10)
+    config = partial(SegmentStorageConfig, relocate_min=10)
     monkeypatch.setattr(storage_writer, "SegmentStorageConfig", config)
     container = simulation.open()
     container.create_segment("long")

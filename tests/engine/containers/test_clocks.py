@@ -332,7 +332,7 @@ class Bucket(Simulation):
     def host(self, ahead: float, through: Store | None = None) -> Container:
         """Container 0 as a host opens it whose clock is ahead."""
         store = through or self.store
-        settings = Settings(threaded=False, **self.settings)  # type: ignore[arg-type]
+        settings = Settings(threaded=False, **self.settings)
         return Container(
             Stores(store, store),
             0,

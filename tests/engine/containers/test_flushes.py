@@ -193,10 +193,15 @@ def test_a_recovery_point_is_what_the_container_was_when_its_cycle_began(what: s
     other.flush()
     other.commit([append("s/a", b",more"), PutEntry("t", "k", b"v")])
     before = contents_of(other)
+
+    def append_and_truncate() -> None:
+        other.append("s/a", b",and more")
+        other.truncate("s/a", 15)
+
     acts: dict[str, Callable[[], object]] = {
         "merge": lambda: other.merge("s/a", "s/b"),
         "delete": lambda: other.delete("s/b"),
-        "truncate": lambda: (other.append("s/a", b",and more"), other.truncate("s/a", 15)),
+        "truncate": append_and_truncate,
     }
 
     def meanwhile(number: int, request: Request) -> None:

@@ -10,7 +10,7 @@ from chunkstore.testing import Crashed, Fault, FaultStore, Request, SimulatedExe
 from engine.containers.container import Container
 from engine.errors import BadOffset, OutcomeUnknown, SegmentSealed
 from engine.state.index_records import IndexRecords
-from engine.state.operations import Append, CreateSegment, PutEntry
+from engine.state.operations import Append, CreateSegment, Operation, PutEntry
 from tests.engine.containers.segments import append, chunks_in, content, counted, pattern
 from tests.support.simulation import MAX_PAYLOAD, Simulation, audit
 
@@ -28,7 +28,11 @@ def test_a_crash_between_pieces_leaves_nothing(piece: int, when: Any) -> None:
     simulation = Simulation()
     simulation.open().commit([CreateSegment("s/a"), CreateSegment("s/b"), append("s/a", b"before")])
     crashing = spanning(simulation, crash_at(piece, when))
-    operations = [append("s/a", pattern(4 * MAX_PAYLOAD)), append("s/b", b"short"), PutEntry("t", "k", b"v")]
+    operations: list[Operation] = [
+        append("s/a", pattern(4 * MAX_PAYLOAD)),
+        append("s/b", b"short"),
+        PutEntry("t", "k", b"v"),
+    ]
     with pytest.raises(Crashed):
         crashing.commit(operations)
     reopened = simulation.open()

@@ -101,7 +101,7 @@ def test_keys_and_values_that_are_too_long_are_refused_at_once(key: str, value: 
 
 def test_scans_with_a_prefix(opened: Opener, tables_of_size: str) -> None:
     container = opened()
-    expected = {}
+    expected: dict[str, bytes] = {}
     for number in range(6):
         changes = {f"{letter}/{number}": b"%d" % number * 9 for letter in "abé"}
         container.put_entries("t", {**changes, "a": None, "a/0": None if number == 4 else b"%d" % number})

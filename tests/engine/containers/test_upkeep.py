@@ -171,7 +171,6 @@ def test_a_commit_waits_for_upkeep_no_longer_than_its_bound() -> None:
     container.close()
 
 
-@pytest.mark.timeout(30)
 def test_upkeep_never_waits_for_itself() -> None:
     """What is overdue is no reason for the operations of upkeep to wait, though they may be the first ones."""
     root = ShortLived(checkpoint_frames=4, maintenance_wait=1e6)
@@ -468,7 +467,7 @@ def test_an_error_while_the_facts_are_weighed_is_not_told_as_a_failed_commit(
     root = ShortLived()
     left_alone(root, 1)
     container = root.open()
-    monkeypatch.setattr("engine.containers.duties.truncation", lambda *_: {}["bug"])
+    monkeypatch.setattr("engine.containers.duties.truncation", lambda *_: dict[str, int]()["bug"])
     assert container.append(SEGMENT, EVENT % 1) == len(EVENT % 0)
     assert "look failed unexpectedly" in caplog.text
     container.close()
@@ -498,7 +497,6 @@ def test_the_recovery_point_of_a_complete_cycle_is_there() -> None:
     assert seen == {1, 2, 3, 4}
 
 
-@pytest.mark.timeout(30)
 def test_threads_that_cannot_be_started_do_not_fail_a_commit(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A process at its limit of threads, or at its end: the commit is live, and upkeep is due for the next one."""
     store = open_store(str(tmp_path))

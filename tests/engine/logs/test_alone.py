@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,6 @@ def test_frames_of_a_remote_storage_are_put_by_other_threads(tmp_path: Path) -> 
     assert threading.current_thread().name not in store.threads
 
 
-@pytest.mark.timeout(60)
 def test_who_is_called_back_may_ask_the_future_for_its_outcome(tmp_path: Path) -> None:
     """Callbacks come before those who wait are let go: one that waited would wait for itself."""
     told: list[object] = []
@@ -81,7 +80,7 @@ def test_what_comes_meanwhile_leaves_when_it_is_done(tmp_path: Path) -> None:
     store = Putting(tmp_path)
     with opened(store) as container, ThreadPoolExecutor(8) as pool:
         container.create_segment(S)
-        futures = []
+        futures: list[Future[int]] = []
 
         def others() -> None:
             futures.extend(pool.submit(container.append, S, b"y") for _ in range(8))

@@ -131,7 +131,7 @@ def test_extents_are_counted_whatever_becomes_of_them() -> None:
     container = Simulation().open()
     counts = []
     for act in (
-        lambda: [container.create_segment(name) for name in ("s/a", "s/b", "s/c")],
+        lambda: container.commit([CreateSegment(name) for name in ("s/a", "s/b", "s/c")]),
         lambda: [container.append(name, b"xy") for name in ("s/a", "s/b", "s/b", "s/c")],
         lambda: container.seal("s/b"),
         lambda: container.merge("s/a", "s/b"),
@@ -272,7 +272,7 @@ def test_who_opens_while_a_newer_checkpoint_takes_the_place_of_one_in_parts() ->
     simulation, container = in_parts()
     container.checkpoint()
     store = FaultStore(simulation.store)
-    happened = []
+    happened: list[int] = []
 
     def meanwhile(number: int, request: Request) -> None:
         if request.verb == "read_ranges" and PARTS in request.paths[0] and not happened:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,13 @@ from tests.engine.logs.producers import Producer, check, finish, make_segments, 
 from tests.engine.logs.stepped import Neighbour, Stepped
 from tests.support.simulation import Simulation, small_sizes
 
-SETTINGS = {"maintenance": True, "checkpoint_frames": 3, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
+SETTINGS: dict[str, Any] = {
+    "maintenance": True,
+    "checkpoint_frames": 3,
+    "flush_frames": 1 << 20,
+    "flush_seconds": 1e9,
+    "timeout": 1.0,
+}
 ROUNDS = 5
 MAKER, OWNER = 0, 1
 

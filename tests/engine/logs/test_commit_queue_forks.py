@@ -61,7 +61,7 @@ def test_a_fork_that_python_sees_leaves_a_submission_to_the_parent(company: Comp
     company.step(owner)
     for _ in range(steps):
         company.step(maker)
-    calls = [lambda each=each: each.submit([appended(b"child;")]) for each in (owner, maker)]  # type: ignore[misc]
+    calls = [lambda each=each: each.submit([appended(b"child;")]) for each in (owner, maker)]
     assert refusals(*calls) == [True, True]
 
     def append() -> int:

@@ -159,7 +159,10 @@ class World:
 
     def kill(self, place: int) -> None:
         """One dies, with what it has under way, and another one takes its place."""
-        self.calls = [call for call in self.calls if call.process != self.names[place] or self.end(call, None)]
+        lost = [call for call in self.calls if call.process == self.names[place]]
+        self.calls = [call for call in self.calls if call not in lost]
+        for call in lost:
+            self.end(call, None)
         self.executor.drain()
         self.rates(0.0)
         self.company.containers[place] = self.company.join(executor=self.executor)
@@ -227,7 +230,10 @@ class World:
 
     def hear(self) -> None:
         """Note what callers were told."""
-        self.calls = [call for call in self.calls if not call.future.done() or self.end(call, call.future)]
+        ended = [call for call in self.calls if call.future.done()]
+        self.calls = [call for call in self.calls if call not in ended]
+        for call in ended:
+            self.end(call, call.future)
 
     def end(self, call: Call, future: Future[Receipt] | None) -> None:
         """Note the end of a call; None: its process was killed."""

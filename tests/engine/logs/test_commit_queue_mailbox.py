@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -344,13 +343,11 @@ def test_a_thread_that_waits_for_a_mailbox_goes_on_when_another_takes_its_place(
     """As when the process becomes another writer, in a caller's thread."""
     mailbox = Mailbox(bytes(16))
     waits = threading.Thread(target=mailbox.wait, args=(None,))
-    begun = time.monotonic()
     waits.start()
     mailbox.wake()
     mailbox.close()
-    waits.join(10)
+    waits.join(60)
     assert not waits.is_alive()
-    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("remote", [False, True])

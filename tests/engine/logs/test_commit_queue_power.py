@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,13 @@ from tests.support.power import Disk
 from tests.support.simulation import small_sizes
 
 ROUNDS = 4
-SETTINGS = {"maintenance": True, "checkpoint_frames": 4, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 0.01}
+SETTINGS: dict[str, Any] = {
+    "maintenance": True,
+    "checkpoint_frames": 4,
+    "flush_frames": 1 << 20,
+    "flush_seconds": 1e9,
+    "timeout": 0.01,
+}
 
 TRANSPORTS = [pytest.param(Stepped, id="objects"), pytest.param(Neighbour, id="mailboxes", marks=pytest.mark.long)]
 

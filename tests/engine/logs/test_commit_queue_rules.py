@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
 from chunkstore.testing import FaultStore
@@ -10,7 +12,7 @@ from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.frames import HEADER, START, Frame, Kind, Position
 from engine.logs.log import LEAST_TRIP, MAKER_TRIPS, OWNER_TRIPS
 from engine.logs.outbox import PASSED_OVER, Outbox
-from engine.logs.pending import Outcome, Pending
+from engine.logs.pending import Pending, Receipt
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
 from engine.state.operations import Answer, AnswerSubmissions
@@ -25,7 +27,7 @@ class Failing(Company):
         super().__init__(through=FaultStore)
         self.broken: FaultStore = self.stores[1]
 
-    def unknown(self, verb: str) -> Outcome:
+    def unknown(self, verb: str) -> Future[Receipt]:
         """The owner submits; while its requests of one kind fail, and the others stand still, it tells that it does not
         know what became of it."""
         owner = processor_of(self.owner)

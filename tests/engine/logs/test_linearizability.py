@@ -147,8 +147,8 @@ def an_operation(chance: random.Random, segment: Segment, length: int, ends: flo
         (ends, Truncate(chance.randint(-1, size + 1))),
         (ends / 3, Seal()),
     ]
-    weights, operations = zip(*kinds, strict=True)
-    return chance.choices(operations, weights)[0]
+    (kind,) = chance.choices(kinds, [weight for weight, _ in kinds])
+    return kind[1]
 
 
 def simulate(

@@ -10,8 +10,8 @@ import itertools
 import os
 import random
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,7 @@ from tests.support.log_contracts import append, append_in_turn, contents, metas,
 from tests.support.processes import ByHand
 
 
-def same_numbers(seed: int) -> dict[str, Callable[[], object]]:
+def same_numbers(seed: int) -> dict[str, Any]:
     """What a life makes its tokens of, if even the system's random numbers were cloned."""
     numbers = random.Random(seed)
     return {"new_writer": lambda: numbers.randbytes(16), "new_attempt": itertools.count(1).__next__}

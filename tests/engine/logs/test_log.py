@@ -49,7 +49,7 @@ def puts_fail(**faults: str) -> Plan:
 
 def becomes_live(store: Store, meta: bytes, head: Position, writer: bytes | None = None) -> bool:
     """Whether a frame at the end of the log does that names `head` as its predecessor, and counts its epoch from it."""
-    log = open_log(store, **({"new_writer": lambda: writer} if writer else {}))
+    log = open_log(store, new_writer=lambda: writer) if writer else open_log(store)
     log.follow()
     log.head = head
     append(log, meta)
@@ -413,7 +413,7 @@ def test_opening_costs_no_more_after_10_000_commits_than_after_10() -> None:
     container.create_segment("s")
 
     def worst(commits: int) -> tuple[int, int]:
-        costs = []
+        costs: list[tuple[int, int]] = []
         while True:
             length = container.state.segment("s").length // 4
             if length == commits + 10:

@@ -29,7 +29,7 @@ from tests.engine.logs.stepped import Stepped
 from tests.support.processes import ByHand, Process, World
 from tests.support.simulation import Simulation, small_sizes
 
-FAULTS: dict[str, dict[str, float]] = {
+FAULTS: dict[str, dict[str, Any]] = {
     "reordered": {},
     "lost": {"fail_before": 0.15},
     "lost responses": {"fail_after": 0.2},
@@ -38,7 +38,7 @@ FAULTS: dict[str, dict[str, float]] = {
 }
 
 
-def run(seeds: range, steps: int, faults: dict[str, float], process: type[Process] = Process) -> int:
+def run(seeds: range, steps: int, faults: dict[str, Any], process: type[Process] = Process) -> int:
     """The number of frames that became live in all."""
     live = 0
     for seed in seeds:

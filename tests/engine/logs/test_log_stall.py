@@ -33,7 +33,7 @@ from tests.support.simulation import Simulation
 # -- simulated: two writers with two frames in flight, a reader, a truncator, and stops anywhere
 
 
-def run(seeds: range, steps: int, grace: float, frozen: bool = False, **faults: float) -> tuple[int, int]:
+def run(seeds: range, steps: int, grace: float, frozen: bool = False, **faults: Any) -> tuple[int, int]:
     """How many objects were deleted in all, and how often a process had to start over."""
     deleted, restarts = 0, 0
     for seed in seeds:
@@ -49,13 +49,13 @@ def run(seeds: range, steps: int, grace: float, frozen: bool = False, **faults: 
 
 
 @pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1}], ids=["calm", "lost responses"])
-def test_sleepers_lose_nothing_and_see_no_wrong_frame(faults: dict[str, float]) -> None:
+def test_sleepers_lose_nothing_and_see_no_wrong_frame(faults: dict[str, Any]) -> None:
     deleted, restarts = run(range(40), 80, GRACE, **faults)
     assert deleted > 1000 and restarts > 100
 
 
 @pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1}], ids=["calm", "lost responses"])
-def test_hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame(faults: dict[str, float]) -> None:
+def test_hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame(faults: dict[str, Any]) -> None:
     """A hypervisor stops them: neither the time of day nor any other clock of theirs goes on, the storage's does."""
     deleted, restarts = run(range(5), 80, GRACE, frozen=True, **faults)
     assert deleted > 100 and restarts > 10
@@ -72,7 +72,7 @@ def test_without_the_storages_time_clocks_that_stand_still_are_found_out_too_lat
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("frozen", [False, True], ids=["running clocks", "clocks that stand still"])
 @pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1, "fail_before": 0.05}], ids=["calm", "faults"])
-def test_sleepers_in_many_schedules(faults: dict[str, float], frozen: bool) -> None:
+def test_sleepers_in_many_schedules(faults: dict[str, Any], frozen: bool) -> None:
     run(range(1000, 1200 if frozen else 2000), 100, GRACE, frozen, **faults)
 
 
@@ -91,7 +91,8 @@ def without_trust(method: str) -> Callable[[], Any]:
         if "trusting" not in vars(self):
             trust(self, address, stamp)
 
-    return lambda: mock.patch.multiple(Log, **{method: trusting, "_trust": maybe})
+    patches: dict[str, Any] = {method: trusting, "_trust": maybe}
+    return lambda: mock.patch.multiple(Log, **patches)
 
 
 def without_any_trust() -> Any:

@@ -111,7 +111,7 @@ def test_reads_that_wait_share_looks() -> None:
         container.create_segment("s/a")
         counting.reset()
         begun = time.monotonic()
-        kinds = []
+        kinds: list[ReadKind] = []
 
         def follow() -> None:
             kinds.extend(entry.kind for entry in container.follow("s/a", 0, 1, timeout=0.6))
@@ -131,7 +131,7 @@ def test_reads_that_an_own_append_wakes_do_not_look() -> None:
     with Container(Stores(counting, counting), 0, Settings(maintenance=False, poll=1000.0)) as container:
         container.create_segment("s/a")
         counting.reset()
-        found = []
+        found: list[bytes] = []
 
         def follow() -> None:
             found.extend(entry.data for entry in container.follow("s/a", 0, 4, timeout=1000.0))

@@ -159,8 +159,8 @@ def test_without_room_for_the_name_there_is_no_mailbox(monkeypatch: pytest.Monke
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert open_mailbox(writer()) is None
-    assert no_mailbox(writer()) is None
+    for opening in (open_mailbox, no_mailbox):
+        assert opening(writer()) is None
 
 
 def test_a_system_without_such_sockets_has_no_mailboxes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,6 @@ from engine.logs.log import InlineExecutor, Log
 from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
 from engine.settings import Settings
-from engine.state import tables
 from engine.state.operations import (
     Append,
     AttributeUpdate,
@@ -54,8 +53,8 @@ from engine.state.operations import (
     UpdateKind,
 )
 from engine.storage.object_reads import Stores
-from engine.writer import storage_writer
 from tests.engine.logs.stepped import Stepped
+from tests.support import limits
 from tests.support.linearizability import Recorder, Refused, Response, check
 from tests.support.log_contracts import append as append_frames, open_log
 from tests.support.processes import ByHand
@@ -89,8 +88,8 @@ class Meanwhile(FaultStore):
 @pytest.fixture
 def spilling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every flush moves all extended attributes to their table, and all tables to LTS."""
-    monkeypatch.setattr(storage_writer, "CACHED_ATTRIBUTES", 0)
-    monkeypatch.setattr(tables, "RESIDENT_BYTES", 0)
+    limits.cached_attributes(monkeypatch, 0)
+    limits.resident_bytes(monkeypatch, 0)
 
 
 def numbered(simulation: Simulation) -> None:
@@ -272,7 +271,7 @@ class CallFaults:
         finally:
             self.armed = False
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -355,7 +354,13 @@ def lost_by(simulation: Simulation, through: Meanwhile) -> Callable[[], None]:
     return lose
 
 
-SETTINGS = {"maintenance": True, "checkpoint_frames": 2, "flush_frames": 1 << 20, "flush_seconds": 1e9, "timeout": 1.0}
+SETTINGS: dict[str, Any] = {
+    "maintenance": True,
+    "checkpoint_frames": 2,
+    "flush_frames": 1 << 20,
+    "flush_seconds": 1e9,
+    "timeout": 1.0,
+}
 
 
 def work_alone(faults: CallFaults) -> None:

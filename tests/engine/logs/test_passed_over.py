@@ -13,6 +13,7 @@ from engine.errors import ContainerOffline, DataCorruption, EngineError, FrameDa
 from engine.logs import frames
 from engine.logs.frames import Position
 from engine.logs.log import frame_path
+from engine.state.tables import Entry
 from tests.engine.state.writer import assert_equal
 from tests.support.simulation import Simulation
 
@@ -27,6 +28,17 @@ def put_frame(simulation: Simulation, container: Container, transactions: Any, k
     data = b"".join(frames.encode(0, position, 99, container.head, meta))
     simulation.store.put(frame_path(0, position.address), data)
     return position.address
+
+
+def entry(container: Container, key: str) -> Entry:
+    """An entry of table t, which must be there."""
+    found = container.entry("t", key)
+    assert found is not None
+    return found
+
+
+def value(container: Container, key: str) -> bytes | None:
+    return entry(container, key).value
 
 
 def lived() -> tuple[Simulation, Container]:
@@ -82,7 +94,7 @@ def test_what_nobody_understands_of_a_frame_can_be_given_up_and_costs_only_that(
     assert simulation.open(unread=True).repair(address).given_up == dry.given_up
     for opened in (simulation.open(), simulation.open()):
         assert opened.read("s/a", 0, 10) == b"0123456789"
-        assert opened.entry("t", "k")[0] == b"before" and opened.entry("t", "behind")[0] == b"behind"
+        assert value(opened, "k") == b"before" and value(opened, "behind") == b"behind"
         assert opened.entry("t", "lost") is None
         opened.append("s/a", b"goes on")
     assert not list(LogCheck(simulation.store, 0).problems())
@@ -103,7 +115,7 @@ def test_the_other_transactions_of_the_frame_stand_and_operations_keep_their_num
     address, operator = as_faulty(simulation, container, mixed)
     assert operator.repair(address).given_up == (1,)
     opened = simulation.open()
-    versions = {key: opened.entry("t", key)[1] for key in ("first", "last", "behind")}
+    versions = {key: entry(opened, key).version for key in ("first", "last", "behind")}
     assert versions == {"first": before + 1, "last": before + 5, "behind": before + 6}
     assert opened.entry("t", "lost") is None and opened.info("s/a").start_offset == 0
 
@@ -118,7 +130,7 @@ def test_two_bad_frames_are_given_up_one_after_the_other() -> None:
     opened = simulation.open()
     second = put_frame(simulation, opened, [[7, [[TRUNCATE, "s/a", 4.0]]]])
     simulation.open(unread=True).repair(second)
-    assert simulation.open().entry("t", "behind")[0] == b"behind"
+    assert value(simulation.open(), "behind") == b"behind"
 
 
 def test_damage_behind_a_bad_frame_is_given_up_first() -> None:
@@ -129,7 +141,7 @@ def test_damage_behind_a_bad_frame_is_given_up_first() -> None:
         operator.repair(address)
     assert simulation.open(unread=True).repair(address + 1).given_up is None
     assert simulation.open(unread=True).repair(address).given_up == (0,)
-    assert simulation.open().entry("t", "k")[0] == b"before"
+    assert value(simulation.open(), "k") == b"before"
 
 
 def test_only_what_stops_the_log_is_given_up() -> None:
@@ -164,7 +176,7 @@ def test_who_wrote_the_bad_frame_and_lives_on_agrees_with_everybody() -> None:
     simulation.open(unread=True).repair(address)
     container.refresh()
     other = simulation.open()
-    assert container.entry("t", "k")[0] == b"before"
+    assert value(container, "k") == b"before"
     assert_equal(container.state, other.state)
     assert container.append("s/a", b"more") == 10
 

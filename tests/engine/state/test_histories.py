@@ -112,7 +112,7 @@ def upkeep(data: st.DataObject, writer: Writer) -> list[Operation]:
         chosen.append(DequeueGarbage(tuple(sorted(writer.state.garbage))))
     if data.draw(st.booleans()):
         chosen.append(EvictSegments(tuple(names)))
-    elif names and data.draw(st.booleans()):
+    elif names and data.draw(st.sampled_from([False, True])):
         chosen.append(SpillAttributes(data.draw(st.sampled_from(names))))
     return chosen
 

@@ -228,7 +228,7 @@ def test_no_segment_is_longer_than_a_stream_cut_can_say(operation: type[Append |
     writer = with_segments("a", "b")
     writer.commit(append("a", b"123456"), append("b", b"1"), SealSegment("b"))
     huge = (Extent("chunk", 0, MAX_LENGTH - 6, b""),)
-    more = Append("a", (*huge, Extent("chunk", 0, 1, b"")))
+    more: Append | MergeSegment = Append("a", (*huge, Extent("chunk", 0, 1, b"")))
     if operation is MergeSegment:
         more = MergeSegment("a", "b", huge)
     with pytest.raises(Rejected, match=f"{MAX_LENGTH} is the most"):

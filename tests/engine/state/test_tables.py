@@ -106,13 +106,13 @@ def test_extents_that_are_not_those_that_were_merged_stay() -> None:
     (flushed,) = writer.flushed_tables({"t": Dirty.of(writer.state, "t")}, 2)
     at, (extent,) = flushed.merged_entries
     before = writer.state
-    for merges in (
-        {"merged_entries": (at + 1, (extent,))},
-        {"merged_entries": (at, (extent._replace(length=extent.length - 1),))},
-        {"merged_pages": (at, (extent._replace(length=extent.length + 1),))},
+    for wrong in (
+        flushed._replace(merged_entries=(at + 1, (extent,))),
+        flushed._replace(merged_entries=(at, (extent._replace(length=extent.length - 1),))),
+        flushed._replace(merged_pages=(at, (extent._replace(length=extent.length + 1),))),
     ):
         with pytest.raises(FlushOvertaken, match="changed while they were merged"):
-            writer.commit(RecordTableFlush(3, (flushed._replace(**merges),)))
+            writer.commit(RecordTableFlush(3, (wrong,)))
         assert writer.state is before
     writer.commit(RecordTableFlush(3, (flushed,)))
 

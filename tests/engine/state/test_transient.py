@@ -322,7 +322,7 @@ def test_a_recovery_may_know_names_of_what_was_gone(container: Container, simula
 def test_an_append_between_judging_and_expiry(container: Container, simulation: Simulation, append: bool) -> None:
     """The cleaner found it idle, and its writer comes first: it stays. Or comes later: it hears that it is gone."""
     simulation.advance(1.1 * IDLE)
-    overtaken = []
+    overtaken: list[int] = []
 
     def overtake(at: int, request: Request) -> None:
         if append and not overtaken:

@@ -286,9 +286,12 @@ class Writer:
             chunk = f"_system/tables/{uuid.uuid4()}"
             extents = iter(write_chunk(self.store, chunk, [[part] for part in parts]))
             placed = [(next(extents),) if part else () for part in parts]
-            merges = [(at, extent) for (at, _), extent in zip(spaces, placed[2:], strict=True)]
+            (at, _), (pages_at, _) = spaces
+            merges = (at, placed[2]), (pages_at, placed[3])
             keep = table.size <= limits.RESIDENT_BYTES
-            flushed.append(TableFlush(name, upto, tuple(flush.layout), placed[0], placed[1], *merges, keep))
+            flushed.append(
+                TableFlush(name, upto, tuple(flush.layout), placed[0], placed[1], merges[0], merges[1], keep)
+            )
         return tuple(flushed)
 
     def _merged(self, extents: Extents, count: int) -> tuple[int, bytes]:
@@ -421,11 +424,22 @@ def segments(draw: st.DrawFn, name: str) -> Segment:
     sources = names | others | st.builds(StoredRef, names)
     return Segment(
         name,
-        *draw(st.tuples(numbers, numbers, numbers, st.booleans(), numbers, st.integers(0, 1 << 40))),
+        draw(numbers),
+        draw(numbers),
+        draw(numbers),
+        draw(st.booleans()),
+        draw(numbers),
+        draw(st.integers(0, 1 << 40)),
         immutables.Map(draw(st.dictionaries(ids, values, max_size=3))),
         draw(extents_from(storage_length, sources)),
         storage_length,
-        *draw(st.tuples(names, numbers, st.booleans(), numbers, st.integers(-1, 9), st.booleans(), names)),
+        draw(names),
+        draw(numbers),
+        draw(st.booleans()),
+        draw(numbers),
+        draw(st.integers(-1, 9)),
+        draw(st.booleans()),
+        draw(names),
     )
 
 

@@ -151,15 +151,15 @@ BATCH = st.dictionaries(
 
 
 class Many(NamedTuple):
-    """A batch of `count` random keys, of which a share is removed."""
+    """A batch of `number` random keys, of which a share is removed."""
 
     seed: int
-    count: int
+    number: int
     removed: float
 
     def changes(self) -> Changes:
         chance = random.Random(self.seed)
-        keys = (key_of(chance.randrange(2001)) for _ in range(self.count))
+        keys = (key_of(chance.randrange(2001)) for _ in range(self.number))
         return {key: None if chance.random() < self.removed else chance.randrange(1000) for key in keys}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -12,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from engine.errors import DataCorruption
 from engine.tables import content as table_content
+from engine.tables.btree import TreeRoot
 from engine.tables.content import (
     MAX_KEY,
     MAX_VALUE,
@@ -85,7 +87,7 @@ class Table:
         return sorted(self.model.values(), key=lambda entry: self.order(entry.key))
 
     def order(self, key: bytes) -> bytes:
-        return key if self.layout.key_length else table_content.hashlib.sha256(key).digest()
+        return key if self.layout.key_length else hashlib.sha256(key).digest()
 
     def forget_reads(self) -> None:
         self.entries.reads.clear()
@@ -120,7 +122,7 @@ def test_the_layout_says_what_was_written() -> None:
     flush = table.flush({b"abc": b"xy", b"d": b""})
     assert flush.entries == encode(TableEntry(b"abc", b"xy", 0)) + encode(TableEntry(b"d", b"", 1))
     assert len(flush.pages) == 14 + 2 * 24 + 12
-    assert flush.layout == TableLayout(0, 40, 0, 74, (0, 62), 2, 2, 0)
+    assert flush.layout == TableLayout(0, 40, 0, 74, TreeRoot(0, 62), 2, 2, 0)
     assert flush.pages[34:50] == bytes.fromhex("ba7816bf8f01cfea414140de5dae2223")  # of SHA-256 of abc
 
 
@@ -129,15 +131,15 @@ VALUE = st.one_of(st.none(), st.sampled_from([b"", b"v", b"value" * 30, b"long" 
 
 
 class Many(NamedTuple):
-    """`count` random keys get values of up to 40 bytes, or are removed."""
+    """`number` random keys get values of up to 40 bytes, or are removed."""
 
     seed: int
-    count: int
+    number: int
     removed: float
 
     def changes(self) -> dict[int, bytes | None]:
         chance = random.Random(self.seed)
-        numbers = [chance.randrange(150) for _ in range(self.count)]
+        numbers = [chance.randrange(150) for _ in range(self.number)]
         return {n: None if chance.random() < self.removed else chance.randbytes(chance.randrange(40)) for n in numbers}
 
 
@@ -486,7 +488,7 @@ def colliding(monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes]:
     seen: dict[bytes, bytes] = {}
     for number in range(257):
         key = b"%d" % number
-        other = seen.setdefault(table_content.hashlib.sha256(key).digest()[:1], key)
+        other = seen.setdefault(hashlib.sha256(key).digest()[:1], key)
         if other != key:
             return other, key
     raise AssertionError("257 keys have 257 different bytes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from unittest import mock
 
 import pytest
 
@@ -15,13 +14,14 @@ from chunkstore.metadata.garbage import GarbageKind
 from chunkstore.metadata.records import Record
 from chunkstore.metadata.store import Companions, MetadataStore
 from chunkstore.segments.storage import ChunkedSegmentStorage
-from engine.containers.container import Container, Settings
+from engine.containers.container import Container
 from engine.errors import FlushOvertaken
-from engine.state import tables
+from engine.settings import Settings
 from engine.state.operations import EndCycle, PutEntry
 from engine.storage.object_reads import Stores
 from engine.writer.container_records import ContainerRecords
 from engine.writer.garbage_queue import LogGarbageQueue
+from tests.support import limits
 from tests.support.metadata_contracts import MetadataStoreContract
 from tests.support.simulation import Simulation
 
@@ -53,9 +53,9 @@ class TestInMemory(MetadataStoreContract):
 
 class TestInTierTwo(MetadataStoreContract):
     @pytest.fixture
-    def metadata(self, container: Container) -> Iterator[MetadataStore]:
-        with mock.patch.object(tables, "RESIDENT_BYTES", 0):
-            yield Flushed(container)
+    def metadata(self, container: Container, monkeypatch: pytest.MonkeyPatch) -> MetadataStore:
+        limits.resident_bytes(monkeypatch, 0)
+        return Flushed(container)
 
 
 class InTurn(MetadataStore):
