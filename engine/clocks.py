@@ -11,7 +11,7 @@ never behind what the storage has stamped already. Whoever decides by a recorded
 in the future was written by a clock that was wrong, and says nothing (`age`).
 
 Where the storage's clock is the host's (a folder), it can be stepped under everybody's feet. A process notices a step
-in its own life; ages of boundaries and of garbage go by `engine.logs.witness`.
+in its own life; ages of boundaries and of garbage go by `engine.logs.age_evidence`.
 """
 
 from __future__ import annotations

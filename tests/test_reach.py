@@ -28,7 +28,7 @@ REACHED = {
     "client/large_events": 42,
     "data/pravega-lts": 1,
     "engine/containers": 12,
-    "engine/logs": 14,
+    "engine/logs": 12,
     "engine/tables": 3,
     "engine/writer": 4,
     "fuzz": 3,

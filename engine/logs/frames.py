@@ -98,7 +98,7 @@ def encode(
 
     Much payload is left in its pieces, as copying it costs more than all else; little makes one piece.
     """
-    length = sum(len(part) for part in payload)
+    length = sum(map(len, payload))
     body = BODY.pack(
         position.writer,
         attempt,

@@ -17,6 +17,8 @@ import socket
 import stat
 import struct
 import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from engine.waiting import LOOK_AGAIN
@@ -157,6 +159,66 @@ def open_mailbox(writer: bytes) -> Mailbox | None:
 
 def no_mailbox(_: bytes) -> None:
     """In place of `open_mailbox`, for a log whose submissions are objects."""
+
+
+class OwnMailbox:
+    """The mailbox of the writer that this process is now, and the messages that came by it.
+
+    open_mailbox: opens the mailbox of a writer; None where there is none. messages: received, and not acted on. Any
+    thread may call `wake`; `wait` and `receive` are for one thread, all others for the one that has the processor's
+    turn.
+    """
+
+    def __init__(self, open_mailbox: Callable[[bytes], Mailbox | None]) -> None:
+        self.open_mailbox = open_mailbox
+        self.mailbox: Mailbox | None = None
+        self.messages: deque[Message] = deque()
+        self._writer = b""  # for which one was opened, or could not be
+        self._polled = False
+
+    def open(self, writer: bytes) -> Mailbox | None:
+        """The mailbox of the writer that this process is."""
+        if self._writer != writer:
+            self.close()
+            self._writer = writer
+            self.mailbox = self.open_mailbox(writer)
+        return self.mailbox
+
+    def close(self) -> None:
+        """Receive nothing more."""
+        mailbox, self.mailbox = self.mailbox, None
+        if mailbox is not None:
+            mailbox.wake()  # a thread that polls a closed socket would wait on
+            mailbox.close()
+
+    def receive(self) -> None:
+        """Take the messages out of the mailbox."""
+        if self.mailbox is not None:
+            self.messages.extend(self.mailbox.receive())
+
+    def answer(self, senders: Iterable[str], address: int) -> None:
+        """Send to these senders that the log is durable up to an address, which answers to what they submitted, or has
+        made it void."""
+        for sender in senders:
+            if self.mailbox is not None:
+                self.mailbox.answer(sender, Kind.DURABLE, address.to_bytes(8, "big"))
+
+    def begin_to_wait(self) -> Mailbox | None:
+        """The mailbox that the thread waits for next, which `wake` ends from now on; None: there is none."""
+        self._polled = self.mailbox is not None
+        return self.mailbox
+
+    def wait(self, mailbox: Mailbox, seconds: float | None) -> None:
+        """Wait for a message, or for `wake`, at most so long."""
+        mailbox.wait(seconds)
+        self._polled = False
+        self.receive()
+
+    def wake(self) -> None:
+        """Let the thread that waits for a message go on."""
+        if self._polled and self.mailbox is not None:
+            self._polled = False  # one message is enough
+            self.mailbox.wake()
 
 
 def _folder() -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 from chunkstore.metadata.store import MetadataStore
 from engine.clocks import StorageClock
 from engine.logs.frames import Position
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.operations import Operation
 from engine.state.segments import Segment
 from engine.state.state import State

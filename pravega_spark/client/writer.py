@@ -30,7 +30,7 @@ import numpy as np
 from engine.errors import ChunksGivenUp, SegmentNotFound, SegmentSealed
 from engine.interrupts import uninterrupted
 from engine.logs.payload import MAX_PAYLOAD
-from engine.logs.processor import ALONE_BYTES
+from engine.logs.processor import INLINE_BYTES
 from engine.ownership import Owner
 from engine.waiting import Waiters
 from pravega_spark.client.attachments import AHEAD, Attachment, Attachments, mix_of_all
@@ -441,7 +441,7 @@ class EventWriter:
     def _free(self) -> bool:
         """Whether who flushes may append the next batch: the thread may be at other work than appending."""
         waits = self._end()[1] - self._durable[1]
-        return self._waits() and waits <= ALONE_BYTES and self._turn is None and not self._own_thread
+        return self._waits() and waits <= INLINE_BYTES and self._turn is None and not self._own_thread
 
     def _append(self, batch: Batch, doubtful: list[Attachment]) -> None:
         """Append a batch; of a large one this begins, and a later call ends it."""

@@ -19,7 +19,7 @@ from engine.errors import (
     DataCorruption,
     UnknownFormat,
 )
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.operations import (
     CheckEntry,
     CreateSegment,

@@ -35,7 +35,7 @@ from engine.errors import (
     SegmentNotFound,
     SegmentSealed,
 )
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from engine.state.operations import (
     Append,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.admin.orphans import find_orphans, give_up
-from engine.containers.maintenance import Maintenance
+from engine.containers.maintenance_tasks import MaintenanceTasks
 from engine.root import Root
 from pravega_spark import EventClosed, EventExpired, LargeEvent, StreamManager
 from pravega_spark.jobs import maintain
@@ -108,7 +108,7 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
         assert name not in str(document("stream", "describe", "sc/one", root=url))
         assert document("gc", "--yes", root=url)["gc"]["expired"] == 0
         with monkeypatch.context() as later:
-            later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
+            later.setattr(MaintenanceTasks, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
             assert document("gc", "--dry-run", root=url)["gc"]["expired"] == 1
             refused = run("gc", root=url, code=1)
             assert "1 idle upload of large events would be aborted" in refused.stdout and transients(manager) == [name]
@@ -116,7 +116,7 @@ def test_operators_collect_idle_uploads(tmp_path: Path, monkeypatch: pytest.Monk
         assert not transients(manager)
         name = left()
         with monkeypatch.context() as later:
-            later.setattr(Maintenance, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
+            later.setattr(MaintenanceTasks, "_idle_before", lambda maintenance, now: int((now + 1) * 1000))
             (told,) = (one for one in maintain.run(Target(url), dry_run=True) if one.step == "garbage")
             assert told.changed and "1 idle upload of large events would be aborted" in told.detail
             assert transients(manager) == [name]

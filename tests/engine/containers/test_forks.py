@@ -12,7 +12,7 @@ import pytest
 
 from engine.containers.container import Container
 from engine.logs.log import frame_path
-from engine.logs.pending import Pending
+from engine.logs.transaction import Transaction
 from engine.root import Root
 from engine.settings import Settings
 from engine.state.operations import Checkpoint
@@ -49,7 +49,7 @@ def test_a_container_refuses_in_a_fork_and_goes_on_where_it_was_made(root: Root)
         container.expire_transients,
         container.wait_for_upkeep,
         lambda: container.repair(0),
-        lambda: processor.submit(Pending([Checkpoint()])),
+        lambda: processor.submit(Transaction([Checkpoint()])),
         processor.refresh,
         processor.claim,
         processor.close,
@@ -81,7 +81,7 @@ def test_a_fork_while_threads_hold_every_lock(root: Root) -> None:
     """They are held for ever in the child: nothing may ask for one before it looks whose it is."""
     container = root.container(0)
     processor, held, done = container.log.processor, threading.Event(), threading.Event()
-    locks: list[Any] = [processor._turn, processor._lock]
+    locks: list[Any] = [processor._turn, processor._queue.lock]
     locks += [container.log._throttle._lock, container.background._lock, container.writer._lock, container.cache._lock]
     locks += [root.containers._lock]
 

@@ -23,7 +23,7 @@ from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, EngineError, OutcomeUnknown
 from engine.logs.frames import Frame
 from engine.logs.log import Flight, Log, Put
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.operations import Append, AttributeUpdate, Payload, UpdateKind
 from tests.engine.logs.stepped import Stepped
 from tests.support.processes import ByHand, Process, World
