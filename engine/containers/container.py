@@ -281,7 +281,7 @@ class Container:
         return self.log.failure
 
     def fail(self, cause: BaseException) -> None:
-        """Take the container offline, as one in whose state something is wrong."""
+        """Take the container offline, because its state is wrong."""
         self.log.fail(cause)
 
     # --- reading -----------------------------------------------------------------------------------------------

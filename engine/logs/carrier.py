@@ -19,14 +19,14 @@ from engine.logs.transaction import Transaction
 
 
 class Carrier:
-    """Takes in submissions for this process. For the thread that has the processor's turn.
+    """Takes in submissions for this process. Callers hold the processor's log lock.
 
     Args:
-        listed: called when a listing of the inbox has its answer; None: nobody waits for that.
+        listed: called when a listing of the inbox has its answer; None: no thread waits for that.
         clock: seconds.
 
-    inbox: what is taken in. enabled: False where no other process may write. leaving: frames say to those who submit
-    that this process closes.
+    inbox: what is taken in. enabled: False where no other process may write. leaving: frames say that this
+    process closes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Carrier:
         return self._replica.log.in_company(MAKER_TRIPS) and self.enabled and not self._queue.closing
 
     def listening(self) -> bool:
-        """Whether this process makes the frames of an epoch, and takes in what others submit."""
+        """Whether this process makes the frames of an epoch, and takes in submissions."""
         return self.would_listen() and self._replica.log.makes_frames
 
     @property
@@ -90,12 +90,12 @@ class Carrier:
         self.answer_in_vain()
 
     def answer_in_vain(self) -> None:
-        """Answer submissions that will not be carried: those who sent them look at the log at once."""
+        """Answer submissions that will not be carried, so that their owners read the log at once."""
         log = self._replica.log
         self._mailbox.answer(self.inbox.in_vain(log.head.epoch, log.makes_frames), log.head.address)
 
     def frame_settled(self, batch: Iterable[Transaction]) -> None:
-        """A frame of this process is live: answer those whose transactions it carries, or refuses."""
+        """A frame of this process is live: answer the owners of the transactions that it carries, or refuses."""
         self._mailbox.answer(self.inbox.settled(batch), self._replica.log.head.address)
 
     def close(self) -> None:

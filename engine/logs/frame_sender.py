@@ -38,17 +38,17 @@ from engine.state.operations import (
 
 
 class FrameSender:
-    """Sends the frames of a container. For the thread that has the processor's turn.
+    """Sends the frames of a container. Callers hold the processor's log lock.
 
     Args:
         storage: the long-term storage behind the log.
         checkpoint_due: returns, from the number of frames since the last Checkpoint, whether the next one carries one.
         now: the time that operations are stamped with, seconds since the epoch.
-        landed: called when the request of a frame has its answer; None: nobody waits for that.
+        landed: called when the request of a frame has its answer; None: no thread waits for that.
         inline: frames are put by the calling thread where that takes no longer than waking another one.
 
     max_flights: the most frames in flight; max_transactions: the most transactions of one frame. inline_commit: the
-    calling thread of a commit has the turn, and puts its frames itself.
+    calling thread of a commit holds the log lock, and puts its frames itself.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ that it has company."""
 
 
 class FrameSettler:
-    """Settles the frames in flight. For the thread that has the processor's turn.
+    """Settles the frames in flight. Callers hold the processor's log lock.
 
     committed: called with the position and state of each frame of this process, and whether it holds a Checkpoint.
     fail: takes the container offline.

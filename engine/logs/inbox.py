@@ -36,7 +36,7 @@ PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
 
 LONGEST_PAUSE = 3
-"""Round trips between two listings that brought nothing, at most: whoever submits waits for half of it as a rule."""
+"""Round trips between two listings that brought nothing, at most: an owner waits for half of it as a rule."""
 
 GATHER_TRIPS = 4
 """Round trips after a frame for which the next one waits for those that it answered, and that come by the mailbox."""
@@ -114,15 +114,15 @@ class Inbox:
         return self._came >= ROUND and self.listing is not None and self._clock() - self._began < 4 * round_trip
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
-        """Begin to list what was submitted to the maker of `epoch`. done: told when the answer is there."""
+        """Begin to list what was submitted to the maker of `epoch`. done: called when the answer is there."""
         if epoch != self._epoch:
             self._begin(epoch)
         self._began = self._clock()
         gone, self._done = (self._done, []) if len(self._done) >= DELETED_AT_ONCE else ([], self._done)
         try:
             self.listing = self._submit(self._found, epoch, self._began, gone)
-        except Exception as error:  # no thread can be had: nobody is carried meanwhile
-            logger.warning("the inbox of container %d is not looked at: %s", self._container, repr(error))
+        except Exception as error:  # no thread can be started: no submission is carried meanwhile
+            logger.warning("the inbox of container %d is not listed: %s", self._container, repr(error))
             self._next = self._began + PAUSE_WITHOUT_THREAD
             return
         if done is not None:
@@ -167,7 +167,7 @@ class Inbox:
             try:
                 address = address_of(message.data)
             except InvalidData as problem:
-                logger.warning("a message to container %d is passed over: %s", self._container, str(problem))
+                logger.warning("a message to container %d is skipped: %s", self._container, str(problem))
                 continue
             if address.epoch != epoch:
                 self._void.add(message.sender)
@@ -179,7 +179,7 @@ class Inbox:
 
     def in_vain(self, epoch: int, makes_frames: bool) -> set[str]:
         """The senders whose submissions will not be carried, as they were for another epoch or are for another maker.
-        An answer lets them look at the log at once."""
+        An answer lets them read the log at once."""
         senders, self._void = self._void, set()
         if not makes_frames or epoch != self._epoch:
             senders |= {*self._senders.values(), *(message.sender for message in self._received)}
@@ -192,7 +192,7 @@ class Inbox:
         batch: list[Transaction] = []
         try:
             found: Found = listing.result()
-        except Exception as error:  # also what no store declares: it costs those who submitted some time
+        except Exception as error:  # also an undeclared one: it only delays the owners
             logger.warning("the inbox of container %d could not be read: %s", self._container, repr(error))
             found = Found(self._epoch, self._began, [])
         came = 0
@@ -207,12 +207,12 @@ class Inbox:
         return batch
 
     def _transactions(self, address: Address, data: bytes) -> list[Transaction]:
-        """One submission's. What nobody understands is left alone: its owner makes a frame itself."""
+        """The transactions of one submission. One that cannot be decoded is skipped: its owner makes a frame itself."""
         self._newest[address.owner] = address.number
         try:
             batch = [Transaction(operations) for operations in decode(data, self._container, address)]
         except (InvalidData, InvalidOperation) as problem:
-            logger.warning("%s is passed over: %s", submission_path(self._container, address), str(problem))
+            logger.warning("%s is skipped: %s", submission_path(self._container, address), str(problem))
             return []
         for place, transaction in enumerate(batch):
             transaction.carrying = Carrying(address, place)

@@ -32,4 +32,4 @@ class LongTermStorage(Protocol):
         """Write the payload of a transaction to one chunk; its name, its extents, and when it was begun (ms)."""
 
     def forget(self, chunk: str) -> None:
-        """Delete a chunk that nothing names."""
+        """Delete a chunk that no segment names."""

@@ -32,7 +32,7 @@ SEND_MICROSECONDS = 50_000
 """A sender waits at most so long for room in the receiver's queue, which has 10 places on Linux."""
 
 _SWEPT = 64
-"""So many sockets of others are looked at, at most, when a mailbox is opened: dead processes leave theirs behind."""
+"""At most so many sockets of other processes are checked when a mailbox is opened: killed processes leave theirs."""
 
 _WAKE = b"W"
 _TIMEVAL = struct.Struct("ll")
@@ -65,12 +65,12 @@ class Message(NamedTuple):
 
 
 class Mailbox:
-    """Receives what is sent to a writer, and sends to others.
+    """Receives messages for a writer, and sends messages to other writers.
 
     Args:
-        writer: 16 bytes that nobody else receives under.
+        writer: the unique id of the writer, 16 bytes.
 
-    Raises OSError where no socket can be made. `wait` is for one thread; the others may be called by any.
+    Raises OSError if no socket can be made. `wait` is for one thread; any thread may call the other methods.
     """
 
     def __init__(self, writer: bytes) -> None:
@@ -165,8 +165,8 @@ class OwnMailbox:
     """The mailbox of the writer that this process is now, and the messages that came by it.
 
     open_mailbox: opens the mailbox of a writer; None where there is none. messages: received, and not acted on. Any
-    thread may call `wake`; `wait` and `receive` are for one thread, all others for the one that has the processor's
-    turn.
+    thread may call `wake`; `wait` and `receive` are for one thread; callers of the rest hold the processor's log
+    lock.
     """
 
     def __init__(self, open_mailbox: Callable[[bytes], Mailbox | None]) -> None:
@@ -222,7 +222,7 @@ class OwnMailbox:
 
 
 def _folder() -> str:
-    """The folder of this user's sockets. Raises OSError if others can enter it."""
+    """The folder of this user's sockets. Raises OSError if other users can enter it."""
     folder = os.path.join(tempfile.gettempdir(), f"pravega-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)

@@ -2,9 +2,9 @@
 
 A follower waits for what other processes write. A poll is one request for the log's next address. The followers of one
 process share polls: one thread polls, and those for which a poll is due at the same time wait for its result. A commit
-or a `refresh` of this process counts as a poll. So a poll is made only after a pause without news of the log: half of
-the wanted latency just after a change, all of it once nothing has changed for that long. Polling affects only when a
-follower sees a change, never what a read returns.
+or a `refresh` of this process counts as a poll. So a poll is made only if the process has not read the log for a pause:
+half of the wanted latency just after a change, all of it once nothing has changed for that long. Polling affects only
+when a follower sees a change, never what a read returns.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ sender and the frame settler, and, where several processes write, the submitter 
 the frames of an epoch, and the others submit to it). Transactions of all threads queue up and leave together in one
 frame; several frames may be in flight.
 
-Owns the turn: one thread at a time works on the log, be it the background thread, a reader, or the calling thread of a
-commit. All of them call one step function. Owns how a container goes offline: what is in flight is settled first, and
+Owns the log lock: one thread at a time works on the log, be it the background thread, a reader, or the calling thread
+of a commit. They share one step function. Owns how a container goes offline: what is in flight is settled first, and
 every transaction is completed.
 """
 
@@ -105,7 +105,7 @@ class Processor:
         self._threaded = threaded
         self._inline = inline
         self._clock = clock
-        self._turn = threading.RLock()  # guards the log, the states, and all parts but the queue
+        self._log_lock = threading.RLock()  # guards the log, the states, and all parts but the queue
         self._queue = CommitQueue()
         self._wake = threading.Condition(self._queue.lock)  # for the thread; callers hold the lock itself
         self._thread: threading.Thread | None = None
@@ -232,7 +232,7 @@ class Processor:
                 self.readers.remove(reader)
 
     def _refresh(self) -> State:
-        with self._turn:
+        with self._log_lock:
             self._check_online()
             try:
                 self._settler.catch_up()
@@ -267,7 +267,7 @@ class Processor:
             except OutcomeUnknown:  # the process was stopped for too long; the transaction was empty
                 if not left:
                     raise
-        with self._turn:
+        with self._log_lock:
             self.replica.exclusive = True
             self._submitter.enabled = self._carrier.enabled = False
 
@@ -276,7 +276,7 @@ class Processor:
         expire chunks that were begun before `orphan_horizon` (ms): what expired them may hang on that frame. Returns
         what is skipped."""
         self._owner.check()
-        with self._turn:
+        with self._log_lock:
             log = self.replica.log
             while log.flights:
                 self._settler.settle()
@@ -324,7 +324,7 @@ class Processor:
         if self.failure is None:
             self._drain()  # what a calling thread commits meanwhile
         self._carrier.inbox.clear()
-        with self._turn:
+        with self._log_lock:
             self._carrier.close()
 
     # --- on the calling thread -----------------------------------------------------------------------------------
@@ -340,8 +340,8 @@ class Processor:
         """
         taken: bool | None = None
         try:
-            # A thread that waits for the turn is not awake in time to take it between two of these.
-            taken = not self.readers and self._turn.acquire(blocking=False)
+            # A thread that waits for the lock is not awake in time to take it between two of these.
+            taken = not self.readers and self._log_lock.acquire(blocking=False)
             if not taken or not self.idle:
                 return False
             with self._queue.lock:
@@ -357,10 +357,10 @@ class Processor:
             return True
         finally:
             if taken:
-                self._turn.release()
-            elif taken is None:  # interrupted: the turn may be ours all the same
+                self._log_lock.release()
+            elif taken is None:  # interrupted: this thread may hold the lock all the same
                 with contextlib.suppress(RuntimeError):
-                    self._turn.release()
+                    self._log_lock.release()
 
     def _steps_inline(self, transaction: Transaction) -> None:
         try:
@@ -388,14 +388,14 @@ class Processor:
     def _run(self) -> None:
         try:
             while self._wait():
-                with self._turn:
+                with self._log_lock:
                     self._steps()
         except BaseException as error:  # the thread must not die and leave callers waiting
             self.fail(error)
 
     def _drain(self) -> None:
         """Do all the work that there is, on the calling thread."""
-        with self._turn:
+        with self._log_lock:
             while not self.idle:
                 self._steps(wait=True)
 
@@ -539,7 +539,7 @@ class Processor:
     def fail(self, error: BaseException) -> None:
         """Take the container offline and complete all transactions: what is in flight is settled first, as far as that
         can be done."""
-        with self._turn:
+        with self._log_lock:
             with self._queue.lock:
                 if self.failure is None:
                     self.failure = error

@@ -2,8 +2,8 @@
 
 Keeps W5 on the side of the reader (each live frame is applied once, in the order of the log) and of W7 that the log is
 opened again from its newest checkpoint when what was read may have been deleted. Owns the confirmed state, which is the
-log's, and the optimistic state, which includes the frames in flight. Not thread-safe: all calls hold the processor's
-turn; `state` may be read at any time.
+log's, and the optimistic state, which includes the frames in flight. Not thread-safe: callers hold the processor's
+log lock; `state` may be read at any time.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ SUBMITTED_BYTES = 1 << 20
 
 
 class Submitter:
-    """Submits transactions of this process to another one. For the thread that has the processor's turn.
+    """Submits transactions of this process to another one. Callers hold the processor's log lock.
 
     Args:
         committed: called with the position and state of each frame that carries a transaction of this process, and

@@ -24,8 +24,8 @@ Loads: TypeAlias = "dict[tuple[str, str], Operation]"
 
 
 class ValidationResult:
-    """The state after the accepted transactions of a frame, and the errors of the others. It is kept with the frame
-    while that is in flight.
+    """The state after the accepted transactions of a frame, and the errors of the rejected ones. It is kept with the
+    frame while that is in flight.
 
     accepted: with the results of their operations; logged: the same as they stand in the frame. rejected: with their
     errors, which are final once the frame is live. invalid: what was looked up for them cannot be decoded, or their

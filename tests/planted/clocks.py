@@ -88,7 +88,7 @@ BREAKAGES = [
     Breakage(
         name="opened-at-a-checkpoint-that-is-not-durable",
         file="engine/logs/checkpoints.py",
-        old="        store.sync(checkpoints_folder(container))  # what we append will hang on it (G3)\n",
+        old="        store.sync(checkpoints_folder(container))  # what we append will depend on it (G3)\n",
         new="",
         tests=[f"{_POWER}what_hangs_on_a_recovered_log_survives"],
     ),

@@ -131,8 +131,8 @@ BREAKAGES = [
     Breakage(
         name="who-commits-keeps-readers-out",
         file="engine/logs/processor.py",
-        old="taken = not self.readers and self._turn.acquire(blocking=False)",
-        new="taken = self._turn.acquire(blocking=False)",
+        old="taken = not self.readers and self._log_lock.acquire(blocking=False)",
+        new="taken = self._log_lock.acquire(blocking=False)",
         tests=[
             "tests/engine/logs/test_alone.py::test_who_wants_to_read_is_not_kept_out_by_who_commits_one_after_the_other"
         ],

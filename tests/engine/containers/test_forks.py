@@ -81,7 +81,7 @@ def test_a_fork_while_threads_hold_every_lock(root: Root) -> None:
     """They are held for ever in the child: nothing may ask for one before it looks whose it is."""
     container = root.container(0)
     processor, held, done = container.log.processor, threading.Event(), threading.Event()
-    locks: list[Any] = [processor._turn, processor._queue.lock]
+    locks: list[Any] = [processor._log_lock, processor._queue.lock]
     locks += [container.log._throttle._lock, container.background._lock, container.writer._lock, container.cache._lock]
     locks += [root.containers._lock]
 

@@ -69,7 +69,7 @@ class Stepped(Processor):
 
     def start_over(self) -> None:
         """Open again from the newest checkpoint, as after LogMoved."""
-        with self._turn:
+        with self._log_lock:
             self.replica.reopen()
 
     def _drain(self) -> None:
@@ -77,7 +77,7 @@ class Stepped(Processor):
             super()._drain()
 
     def step(self) -> None:
-        with self._turn:
+        with self._log_lock:
             self._steps_left = 1
             self._steps()
 
@@ -90,7 +90,7 @@ class Stepped(Processor):
 
     def look(self) -> None:
         """Look for the outcome of what it has submitted."""
-        with self._turn:
+        with self._log_lock:
             self._submitter.look()
 
     def _step(self) -> bool:

@@ -124,7 +124,7 @@ def frames_behind_a_failure_forgotten() -> Iterator[None]:
         try:
             read_on(self, window)
         except Exception:
-            self._live.clear()
+            self.unapplied.clear()
             raise
 
     with mock.patch.object(Log, "_read_on", forgetful):
