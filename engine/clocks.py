@@ -10,7 +10,7 @@ never behind a time that the storage has stamped. A recorded time in the future 
 ignored (`age`).
 
 If the storage is a folder, its clock is the host's, which may be stepped. A process detects steps during its life. Ages
-of checkpoints and garbage are confirmed by `engine.logs.witness`.
+of checkpoints and garbage are confirmed by `engine.logs.age_evidence`.
 """
 
 from __future__ import annotations

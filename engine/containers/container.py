@@ -1,8 +1,8 @@
 """A segment container: the segments whose operations share one write-ahead log.
 
-The face of all that belongs to one: it puts the durable log, reading, maintenance and upkeep together, and hands each
-call on. Any number of processes may hold the same container *shared*: whoever was overtaken catches up and goes on.
-Held *exclusively*, it goes offline when another process appends.
+The public face of a container: it puts the durable log, reading and maintenance together, and delegates each call. Any
+number of processes may hold the same container *shared*: a process that lost a race reads on and retries. Held
+*exclusively*, it goes offline when another process appends.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from chunkstore import ObjectInfo, StorageError
 from chunkstore.clocks import boot_time
 from chunkstore.paths import generation_of
 from engine.clocks import StorageClock
-from engine.containers.maintenance import Maintenance
-from engine.containers.upkeep import Upkeep
+from engine.writer.flush_context import FlushContext
+from engine.containers.maintenance_scheduler import MaintenanceScheduler
+from engine.containers.maintenance_tasks import MaintenanceTasks
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
 from engine.logs.log import Executor, Repair
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.reading.read_index import ReadEntry, ReadIndex
 from engine.reading.segment_store import SegmentStore
 from engine.reading.table_store import TableStore
@@ -59,7 +60,7 @@ BACKGROUND_THREADS = 3
 
 
 class Loss(NamedTuple):
-    """What cannot be read of a segment any more: the bytes [start, end), and why. stream: "scope/stream"."""
+    """Bytes [start, end) of a segment that cannot be read any more, and why. stream: "scope/stream"."""
 
     stream: str
     segment: str
@@ -78,12 +79,12 @@ class Container:
         stores: the roots of log and chunks. number: which container. exclusive: see above.
         unread: only open the newest checkpoint, and do not read on: for `repair`.
         executor: carries out the requests of frames; None: threads, as the settings say.
-        clock: a monotonic clock that runs in suspend; now: this host's time of day, seconds since the epoch; what
-            decides is `storage_clock`. sleep: waits for so many seconds.
+        clock: a monotonic clock that runs in suspend; now: this host's time of day, seconds since the epoch, which only
+            `storage_clock` may use. sleep: waits for so many seconds.
         identity: of the root that it belongs to (P4).
 
-    log: its durable log. segments, tables: reading them. lookups, cache: what is read of LTS, and kept of that.
-    background: the threads of its upkeep.
+    log: its durable log. segments, tables: read them. lookups, cache: reads of LTS, and their cache.
+    background: the threads of its maintenance.
     """
 
     def __init__(
@@ -132,11 +133,13 @@ class Container:
             stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments, self.records
         )
         self.writer = StorageWriter(self.flush_context)
-        self.maintenance = Maintenance(
+        self.maintenance = MaintenanceTasks(
             self.flush_context, self.log, self.segments, self.writer, log_clock, clock, sleep, identity
         )
-        self._upkeep = Upkeep(self.log, self.maintenance, self.background, settings, self.storage_clock, clock)
-        self.log.add_observer(self._upkeep)
+        self._scheduler = MaintenanceScheduler(
+            self.log, self.maintenance, self.background, settings, self.storage_clock, clock
+        )
+        self.log.add_observer(self._scheduler)
         try:
             if not unread:
                 self.log.refresh()
@@ -160,7 +163,7 @@ class Container:
         Raises ValueError for the name of a new segment that chunks cannot be named after, Throttled, ContainerOffline.
         """
         future = self.log.submit(operations)
-        self._upkeep.after_operation()
+        self._scheduler.after_operation()
         return future
 
     def commit(self, operations: Sequence[Operation]) -> Receipt:
@@ -169,11 +172,11 @@ class Container:
         Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
         """
         receipt = self.log.commit(operations)
-        self._upkeep.after_operation()
+        self._scheduler.after_operation()
         return receipt
 
     def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = (), parent: str = "") -> None:
-        """Make an empty segment; with a parent a transient one, which must be called as `transient_name` says.
+        """Create an empty segment; with a parent a transient one, whose name must come from `transient_name`.
 
         Raises SegmentExists; of the parent SegmentNotFound, SegmentSealed, SegmentTransient.
         """
@@ -279,7 +282,7 @@ class Container:
         return self.log.failure
 
     def fail(self, cause: BaseException) -> None:
-        """Take the container offline, as one in whose state something is wrong."""
+        """Take the container offline, because its state is wrong."""
         self.log.fail(cause)
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -334,15 +337,15 @@ class Container:
         return self.tables.scan(table, prefix)
 
     def lost(self, prefix: str = "") -> Sequence[Loss]:
-        """What is lost of segments whose names begin with `prefix`, and passed over: nothing, in a root of ours."""
+        """Bytes of segments whose names begin with `prefix` that are lost and skipped by readers: none here."""
         return ()
 
-    # --- upkeep ------------------------------------------------------------------------------------------------
+    # --- maintenance--------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Bring everything to LTS that was acknowledged before this call, whoever else flushes meanwhile (W17).
+        """Bring everything to LTS that was acknowledged before this call, even if another process flushes too (W17).
 
-        Returns how many bytes this process moved; see Maintenance.flush.
+        Returns how many bytes this process moved; see MaintenanceTasks.flush.
         """
         self.log.owner.check()
         moved = self.maintenance.flush()
@@ -354,28 +357,28 @@ class Container:
 
         Raises StorageError when its object could not be made, not even at the second try.
         """
-        for _ in range(2):  # one request that fails costs nobody a checkpoint
+        for _ in range(2):  # a single failed request does not fail the checkpoint
             address = self.commit([Checkpoint()]).address
             self.wait_for_upkeep()
-            if self.log.boundary() >= address:
+            if self.log.log_start() >= address:
                 return
         why = self.background.failures.get("checkpoint", "another process has to, and has not yet")
         raise StorageError(f"the checkpoint at {address} could not be written: {why}")
 
     def truncate_log(self) -> int:
-        """Delete frames that nothing needs any more; see Maintenance.truncate_log."""
+        """Delete frames that are not needed any more; see MaintenanceTasks.truncate_log."""
         self.log.owner.check()
         return self.maintenance.truncate_log()
 
     def collect_garbage(self) -> int:
-        """Delete chunks that have been garbage for the delay; see Maintenance.collect_garbage."""
+        """Delete chunks that have been garbage for the delay; see MaintenanceTasks.collect_garbage."""
         self.log.owner.check()
         collected = self.maintenance.collect_garbage()
         self.background.do_deferred()
         return collected
 
     def idle_transients(self) -> dict[str, Segment]:
-        """The transient segments that nobody has appended to for `transient_idle`, by the time in the appends."""
+        """The transient segments without an append for `transient_idle`, by the time in the appends."""
         return self.maintenance.idle_transients()
 
     def expire_transients(self) -> tuple[str, ...]:
@@ -385,33 +388,33 @@ class Container:
         return expired
 
     def repair(self, address: int, dry_run: bool = False) -> Repair:
-        """Give up the damaged frame that stops the log, and whatever hangs on it. An operator's decision (W8).
+        """Skip the damaged frame that stops the log, and the frames that depend on it. An operator's decision (W8).
 
-        Of a frame that is whole, but holds what nobody understands, only the transactions are given up that this is in.
-        dry_run: only tell what would be given up. Stop all other processes first. Raises ValueError when the frame at
-        `address` is not damaged.
+        Of a frame that is whole, only the transactions are skipped that cannot be decoded or applied. dry_run: only
+        return what would be skipped. Stop all other processes first. Raises ValueError when the frame at `address` is
+        not damaged.
         """
         return self.log.repair(address, self.stores.chunks.clock(), dry_run)
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """What went wrong with this process's upkeep the last time, by its kind; empty if all is well."""
+        """The last errors of this process's maintenance, by task; empty if there are none."""
         return dict(self.background.failures)
 
     def due(self, checkpoints: Sequence[ObjectInfo]) -> dict[str, bool]:
-        """The upkeep that is due, given a listing of the checkpoints: its kinds, and whether each is overdue."""
-        return self._upkeep.due(checkpoints)
+        """The maintenance tasks that are due, given a listing of the checkpoints, and whether each is overdue."""
+        return self._scheduler.due(checkpoints)
 
     def wait_for_upkeep(self) -> None:
-        """Wait until the upkeep that was set off so far is done."""
+        """Wait until the maintenance that was started so far is done."""
         self.log.owner.check()
         self.background.wait()
 
     def close(self) -> None:
-        """Finish what was submitted and the upkeep under way, then give the container up.
+        """Finish what was submitted and the maintenance that runs, then close the container.
 
-        A flush cycle that does not end within `maintenance_wait` is handed over to whoever commits next. In a fork of
-        the process that made it nothing happens: all of that is the other process's (W10).
+        A flush cycle that does not end within `maintenance_wait` is left to the process that commits next. In a fork this
+        does nothing: the container belongs to the process that opened it (W10).
         """
         if not self.log.owner.here:
             return

@@ -1,7 +1,7 @@
-"""The containers of a process: started when they are needed, watched, and kept apart from each other's failures.
+"""The containers of a process: started when they are needed, watched, and isolated from each other's failures.
 
 A container that went offline is started again at its next use (Pravega: SegmentContainerRegistry leaves that to the
-controller). One that fails to start again and again is left alone until an operator says so: the restart counter of the
+controller). One that fails to start repeatedly is not started until an operator asks for it: the restart counter of the
 Segment Store design.
 """
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from engine.containers.container import Container
 
 MOST_RESTARTS = 5
-"""Failed starts in a row after which a container is left alone."""
+"""Failed starts in a row after which a container is not started any more."""
 
 PARALLEL_STARTS = 2
 """Containers that are started at a time (Pravega: container.parallelStarts)."""
 
 
 class Condition(enum.Enum):
-    """How a container of this process is."""
+    """The condition of a container of this process."""
 
     STOPPED = "stopped"
     ONLINE = "online"
@@ -83,7 +83,7 @@ class ContainerManager:
         return container
 
     def start(self, numbers: Collection[int]) -> dict[int, Status]:
-        """Start containers, some at a time; a failing one does not keep the others from it. How each is then."""
+        """Start containers, some at a time; a failing one does not stop the rest. Returns the status of each."""
         with ThreadPoolExecutor(PARALLEL_STARTS, "container-start") as pool:
             for future in [pool.submit(self.container, number) for number in numbers]:
                 if not isinstance(future.exception(), EngineError | StorageError | None):
@@ -91,7 +91,7 @@ class ContainerManager:
         return {number: self.status(number) for number in numbers}
 
     def status(self, number: int) -> Status:
-        """How a container is in this process."""
+        """The condition of a container in this process."""
         failures, cause = self._failures.get(number, (0, None))
         container = self._containers.get(number)
         if failures >= MOST_RESTARTS:
@@ -103,7 +103,7 @@ class ContainerManager:
         return Status(Condition.OFFLINE, 0, container.failure) if container.offline else Status(Condition.ONLINE)
 
     def restart(self, number: int) -> Container:
-        """Start a container that was left alone, or is offline, with a clean count."""
+        """Start a container that is poisoned or offline, with a failure count of 0."""
         self._failures.pop(number, None)
         return self.container(number)
 
@@ -114,8 +114,7 @@ class ContainerManager:
             container.close()
 
     def close(self) -> None:
-        """Stop all containers. One that cannot be closed does not keep the others from it; the first error is
-        raised."""
+        """Stop all containers. An error does not stop the rest; the first one is raised."""
         errors = []
         for number in list(self._containers):
             try:

@@ -1,7 +1,8 @@
-"""Who waits for what became of a transaction, and what they are told.
+"""Acknowledgements: completes each transaction with its outcome.
 
-Keeps W3 (in the order of the log) and W11: each transaction is told once, by one method, success if and only if its
-frame is live. Owns what was submitted and not yet told, and the room that the throttle counts for it.
+Keeps W3 (in the order of the log) and W11: each transaction is completed once, by one method, with success if and only
+if its frame is live. Owns the transactions that were submitted and are not completed, and releases the room that the
+throttle counts for them.
 """
 
 from __future__ import annotations
@@ -9,118 +10,96 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.errors import Rejected
-from engine.logs.judging import Refusal
 from engine.logs.log import Flight
-from engine.logs.pending import Pending, Receipt, wake
 from engine.logs.throttle import Throttle
-from engine.state.state import State
+from engine.logs.transaction import Receipt, Transaction, wake_next
+from engine.logs.validation import ValidationResult
 
 logger = logging.getLogger(__name__)
 
 
-class Body(NamedTuple):
-    """What is kept with a frame in flight: the state after it, and what it decides."""
-
-    after: State
-    accepted: list[tuple[Pending, list[Any]]]
-    rejected: list[tuple[Pending, Refusal]]
-    checkpoint: bool
-
-    def transactions(self) -> list[Pending]:
-        """All that wait for this frame."""
-        return [pending for pending, _ in self.accepted] + [pending for pending, _ in self.rejected]
-
-
 class Acknowledgements:
-    """Tells callers what became of their transactions.
+    """Completes the transactions of callers.
 
     Args:
         throttle: holds callers back that bring more payload than can be worked off.
-        forget: deletes a chunk that nothing names.
+        delete_chunk: deletes a chunk that no segment names.
 
-    settled: frames that are live, and nobody was told yet. The processor puts them there itself: a call of ours could
-    fail between a frame's way out of the log and its place here.
+    settled: frames that are live, and whose transactions are not completed. They are put there without a call, which
+    could fail between a frame's way out of the log and its place here.
     """
 
-    def __init__(self, throttle: Throttle, forget: Callable[[str], None]) -> None:
+    def __init__(self, throttle: Throttle, delete_chunk: Callable[[str], None]) -> None:
         self._throttle = throttle
-        self._forget = forget
+        self._delete_chunk = delete_chunk
         self.settled: deque[Flight] = deque()
-        self._untold: set[Pending] = set()
+        self._pending: set[Transaction] = set()
 
-    def admit(self, pending: Pending, backlog: Callable[[], int]) -> None:
-        """Wait until there is room for its payload. Raises Throttled."""
-        if pending.size:
-            self._throttle.admit(pending, backlog)
+    def register(self, transaction: Transaction) -> None:
+        """It is about to be queued: it will be completed."""
+        self._pending.add(transaction)
 
-    def release(self, pending: Pending) -> None:
-        """Make room for the next ones, once."""
-        if pending.admitted:
-            self._throttle.release(pending)
+    def withdraw(self, transaction: Transaction) -> None:
+        """An error came between its caller and the queue. If it is not queued, nothing else will complete it."""
+        if transaction.number < 0:
+            self._pending.discard(transaction)
+            self._release(transaction)
 
-    def withdraw(self, pending: Pending) -> None:
-        """Something came between its caller and the queue: what is not queued is nobody's to tell of."""
-        if pending.number < 0:
-            self._untold.discard(pending)
-            self.release(pending)
+    def _release(self, transaction: Transaction) -> None:
+        if transaction.admitted:  # otherwise the throttle's lock is not taken: a fork may hold it for ever (W10)
+            self._throttle.release(transaction)
 
-    def owe(self, pending: Pending) -> None:
-        """It is queued: it will be told what became of it."""
-        self._untold.add(pending)
+    def pending(self) -> list[Transaction]:
+        """The transactions that were submitted so far, and are not completed."""
+        return list(self._pending)
 
-    def untold(self) -> list[Pending]:
-        """What was submitted so far, and nobody was told of yet."""
-        return list(self._untold)
-
-    def tell(self) -> bool:
-        """Tell who waits for what was settled. True if there was any."""
-        told = bool(self.settled)
+    def complete_settled(self) -> bool:
+        """Complete the transactions of settled frames. True if there were any frames."""
+        if not self.settled:
+            return False
         while self.settled:
             flight = self.settled[0]
-            body: Body = flight.body
-            together: deque[Pending] = deque()
-            for pending, results in body.accepted:
-                self.tell_one(pending, Receipt(flight.position.address, results, pending.tries, body.after), together)
-            wake(together)
-            self.tell_each(body.rejected)
-            if self.settled and self.settled[0] is flight:  # who was told may have come back here
+            result: ValidationResult = flight.body
+            chain: deque[Transaction] = deque()
+            for transaction, results in result.accepted:
+                receipt = Receipt(flight.position.address, results, transaction.tries, result.state)
+                self.complete(transaction, receipt, chain)
+            wake_next(chain)
+            for transaction, error in result.rejected:
+                self.complete(transaction, error)
+            if self.settled and self.settled[0] is flight:  # a callback may have come back here
                 self.settled.popleft()
-        return told
+        return True
 
-    def tell_each(self, failed: Iterable[tuple[Pending, BaseException]]) -> None:
-        """Tell each its own error."""
-        for pending, error in failed:
-            self.tell_one(pending, error)
+    def fail(self, batch: Iterable[Transaction], error: BaseException) -> None:
+        """Complete transactions with the same error."""
+        for transaction in batch:
+            self.complete(transaction, error)
 
-    def tell_all(self, batch: Iterable[Pending], error: BaseException) -> None:
-        """Tell all the same error."""
-        for pending in batch:
-            self.tell_one(pending, error)
-
-    def tell_one(
-        self, pending: Pending, outcome: Receipt | BaseException, together: deque[Pending] | None = None
+    def complete(
+        self, transaction: Transaction, outcome: Receipt | BaseException, chain: deque[Transaction] | None = None
     ) -> None:
-        """Tell what became of a transaction, once: nothing else does.
+        """Set the outcome of a transaction, once: nothing else does.
 
         A Receipt says that its frame is live, OutcomeUnknown that it may be; all other errors that it is not: Rejected
         by what the log says, StorageError and DataCorruption by what keeps it from being sent, ContainerOffline.
         """
-        if pending.told is not None:
-            pending.release()  # if something went wrong as it was told
+        if transaction.outcome is not None:
+            transaction.release()  # if something went wrong as it was completed
             return
-        self.release(pending)
-        pending.tell(outcome, together)
-        self._untold.discard(pending)
-        if pending.chunk is not None and isinstance(outcome, Rejected):
-            guarded(self._forget, pending.chunk)
+        self._release(transaction)
+        transaction.complete(outcome, chain)
+        self._pending.discard(transaction)
+        if transaction.chunk is not None and isinstance(outcome, Rejected):
+            guarded(self._delete_chunk, transaction.chunk)
 
 
 def guarded(call: Callable[..., None], *args: Any) -> None:
-    """Do what hangs on an operation whose outcome stands, whatever becomes of this."""
+    """Do what follows an operation whose outcome stands; an error of it is logged and not raised."""
     try:
         call(*args)
     except Exception:
-        logger.exception("%s failed; the operations before it are not touched by that", call)
+        logger.exception("%s failed; the operations before it are not affected", call)

@@ -1,7 +1,7 @@
 """The parts of a checkpoint that does not fit into one object (W6).
 
 A conditional request takes no more than some megabytes everywhere. So what is larger lies in parts, which are made
-before the checkpoint's object, in a folder of their own, so that none is taken for a boundary; that object lists them
+before the checkpoint's object, in a folder of their own, so that none is taken for a checkpoint; that object lists them
 with their sizes and checksums. A crash in between leaves parts only, and so does a race: the log's truncation deletes
 them, as it does those of checkpoints that are gone.
 """
@@ -64,7 +64,7 @@ def read(store: Store, parts: Sequence[Part]) -> bytes:
 def delete(store: Store, container: int, address: int, before: float) -> int:
     """Delete the parts of checkpoints before `address` that were made before `before` (s, the store's clock). How many.
 
-    The checkpoints must be gone. One that is being made all the same, by a process that sleeps, is never the newest.
+    The checkpoints must be gone. One that a stopped process still makes is never the newest.
     """
     deleted, last = 0, ""
     while listed := store.list(checkpoint_parts_folder(container), last, _PAGE):

@@ -1,8 +1,8 @@
 """Checkpoint objects: the whole state of a container after one frame, where an opening starts (W6).
 
-The object's name makes it the boundary of all frames before it (W7). It begins with a token as every object made by
-`put_if_absent`, carries a CRC32C over all of it and names its container and frame, so that a damaged or misplaced one
-is told from a good one (W8). A state that does not fit into one object lies in parts, which the object lists.
+Its name says that frames before it may be deleted (W7). The object begins with a token as every object made by
+`put_if_absent`, carries a CRC32C over all of it and names its container and frame, so that a damaged or misplaced
+object is recognised (W8). A state that does not fit into one object lies in parts, which the object lists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEADER = _HEADER.size
 
 
 class Opening(NamedTuple):
-    """Where a log is to be read from: the last live frame in the state, and the state."""
+    """Where to read a log from: the state, and the last live frame in it."""
 
     head: Position
     state: State
@@ -49,14 +49,14 @@ class Opening(NamedTuple):
 
 def encode(container: int, head: Position, state: State) -> bytes:
     """The checkpoint object of `state`, which is the state after the frame `head`. Raises DataCorruption for a state
-    that nobody could read back (W14)."""
-    return _object(container, head, _judged(container, head, state), ())
+    that could not be read back (W14)."""
+    return _object(container, head, _validated(container, head, state), ())
 
 
-def _judged(container: int, head: Position, state: State) -> list[Any]:
-    """A state as it is packed, after what reads it has looked at it."""
+def _validated(container: int, head: Position, state: State) -> list[Any]:
+    """A state as it is packed, once it was read back."""
     path = checkpoint_path(container, head.address)
-    with understanding(f"{path} is not made, as nobody could read it", _UNMADE):
+    with understanding(f"{path} is not written, as it could not be read back", _UNMADE):
         _POSITION(head)
         plain = _plain(state)
         _state(plain, path)
@@ -128,7 +128,7 @@ def read_newest(store: Store, container: int) -> tuple[Opening, Sequence[ObjectI
             found = read(store, path, container, address_of(path))
         except ObjectNotFound:
             continue  # a newer one has replaced it meanwhile
-        store.sync(checkpoints_folder(container))  # what we append will hang on it (G3)
+        store.sync(checkpoints_folder(container))  # what we append will depend on it (G3)
         return found, listed
 
 
@@ -151,7 +151,7 @@ def write(store: Store, container: int, head: Position, state: State, largest: i
 
     Another process may have made the same one. Raises StorageError, and DataCorruption as `encode`.
     """
-    plain = _judged(container, head, state)
+    plain = _validated(container, head, state)
     content = msgpack.packb(plain)
     if len(content) <= largest:
         data = _object(container, head, plain, ())
@@ -181,7 +181,7 @@ def _plain(state: State) -> list[Any]:
 
 
 def _plain_segment(segment: Segment) -> list[Any]:
-    """The fields of a segment as msgpack values, which were looked at as they will be when they are read."""
+    """The fields of a segment as msgpack values, which were read back."""
     plain = [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
     _segment_of(plain)
     return plain
@@ -197,7 +197,7 @@ def _plain_extents(extents: Extents) -> list[Any]:
     return [pairs[0][0], encode_extents([extent for _, extent in pairs])] if pairs else []
 
 
-# How a state is read: the annotations of what it consists of say what is due where.
+# How a state is read: by the annotations of its parts.
 
 _PARTS = reader(list[Part])
 _POSITION = reader(Position)
@@ -211,7 +211,7 @@ _END = [reader(kind) for kind in (Natural, str, Natural, bool, int, int, bool, s
 
 
 def _state(plain: list[Any], path: str) -> State:
-    """The state in the object `path`. Its segments are made, and looked at, when they are first asked for."""
+    """The state in the object `path`. Its segments are decoded and validated at their first use."""
     *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, min_attach_time, extents = plain
     sequence, checkpoint, flushed, logged = map(_INT, numbers)
     return State(

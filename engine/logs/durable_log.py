@@ -1,9 +1,9 @@
 """The durable log of a container: operations go in, and the state with all that was acknowledged comes out (Pravega:
 DurableLog).
 
-The face of this wing. Owns the log from its opening (W6) to its end: the frames' requests, group commit, throttling,
-checkpoints, and which process it belongs to (W10). What becomes of what is in the log, and when a checkpoint is due, is
-others' business: they observe it. A log without observers is complete, and makes no checkpoints by itself.
+The public face of this package. Owns the log from its opening (W6) to its end: the requests for frames, group commit,
+throttling, checkpoints, and which process it belongs to (W10). Observers decide when a checkpoint is due, and act on
+what is in the log. A log without observers works, and makes no checkpoints by itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from engine.logs.frames import START, Position
 from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
-from engine.logs.looks import Looks
 from engine.logs.mailbox import no_mailbox, open_mailbox
-from engine.logs.pending import Pending, Receipt
+from engine.logs.polling import LogPoller
 from engine.logs.processor import Processor
 from engine.logs.throttle import Throttle
+from engine.logs.transaction import Receipt, Transaction
 from engine.ownership import Owner
 from engine.settings import Settings
 from engine.state.attach_fence import attach_fence
@@ -38,10 +38,10 @@ _METRICS = default_metrics().layer("container")
 
 
 class LogObserver(Protocol):
-    """Whoever looks after a log. What an observer does is done while the log waits: it sets off work, and does none."""
+    """Observes a log. Its methods run while the log waits, so they start work in the background and do none."""
 
     def opened(self, listed: Sequence[ObjectInfo]) -> None:
-        """The log was opened again, which showed these checkpoints."""
+        """The log was opened again, which listed these checkpoints."""
 
     def checkpoint_due(self, frames: int) -> bool:
         """Whether the next frame is to carry a Checkpoint, so many frames after the last one."""
@@ -50,11 +50,11 @@ class LogObserver(Protocol):
         """A frame of this process is live. state: the one after it. checkpoint: it carries a Checkpoint."""
 
     def relieve(self) -> str:
-        """Appends wait until less is in the log only. What went wrong with the last try to bring it to LTS, or ""."""
+        """Appends wait for a flush to LTS. Returns the error of the last flush, or ""."""
 
 
 class _Observers:
-    """All that observe a log, told one after the other."""
+    """All observers of a log, called one after the other."""
 
     def __init__(self) -> None:
         self._observers: list[LogObserver] = []
@@ -67,8 +67,10 @@ class _Observers:
             observer.opened(listed)
 
     def checkpoint_due(self, frames: int) -> bool:
-        asked = [observer.checkpoint_due(frames) for observer in self._observers]
-        return any(asked)
+        due = False
+        for observer in self._observers:
+            due = observer.checkpoint_due(frames) or due
+        return due
 
     def committed(self, position: Position, state: State, checkpoint: bool) -> None:
         for observer in self._observers:
@@ -79,7 +81,7 @@ class _Observers:
 
 
 class _Opening:
-    """Opens a log from its newest checkpoint, as often as need be. listed: the checkpoints that this showed last."""
+    """Opens a log from its newest checkpoint, as often as needed. listed: the checkpoints that it found last."""
 
     def __init__(
         self,
@@ -108,17 +110,17 @@ class _Opening:
             (head, state), listed = checkpoints.read_newest(self._store, self._number)
         if head == START and (lost := self._storage.lost_log()) is not None:
             (head, state), listed = checkpoints.read_newest(self._store, self._number)
-            if head == START:  # and was so before and after the look at the log's first frame
+            if head == START:  # and was so before and after the log's first frame was looked for
                 raise lost
         if listed:
             self._store_clock.at_least(listed[-1].modified)
         self.listed = listed
         self._opened(listed)
-        # What came first was no later than the listing.
+        # The first answer was no later than the listing.
         return self._new_log(head, proof, noted.first if stamp is None else stamp), state
 
     def _time(self) -> float | None:
-        """The storage's time, asked for; None if this process may not put anything, as who only reads."""
+        """The storage's time, by a request; None if this process may not write."""
         try:
             return self._store.clock()
         except StorageError:
@@ -132,11 +134,11 @@ class DurableLog:
         store: the root of the log. number: the container's. storage: the long-term storage behind the log.
         store_clock: the time of day of `store`. now: the time that operations are stamped with, seconds since the
             epoch.
-        executor: carries out the frames' requests; None: threads of the log's own, as the settings say.
+        executor: runs the requests for frames; None: threads of the log's own, as the settings say.
         clock: seconds of a monotonic clock that runs in suspend. wall: this host's time of day. sleep: waits for so
             many seconds. identity: of the root that the log belongs to (P4).
 
-    As it is made, it knows the newest checkpoint; `refresh` reads on. owner: the process that it belongs to.
+    A new one has the state of the newest checkpoint; `refresh` reads on. owner: the process that it belongs to.
     Raises StorageError, DataCorruption, LogLost.
     """
 
@@ -163,7 +165,7 @@ class DurableLog:
         self._sleep = sleep
         self._observers = _Observers()
         self._pool: ThreadPoolExecutor | None = None
-        alone = executor is None and not (settings.threaded and store.remote)
+        inline = executor is None and not (settings.threaded and store.remote)
         if executor is None and settings.threaded:
             executor = self._pool = ThreadPoolExecutor(settings.flights + 1, f"container-{number}")
         requests = executor or InlineExecutor()
@@ -179,7 +181,7 @@ class DurableLog:
                 timeout=settings.timeout,
                 clock=clock,
                 sleep=sleep,
-                boundary=head.address if head != START else -1,
+                log_start=head.address if head != START else -1,
                 stamp=stamp,
                 wall=wall,
                 identity=identity,
@@ -209,41 +211,35 @@ class DurableLog:
             frame_transactions=settings.frame_transactions,
             linger=settings.linger,
             threaded=settings.threaded,
-            alone=alone,
+            inline=inline,
             open_mailbox=open_mailbox if self._pool is not None else no_mailbox,
             now=now,
             clock=clock,
             sleep=sleep,
         )
-        self._looks = Looks(lambda: self.processor.state, self.refresh, clock)
+        self._replica = self.processor.replica
+        self._poller = LogPoller(lambda: self._replica.state, self.refresh, clock)
 
     # --- operations ----------------------------------------------------------------------------------------------
 
     def submit(self, operations: Sequence[Operation]) -> Future[Receipt]:
-        """Queue operations that take effect together or not at all. The future fails as `commit` does.
-
-        Raises ValueError for what LTS could not keep, Throttled, ContainerOffline.
-        """
-        pending = Pending(operations)
-        self._check_all(pending)
-        return self.processor.submit(pending)
+        """Queue operations, without maintenance: see Container.submit."""
+        return self.processor.submit(self._transaction(operations))
 
     def commit(self, operations: Sequence[Operation]) -> Receipt:
-        """Carry out operations together: durable on return, all or none.
-
-        Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
-        """
+        """Commit operations together, without maintenance: see Container.commit."""
         with _METRICS.measure("commit") as measurement:
-            pending = Pending(operations)
-            size = pending.size  # of payload that goes to a chunk it will be 0
-            self._check_all(pending)
-            receipt = self.processor.commit(pending)
+            transaction = self._transaction(operations)
+            size = transaction.size  # of payload that goes to a chunk it will be 0
+            receipt = self.processor.commit(transaction)
             measurement.bytes = size
             return receipt
 
-    def _check_all(self, pending: Pending) -> None:
-        for operation in pending.operations:
+    def _transaction(self, operations: Sequence[Operation]) -> Transaction:
+        transaction = Transaction(operations)
+        for operation in transaction.operations:
             self._check(operation)
+        return transaction
 
     @property
     def outstanding(self) -> int:
@@ -254,46 +250,46 @@ class DurableLog:
 
     @property
     def state(self) -> State:
-        """The state as this process knows it, without looking at storage."""
-        return self.processor.state
+        """The state as this process knows it, without a request."""
+        return self._replica.state
 
     @property
     def head(self) -> Position:
         """Position of the last frame in `state`."""
-        return self.processor.log.head
+        return self._replica.log.head
 
     def refresh(self) -> State:
         """The state with everything that was acknowledged anywhere before this call. Idle: one read of one object."""
         state = self.processor.refresh()
-        self._looks.note()
+        self._poller.note()
         return state
 
     def look(self, latency: float) -> State:
-        """The state for a follower that is to see what is new within `latency` seconds: read on if a look is due. All
-        followers of this process share looks (see Looks). Raises as `refresh`."""
+        """The state for a follower that is to see changes within `latency` seconds, after a poll if one is due. All
+        followers of this process share polls (see LogPoller). Raises as `refresh`."""
         self.owner.check()
-        return self._looks.look(latency)
+        return self._poller.poll(latency)
 
     def due_in(self, latency: float) -> float:
-        """Seconds until the next `look` of such a follower requests something; 0.0 if it does now."""
-        return self._looks.due_in(latency)
+        """Seconds until the next `look` of such a follower makes a request; 0.0 if it does now."""
+        return self._poller.due_in(latency)
 
-    def wait_for_news(self, timeout: float) -> None:
-        """Wait until this process learns of a new state, at most `timeout` seconds."""
+    def wait_for_change(self, timeout: float) -> None:
+        """Wait until this process knows a newer state, at most `timeout` seconds."""
         if self._settings.threaded:
-            self.processor.wait_for_news(timeout)
+            self._replica.wait_for_change(timeout)
         else:
             self._sleep(timeout)
 
-    # --- upkeep --------------------------------------------------------------------------------------------------
+    # --- maintenance --------------------------------------------------------------------------------------------------
 
     @property
     def checkpoints(self) -> Sequence[ObjectInfo]:
-        """The checkpoints that the last opening found, oldest first."""
+        """The checkpoints that the last opening listed, oldest first."""
         return self._opening.listed
 
     def add_observer(self, observer: LogObserver) -> None:
-        """Tell `observer` from now on."""
+        """Call `observer` from now on."""
         self._observers.add(observer)
 
     def write_checkpoint(self, position: Position, state: State) -> None:
@@ -301,11 +297,12 @@ class DurableLog:
         StorageError."""
         checkpoints.write(self._store, self.number, position, state, self._settings.checkpoint_part)
 
-    def boundary(self) -> int:
-        """The address of the newest checkpoint object; -1 when there is none. Raises StorageError."""
-        return self.processor.log.boundary()
+    def log_start(self) -> int:
+        """The address of the newest checkpoint object, from which an opening reads; -1 when there is none. Raises
+        StorageError."""
+        return self._replica.log.log_start()
 
-    # --- its life ------------------------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------------------------
 
     @property
     def offline(self) -> bool:
@@ -318,7 +315,7 @@ class DurableLog:
         return self.processor.failure
 
     def fail(self, cause: BaseException) -> None:
-        """Take the log offline, as one in whose state something is wrong."""
+        """Take the log offline, because its state is wrong."""
         self.processor.fail(cause)
 
     def claim(self) -> None:
@@ -326,17 +323,17 @@ class DurableLog:
         self.processor.claim()
 
     def repair(self, address: int, now: float, dry_run: bool = False) -> Repair:
-        """Give up the damaged frame that stops the log, and whatever hangs on it, or what nobody understands of a frame
-        (W8). now: by the clock of the chunks' storage. dry_run: only tell what would be given up. Raises ValueError
-        when the frame at `address` is not damaged."""
+        """Skip the damaged frame that stops the log, and the frames that depend on it, or those transactions of a whole
+        frame that cannot be decoded or applied (W8). now: by the clock of the chunks' storage. dry_run: only return
+        what would be skipped. Raises ValueError when the frame at `address` is not damaged."""
         return self.processor.repair(address, attach_fence(now, now), dry_run)
 
     def settle(self) -> None:
-        """Wait for what was submitted so far, for the settings' timeout at most: what it sets off is under way then."""
+        """Wait for what was submitted so far, for the settings' timeout at most: then its maintenance has begun."""
         if self._settings.threaded:
             deadline = time.monotonic() + self._settings.timeout
-            for pending in self.processor.untold():
-                pending.wait(max(deadline - time.monotonic(), 0.0))
+            for transaction in self.processor.pending():
+                transaction.wait(max(deadline - time.monotonic(), 0.0))
 
     def close(self) -> None:
         """Finish what was submitted, and take nothing more. Raises MadeBeforeFork in another process."""

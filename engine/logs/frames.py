@@ -1,9 +1,9 @@
 """Frames: the immutable objects that a write-ahead log is made of, and their binary form.
 
 Keeps W1: a frame names its container, address, epoch, writer and predecessor; the metadata comes first and the payload
-after it, each under its own CRC32C, so that who follows the log need not read other writers' bytes. Keeps W15: the
-predecessor is named with the checksum of its header, which covers all of its content. The first 24 bytes (writer,
-attempt) are the token by which the storage port tells whose object stands at a path.
+after it, each under its own CRC32C, so that a process that follows the log need not read other writers' payload. Keeps
+W15: the predecessor is named with the checksum of its header, which covers all of its content. The first 24 bytes
+(writer, attempt) are the token by which the storage port recognises the writer's own object at a path.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Kind(enum.IntEnum):
     """What a frame is for."""
 
     DATA = 0
-    BELL = 1  # always void: tells who makes the frames that others want to submit to it (W18)
+    BELL = 1  # always void: shows the maker of the frames that other processes want to submit to it (W18)
     REPAIR = 2  # an operator's decision to pass over a damaged frame (W8)
 
 
 class Position(NamedTuple):
     """A place in a log: the address, writer and epoch of a frame, and its seal, the checksum of its header.
 
-    The header has the checksums of all that follows it, so the seal tells a frame from another one that has the same
-    writer and address: two lives of one memory image make such frames (W15).
+    The header has the checksums of all that follows it, so the seal distinguishes frames of the same writer and
+    address: two lives of one memory image make such frames (W15).
     """
 
     address: int
@@ -98,7 +98,7 @@ def encode(
 
     Much payload is left in its pieces, as copying it costs more than all else; little makes one piece.
     """
-    length = sum(len(part) for part in payload)
+    length = sum(map(len, payload))
     body = BODY.pack(
         position.writer,
         attempt,

@@ -18,9 +18,9 @@ from chunkstore import Range, StorageError, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metrics import default_metrics
 from engine.errors import InvalidOperation
-from engine.logs.mailbox import Delivery, Kind, Mailbox, Message
-from engine.logs.pending import Pending
+from engine.logs.mailbox import Message
 from engine.logs.submission import Address, Carrying, address_in, address_of, decode, inbox_folder, submission_path
+from engine.logs.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
 
 LONGEST_PAUSE = 3
-"""Round trips between two listings that brought nothing, at most: whoever submits waits for half of it as a rule."""
+"""Round trips between two listings that brought nothing, at most: an owner waits for half of it as a rule."""
 
 GATHER_TRIPS = 4
 """Round trips after a frame for which the next one waits for those that it answered, and that come by the mailbox."""
@@ -59,6 +59,9 @@ class Inbox:
     Args:
         store: the root of the log. container: its number. submit: carries out a request, maybe in the background.
         clock: seconds.
+
+    listing: the request that is under way, a future; None if there is none. unsettled: how many transactions of each
+    submission were taken in, and are not settled.
     """
 
     def __init__(self, store: Store, container: int, submit: Callable[..., Any], clock: Callable[[], float]) -> None:
@@ -68,9 +71,9 @@ class Inbox:
         self._clock = clock
         self._epoch = -1
         self._newest: dict[bytes, int] = {}  # that was taken in, by owner
-        self._left: Counter[Address] = Counter()  # transactions that are not settled yet
+        self.unsettled: Counter[Address] = Counter()
         self._done: list[str] = []
-        self._look: Any = None
+        self.listing: Any = None
         self._next = 0.0
         self._pause = 0.0
         self._came = 0
@@ -82,34 +85,6 @@ class Inbox:
         self._gathered = 0  # submissions that came by it since the last frame
         self._expected = 0  # that the last frame answered
         self._answered = 0.0  # when that was
-
-    # --- for owners --------------------------------------------------------------------------------------------
-
-    def post(self, address: Address, data: bytes, maker: bytes, mailbox: Mailbox | None) -> Delivery:
-        """Hand in a submission to the writer that makes the epoch's frames: as a message to its mailbox (SENT), or as
-        an object (NOBODY). DEAD: that writer was on this host, and has ended. Raises StorageError; the submission may
-        be there all the same."""
-        if mailbox is not None:
-            delivery = mailbox.send(maker, Kind.SUBMISSION, data)
-            if delivery is not Delivery.NOBODY:
-                _METRICS.add("submit_message", 0.0, len(data), None)
-                return delivery
-        with _METRICS.measure("submit") as measurement:
-            self._store.post(submission_path(self._container, address), data)
-            measurement.bytes = len(data)
-        return Delivery.NOBODY
-
-    # --- for the maker -------------------------------------------------------------------------------------------
-
-    @property
-    def looking(self) -> bool:
-        """Whether a listing is under way."""
-        return self._look is not None
-
-    @property
-    def landed(self) -> bool:
-        """Whether one is, and has its answer."""
-        return self._look is not None and self._look.done()
 
     def receive(self, message: Message) -> None:
         """A submission came by the mailbox."""
@@ -136,26 +111,26 @@ class Inbox:
 
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        return self._came >= ROUND and self.looking and self._clock() - self._began < 4 * round_trip
+        return self._came >= ROUND and self.listing is not None and self._clock() - self._began < 4 * round_trip
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
-        """Begin to list what was submitted to the maker of `epoch`. done: told when the answer is there."""
+        """Begin to list what was submitted to the maker of `epoch`. done: called when the answer is there."""
         if epoch != self._epoch:
             self._begin(epoch)
         self._began = self._clock()
         gone, self._done = (self._done, []) if len(self._done) >= DELETED_AT_ONCE else ([], self._done)
         try:
-            self._look = self._submit(self._found, epoch, self._began, gone)
-        except Exception as error:  # no thread can be had: nobody is carried meanwhile
-            logger.warning("the inbox of container %d is not looked at: %s", self._container, repr(error))
+            self.listing = self._submit(self._found, epoch, self._began, gone)
+        except Exception as error:  # no thread can be started: no submission is carried meanwhile
+            logger.warning("the inbox of container %d is not listed: %s", self._container, repr(error))
             self._next = self._began + PAUSE_WITHOUT_THREAD
             return
         if done is not None:
-            self._look.add_done_callback(done)
+            self.listing.add_done_callback(done)
 
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
-        self._newest, self._left, self._came, self._pause = {}, Counter(), 0, 0.0
+        self._newest, self.unsettled, self._came, self._pause = {}, Counter(), 0, 0.0
         self._senders, self._messages, self._expected = {}, set(), 0
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
@@ -182,17 +157,17 @@ class Inbox:
         """Whether it comes behind all that was taken in of its owner (rules ahead, mono)."""
         return address.number > self._newest.get(address.owner, -1)
 
-    def take_received(self, epoch: int) -> list[Pending]:
+    def take_received(self, epoch: int) -> list[Transaction]:
         """The transactions of what came by the mailbox, addressed to the maker of `epoch`."""
         if epoch != self._epoch:
             self._begin(epoch)
         received, self._received = self._received, []
-        batch: list[Pending] = []
+        batch: list[Transaction] = []
         for message in received:
             try:
                 address = address_of(message.data)
             except InvalidData as problem:
-                logger.warning("a message to container %d is passed over: %s", self._container, str(problem))
+                logger.warning("a message to container %d is skipped: %s", self._container, str(problem))
                 continue
             if address.epoch != epoch:
                 self._void.add(message.sender)
@@ -204,20 +179,20 @@ class Inbox:
 
     def in_vain(self, epoch: int, makes_frames: bool) -> set[str]:
         """The senders whose submissions will not be carried, as they were for another epoch or are for another maker.
-        An answer lets them look at the log at once."""
+        An answer lets them read the log at once."""
         senders, self._void = self._void, set()
         if not makes_frames or epoch != self._epoch:
             senders |= {*self._senders.values(), *(message.sender for message in self._received)}
             self._senders, self._received = {}, []
         return senders - {""}
 
-    def take_in(self, round_trip: float) -> list[Pending]:
+    def take_in(self, round_trip: float) -> list[Transaction]:
         """The transactions of what was found, once the listing has its answer."""
-        look, self._look = self._look, None
-        batch: list[Pending] = []
+        listing, self.listing = self.listing, None
+        batch: list[Transaction] = []
         try:
-            found: Found = look.result()
-        except Exception as error:  # also what no store declares: it costs those who submitted some time
+            found: Found = listing.result()
+        except Exception as error:  # also an undeclared one: it only delays the owners
             logger.warning("the inbox of container %d could not be read: %s", self._container, repr(error))
             found = Found(self._epoch, self._began, [])
         came = 0
@@ -231,41 +206,36 @@ class Inbox:
         self._next = self._clock() + self._pause
         return batch
 
-    def _transactions(self, address: Address, data: bytes) -> list[Pending]:
-        """One submission's. What nobody understands is left alone: its owner makes a frame itself."""
+    def _transactions(self, address: Address, data: bytes) -> list[Transaction]:
+        """The transactions of one submission. One that cannot be decoded is skipped: its owner makes a frame itself."""
         self._newest[address.owner] = address.number
         try:
-            batch = [Pending(operations) for operations in decode(data, self._container, address)]
+            batch = [Transaction(operations) for operations in decode(data, self._container, address)]
         except (InvalidData, InvalidOperation) as problem:
-            logger.warning("%s is passed over: %s", submission_path(self._container, address), str(problem))
+            logger.warning("%s is skipped: %s", submission_path(self._container, address), str(problem))
             return []
-        for place, pending in enumerate(batch):
-            pending.carrying = Carrying(address, place)
-            pending.leave()  # nobody waits for it here
-        self._left[address] = len(batch)
+        for place, transaction in enumerate(batch):
+            transaction.carrying = Carrying(address, place)
+            transaction.abandon()  # no thread of this process waits for it
+        self.unsettled[address] = len(batch)
         return batch
 
-    @property
-    def used(self) -> bool:
-        """Whether something was taken in that is not settled."""
-        return bool(self._left)
-
-    def settled(self, batch: Iterable[Pending]) -> set[str]:
+    def settled(self, batch: Iterable[Transaction]) -> set[str]:
         """A live frame answers to these. The senders of those that came by the mailbox."""
         carries = False
         senders = set()
-        for pending in batch:
-            if pending.carrying is None:
+        for transaction in batch:
+            if transaction.carrying is None:
                 continue
             carries = True
-            _METRICS.add("carry", time.monotonic() - pending.queued, pending.size, None)
-            address = pending.carrying.address
-            self._left[address] -= 1
+            _METRICS.add("carry", time.monotonic() - transaction.queued_at, transaction.size, None)
+            address = transaction.carrying.address
+            self.unsettled[address] -= 1
             sender = self._senders.get(address.owner)
             if sender:
                 senders.add(sender)
-            if self._left[address] <= 0:
-                del self._left[address]
+            if self.unsettled[address] <= 0:
+                del self.unsettled[address]
                 if address not in self._messages:
                     self._done.append(submission_path(self._container, address))
                 self._messages.discard(address)

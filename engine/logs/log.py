@@ -1,12 +1,12 @@
-"""The write-ahead log of one container: a succession of frames, each published by `put_if_absent`.
+"""The write-ahead log of one container: a sequence of frames, each published by `put_if_absent`.
 
 Owns the protocol and nothing else: where the head is, what is in flight, which frames are live, when an address may be
-believed. What the frames mean is its owner's business. Not thread-safe: the owner serialises all calls.
+trusted. It does not interpret frames. Not thread-safe: the caller serialises all calls.
 
 Keeps W1 (succession), W2 (append after what was applied, an unknown outcome is settled by the same bytes at the same
-address), W3 (acknowledged in order only), W7 (boundary check when the last proof of the head is old), W8 (damage stops
-the log unless a repair frame passes over it) and G3 (what others made is made durable before it is believed). Knows
-whether there is company: other processes that write to it lately (W18).
+address), W3 (acknowledged in order only), W7 (the log start is checked when the last proof of the head is stale), W8
+(damage stops the log unless a repair frame skips it) and G3 (other writers' frames are made durable before they are
+trusted). Knows whether the log has company: other processes that wrote to it lately (W18).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ T = TypeVar("T")
 _METRICS = default_metrics().layer("log")
 
 FOLLOW_BYTES = 32 << 10
-"""How much of a frame is read by who follows the log: enough for the metadata of nearly all frames."""
+"""How much of a frame is read by a process that follows the log: enough for the metadata of nearly all frames."""
 
 MAX_WINDOW = 64
-"""The most frames asked for at once by who is behind."""
+"""The most frames that one request reads."""
 
 RACE_WINDOW = 8
-"""The frames asked for at first by who lost a race: some of them are there."""
+"""The frames that the first request reads after a lost race: some of them are there."""
 
 MAKER_TRIPS = 16
-"""Round trips after the last sign of others for which who makes the frames listens for what they submit."""
+"""Round trips after the last sign of other writers for which the maker of the frames listens for submissions."""
 
 OWNER_TRIPS = 8
-"""Round trips after that sign for which another process submits: fewer, as who listens no more keeps it waiting."""
+"""Round trips after that sign for which another process submits: fewer, so that the maker still listens."""
 
 OFTEN_TRIPS = 4
 """Round trips from one frame to the next on average, below which races are lost all the time."""
@@ -66,11 +66,11 @@ LEAST_TRIP = 0.01
 """Seconds that a round trip counts for here at least: on one machine processes are held up for longer than requests."""
 
 LONGEST_TRIP = 0.5
-"""Seconds that it is taken to last at most, so that nobody waits for long for one who does not come."""
+"""Seconds that a round trip counts for at most, so that no process waits for long for one that has stopped."""
 
 BELLS_AHEAD = (4, 8, 16)
-"""Addresses from the log's end to a bell, so that a maker with frames in flight runs into it; the next ones where
-something is already, which is others' bells as a rule: that they are heard does as well."""
+"""Addresses from the log's end to a bell, so that a maker with frames in flight runs into it; the next one if an object
+is there already, which is another writer's bell as a rule, and has the same effect."""
 
 
 _REMEDY = "Restore the object from a copy"
@@ -80,9 +80,14 @@ STOPPED = 3
 """A pause by the storage's clock that is longer than the grace period divided by this makes a proof old. It is less
 than half of it, as a process may be stopped both before and after its frame lands."""
 
+STALE = 2
+"""A proof that is older than the grace period divided by this is stale: the next address may have been deleted since,
+so what was seen there is not believed before the log start was read."""
+
 RENEWED = 8
 """A proof that is older than the grace period divided by this is renewed before a frame or a submission is sent: it is
-not old yet then when the storage answers, even by the storage's clock."""
+not stale yet when the storage answers, even by the storage's clock, so the log's end can be read without looking for
+the log start."""
 
 LOOKED_AT = 10
 """Where answers do not carry the storage's time, it is asked for when a tenth of the grace period has passed."""
@@ -96,19 +101,19 @@ class Put(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """What a repair frame says: the address of the damaged frame, and the container's horizon then (ms).
+    """The content of a repair frame: the address of the damaged frame, and the container's horizon then (ms).
 
-    given_up: None if the frame fails its checks: it is void, and all that hangs on it. Else it is live, and those of
-    its transactions have no effect which nobody understands, by their places; what is behind it stands.
+    skipped: None if the frame fails its checks: it is void, and so are the frames that depend on it. Otherwise it is
+    live, and these of its transactions, by their places, have no effect, as they cannot be decoded or applied.
     """
 
     damaged: int
     min_attach_time: int
-    given_up: tuple[Natural, ...] | None = None
+    skipped: tuple[Natural, ...] | None = None
 
 
 def repair_of(frame: Frame, path: str) -> Repair:
-    """What a repair frame says. Raises DataCorruption."""
+    """The content of a repair frame. Raises DataCorruption."""
     with understanding(path, _REMEDY):
         return reader(Repair)(unpack(frame.meta))  # type: ignore[no-any-return]
 
@@ -139,7 +144,7 @@ class InlineExecutor:
 _INLINE = InlineExecutor()
 
 _UNSENT: Future[Put] = Future()
-"""Of a frame that nobody has begun to put: to settle it, it is put."""
+"""Of a frame whose put has not begun: settling it begins the put."""
 _UNSENT.set_exception(PutUnknown("it was not sent yet"))
 
 
@@ -159,12 +164,12 @@ def checkpoints_folder(container: int) -> str:
 
 
 def checkpoint_path(container: int, address: int) -> str:
-    """The object of the state after the frame at `address`, which is the boundary of all frames before it (W6, W7)."""
+    """The object of the state after the frame at `address`, from which an opening reads the log (W6, W7)."""
     return f"{checkpoints_folder(container)}{address:020d}"
 
 
-def witness_path(container: int) -> str:
-    """The object that says what somebody saw of the log, and when (see `engine.logs.witness`)."""
+def age_evidence_path(container: int) -> str:
+    """The object that records what a process observed of the log, and when (see `engine.logs.age_evidence`)."""
     return f"{generation_folder(container, 'witness')}newest"
 
 
@@ -189,16 +194,16 @@ class Log:
 
     Args:
         store: the root of the log. container: its number.
-        head: the last live frame that the owner has applied (`frames.START` for a new log).
-        proof: `clock()` before the request that showed `head` not to be behind a boundary.
-        grace: seconds for which frames outlive the boundary that covers them; the same for all processes of a root.
-        timeout: seconds for which an unknown outcome is tried to be settled before the caller is told.
-        boundary: the address of the newest boundary that was seen, -1 for none.
-        stamp: the storage's time at the proof, None if it is not known: the first thing that is seen then is not
-            believed before the boundary was read.
+        head: the last live frame that the caller has applied (`frames.START` for a new log).
+        proof: `clock()` before the request that showed that `head` is not before the log start.
+        grace: seconds for which frames outlive the checkpoint that covers them; the same for all processes of a root.
+        timeout: seconds for which the log tries to settle an unknown outcome before it raises OutcomeUnknown.
+        log_start: the address of the newest checkpoint that was seen, -1 for none.
+        stamp: the storage's time at the proof, None if it is not known: the first address that is touched then is not
+            trusted before the log start was read.
         wall: this host's time of day. identity: of the root that this log belongs to (P4).
-        new_writer, new_attempt: give what a frame's token is made of, from the system's random numbers: what counts, or
-            is made from memory, would be the same in both lives of one memory image (W15).
+        new_writer, new_attempt: give what a frame's token is made of, from the system's random numbers: a counter,
+            or anything else from memory, would be the same in both lives of one memory image (W15).
     """
 
     def __init__(
@@ -215,7 +220,7 @@ class Log:
         sleep: Callable[[float], None] = time.sleep,
         new_writer: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
         new_attempt: Callable[[], int] = lambda: int.from_bytes(os.urandom(8), "big"),
-        boundary: int = -1,
+        log_start: int = -1,
         stamp: float | None = None,
         wall: Callable[[], float] = time.time,
         identity: Identity = ANY_IDENTITY,
@@ -232,7 +237,7 @@ class Log:
         self._stamp = stamp
         self._asked = proof  # when the storage's time was last known
         self._wall = wall
-        self._ahead = wall() - clock()  # of the time of day to the clock that cannot be stepped, at the proof
+        self._wall_offset = wall() - clock()  # from the monotonic clock to the time of day, at the proof
         self._grace = grace
         self._executor = executor
         self._timeout = timeout
@@ -240,17 +245,21 @@ class Log:
         self._sleep = sleep
         self._new_writer = new_writer
         self._new_attempt = new_attempt
-        self._boundary = boundary
+        self._log_start = log_start
         self._identity = identity
+        self._folder = frames_folder(container)
         self._owner = Owner(f"the log of container {container}", "open the container again")
-        self._live: list[Frame] = []  # passed, and not handed to the owner yet
+        self.unapplied: list[Frame] = []
         self.round_trip = 0.001
         self._trips: deque[float] = deque(maxlen=8)
-        self._met = -math.inf  # when there was the last sign of others that write
+        self._met = -math.inf  # when there was the last sign of other writers
         self._lost = -math.inf  # when the last race was lost
         self._former: set[bytes] = set()  # writers that this process was
 
     # --- writing -----------------------------------------------------------------------------------------------
+
+    def _path(self, address: int) -> str:
+        return f"{self._folder}{address:020d}"
 
     def upcoming(self) -> Position:
         """The position that the next frame sent will have."""
@@ -259,63 +268,63 @@ class Log:
         return Position(address, self._writer, last.epoch + (0 if last.writer == self._writer else 1))
 
     def send(
-        self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any, here: bool = False
+        self, meta: bytes, payload: Sequence[bytes | bytearray | memoryview], body: Any, inline: bool = False
     ) -> Flight:
-        """Send a frame behind those in flight. here: put it in this thread, so that it has landed on return."""
+        """Send a frame behind those in flight. inline: put it on this thread, so that it has landed on return."""
         self._owner.check()  # two processes with one writer id would both believe that the frame is theirs (W10)
-        assert not self._live, "the owner has not applied all frames before this one"
+        assert not self.unapplied, "the caller has not applied all frames before this one"
         position = self.upcoming()
         last = self.flights[-1].position if self.flights else self.head
         data = frames.encode(self.container, position, self._new_attempt(), last, meta, payload)
         flight = Flight(position._replace(seal=frames.seal_of(data)), data, self._clock(), _UNSENT, body)
         self.flights.append(flight)  # first: what is under way is never forgotten
-        if here:
+        if inline:
             flight.future = _INLINE.submit(self._put, position.address, data)
         else:
             self._start(flight)
         return flight
 
     def _start(self, flight: Flight) -> None:
-        """Let a frame be put. Where no thread can be had for that, it is done here: that the executor, which may have
-        taken it in all the same, puts the same bytes there once more does no harm (W2)."""
+        """Start the put of a frame. If no thread can be started, it runs here. It does no harm if the executor puts the
+        same bytes there once more (W2)."""
         address, data = flight.position.address, flight.data
         try:
             flight.future = self._executor.submit(self._put, address, data)
         except Exception as error:
-            logger.warning("%s is put without a thread: %s", frame_path(self.container, address), repr(error))
+            logger.warning("%s is put without a thread: %s", self._path(address), repr(error))
             flight.future = _INLINE.submit(self._put, address, data)
 
     def settle(self) -> Flight:
-        """Wait for the first frame in flight and believe it: it is live from now on (W3).
+        """Wait for the first frame in flight: it is live from now on (W3).
 
         Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7), RootReplaced (it is in
         no root any more, P4) or OutcomeUnknown; the flights are then still there for `drop`.
         """
         flight = self.flights[0]
-        path = frame_path(self.container, flight.position.address)
         outcome, stamp = self._outcome(flight)
         took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TRIP)
-        if outcome is Outcome.MINE or took > self.round_trip:  # who is refused may be told before anything is synced
+        if outcome is Outcome.MINE or took > self.round_trip:  # a loser may get its answer before anything is synced
             self._trips.append(took)
-            self.round_trip = median_low(self._trips)  # one that the storage was slow to answer keeps nobody waiting
+            self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
         try:
-            # A lost race too: ours may have been there, and deleted since.
+            # A lost race too: our frame may have been there, and deleted since.
             if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:
-                stamp = self._stamp_of(path)
+                stamp = self._stamp_of(self._path(flight.position.address))
             self._trust(flight.position.address, stamp)
             self._recognise()
         except RootReplaced:
             raise
         except StorageError as error:
             raise OutcomeUnknown(
-                f"{path} was made, but whether the log had gone on without it could not be found out: {error}"
+                f"{self._path(flight.position.address)} was made, but whether the log had gone on without it could not "
+                f"be found out: {error}"
             ) from error
         if outcome is Outcome.ANOTHERS:
             self._window = RACE_WINDOW
             self._note_loss()
-            raise Overtaken(f"{path} holds another writer's frame")
+            raise Overtaken(f"{self._path(flight.position.address)} holds another writer's frame")
         self._prove(flight.sent, stamp)
-        self.flights.popleft()  # behind it nothing may fail: the frame would be forgotten
+        self.flights.popleft()  # nothing may fail after this: the frame would be lost
         if flight.position.epoch > self.head.epoch:
             _METRICS.add("begin_epoch", took, 0, None)
         self.head = flight.position
@@ -335,7 +344,7 @@ class Log:
         return dropped
 
     def renew(self) -> list[Flight]:
-        """Like `drop`, but as another writer from now on: a frame that lands late is never taken for a new one."""
+        """Like `drop`, and continue as another writer: a frame that lands late is never taken for a new one."""
         dropped = self.drop()
         self._change_writer()
         return dropped
@@ -347,29 +356,29 @@ class Log:
     def _put(self, address: int, data: Parts) -> Put:
         with _METRICS.measure("put_frame") as measurement:
             with stamps.listening() as noted:
-                outcome = self.store.put_if_absent(frame_path(self.container, address), data)
+                outcome = self.store.put_if_absent(self._path(address), data)
             measurement.bytes = length_of(data)
             return Put(outcome, noted.latest)
 
     def _outcome(self, flight: Flight) -> Put:
-        """Mine or another's. What is unknown is settled by the same bytes at the same address, again and again (W2).
+        """Mine or another's. An unknown outcome is settled by the same bytes at the same address (W2).
 
-        An error that no store declares tells nothing of the frame either.
+        After an undeclared error the outcome is unknown too.
         """
-        pause, deadline, doubt = 0.01, self._clock() + self._timeout, False
+        pause, deadline, unknown = 0.01, self._clock() + self._timeout, False
         while True:
             try:
                 put: Put = flight.future.result()
                 return put
             except Exception as error:
                 declared = isinstance(error, StorageError)
-                doubt = doubt or not declared or isinstance(error, PutUnknown)
+                unknown = unknown or not declared or isinstance(error, PutUnknown)
                 passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)
-                if not (passing or doubt):
+                if not (passing or unknown):
                     raise
                 if not passing or self._clock() >= deadline:
                     raise OutcomeUnknown(
-                        f"{frame_path(self.container, flight.position.address)}: the storage gave no answer that "
+                        f"{self._path(flight.position.address)}: the storage gave no answer that "
                         f"settles it ({error if declared else repr(error)}); the operations in this frame may have "
                         "been done or not"
                     ) from error
@@ -388,15 +397,9 @@ class Log:
         self._read_on(window)
         return self._taken()
 
-    @property
-    def passed(self) -> bool:
-        """Whether live frames were passed, before an error, that the owner was not given yet: it has to follow first,
-        before it sends anything (W2)."""
-        return bool(self._live)
-
     def follow_durable(self, address: int) -> list[Frame]:
-        """The live frames up to an address, which are durable, as another process says. Whether the log goes on is not
-        looked at. Nothing may be in flight. Raises as `follow` does."""
+        """The live frames up to an address, up to which the log is durable according to another process. The log is not
+        read beyond it. Nothing may be in flight. Raises as `follow` does."""
         while self.next <= address:
             with stamps.listening() as noted:
                 found, ended = self._look(min(address - self.next + 1, MAX_WINDOW))
@@ -410,11 +413,11 @@ class Log:
 
     @property
     def writer(self) -> bytes:
-        """As which writer this process makes frames."""
+        """The writer id with which this process makes frames."""
         return self._writer
 
     def _taken(self) -> list[Frame]:
-        taken, self._live = self._live, []
+        taken, self.unapplied = self.unapplied, []
         return taken
 
     def follow_some(self, window: int) -> tuple[list[Frame], bool]:
@@ -434,7 +437,7 @@ class Log:
             found, ended = self._look(window)
         self._trust(self.next, noted.latest)
         if found:
-            self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)
+            self.store.sync(self._folder)  # their makers may have died before that (G3)
         for frame in found:
             self._pass(frame)
         if ended:
@@ -443,7 +446,7 @@ class Log:
         return ended
 
     def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
-        """Go past one frame: live or void (W1), or damaged and passed over by a repair (W8)."""
+        """Go past one frame: live or void (W1), or damaged and skipped by a repair (W8)."""
         if isinstance(frame, FrameDamaged):
             if frame.address >= self.next:
                 self.next = self._repaired(frame)
@@ -453,15 +456,15 @@ class Log:
         if frame.position.address != self.next:
             return  # behind a repair that was found on the way
         if frame.follows(self.head):
-            if frame.position.writer == self._writer:  # own frames are settled, not followed: another life made it
+            if frame.position.writer == self._writer:  # own frames are settled: a clone made it
                 self._change_writer()
                 logger.warning(
                     "container %d: another process has this one's identity, as a clone of its memory does; this "
-                    "process goes on as another writer",
+                    "process continues as another writer",
                     self.container,
                 )
             self.head = frame.position
-            self._live.append(frame)
+            self.unapplied.append(frame)
             if self.in_company(OWNER_TRIPS):
                 self.meet()
         elif frame.kind is Kind.BELL and frame.position.writer != self._writer:
@@ -483,14 +486,14 @@ class Log:
 
     def _read_prefixes(self, address: int, window: int) -> list[bytes | None]:
         """Header and metadata of the frames at `window` addresses, or of the first alone if that is too much."""
-        ranges = [Range(frame_path(self.container, address + step), 0, FOLLOW_BYTES) for step in range(window)]
+        ranges = [Range(self._path(address + step), 0, FOLLOW_BYTES) for step in range(window)]
         try:
             return self.store.read_ranges(ranges)
         except StorageUnavailable:
             return self._patiently(lambda: self.store.read_ranges(ranges[:1]))
 
     def _patiently(self, request: Callable[[], T]) -> T:
-        """Make a request that only reads until the storage answers, or timeout ends."""
+        """Repeat a request that only reads until the storage answers, or the timeout is over."""
         pause, deadline = 0.01, self._clock() + self._timeout
         while True:
             try:
@@ -503,7 +506,7 @@ class Log:
 
     def _parse(self, address: int, prefix: bytes) -> Frame | FrameDamaged | UnknownFormat | None:
         """The frame, what is wrong with it, or None when it vanished while the rest of its metadata was read."""
-        path = frame_path(self.container, address)
+        path = self._path(address)
         whole = len(prefix) < FOLLOW_BYTES
         try:
             end = frames.meta_end(prefix, path, address)
@@ -517,41 +520,34 @@ class Log:
         except (FrameDamaged, UnknownFormat) as problem:
             return problem
 
-    # --- belief (W7) -------------------------------------------------------------------------------------------
+    # --- trust (W7) ---------------------------------------------------------------------------------------------
 
-    def boundary(self) -> int:
-        """The address of the newest boundary: frames before it may be deleted at any time. -1 when there is none.
+    def log_start(self) -> int:
+        """The address of the newest checkpoint: frames before it may be deleted at any time. -1 when there is none.
 
-        Raises StorageUnavailable if the one that was there before is gone, as none ever goes before a newer one is
-        there: then this is not where the log was, and nothing that is missing here proves anything.
+        Raises StorageUnavailable if the one that was there before is gone and there is no newer one: then this is not
+        the place where the log was, and a missing frame proves nothing.
         """
-        newest = self._listed_boundary()
-        if newest < self._boundary:
-            newest = self._listed_boundary()  # a listing may miss both when one replaces the other meanwhile
-        if newest < self._boundary:
+        newest = self._listed_log_start()
+        if newest < self._log_start:
+            newest = self._listed_log_start()  # a listing may miss both when one replaces the other meanwhile
+        if newest < self._log_start:
             raise StorageUnavailable(
-                f"{self.store.root}: {checkpoint_path(self.container, self._boundary)!r} was there, and neither it nor "
-                "a newer one is there any more: is the storage mounted?"
+                f"{self.store.root}: {checkpoint_path(self.container, self._log_start)!r} was there, and neither it "
+                "nor a newer one is there any more: is the storage mounted?"
             )
-        self._boundary = newest
+        self._log_start = newest
         return newest
 
-    def _listed_boundary(self) -> int:
+    def _listed_log_start(self) -> int:
         listed = self._patiently(lambda: list_numbered(self.store, checkpoints_folder(self.container)))
         return address_of(listed[-1].path) if listed else -1
 
-    @property
-    def stale(self) -> bool:
-        """True when the last proof of the head is so old that the next address may have been deleted since: by the
-        clock that cannot be stepped, or by the time of day, which is set when a host goes on that was stopped."""
-        stepped = self._wall() - self._clock() - self._ahead
-        return self._clock() - self._proof > self._grace / 2 or abs(stepped) > self._grace / STOPPED
-
-    @property
-    def aged(self) -> bool:
-        """True when the proof must be renewed before anything is sent: earlier than `stale`, so that the log's end can
-        still be read without looking for a boundary."""
-        return self._clock() - self._proof > self._grace / RENEWED or self.stale
+    def proof_is_older_than(self, part: int) -> bool:
+        """Whether the last proof of the head is older than the grace period divided by `part`: by the monotonic clock,
+        or by the time of day, which is set when a host continues that was stopped."""
+        stepped = self._wall() - self._clock() - self._wall_offset
+        return self._clock() - self._proof > self._grace / part or abs(stepped) > self._grace / STOPPED
 
     def _stamp_of(self, path: str) -> float:
         """When the storage made an object that was there just now; endless if it is gone."""
@@ -561,28 +557,28 @@ class Log:
             return math.inf
 
     def _trust(self, address: int, stamp: float | None) -> None:
-        """Called after touching `address` and before believing what was seen there.
+        """Called after a request for `address`, before its answer is trusted.
 
         stamp: the storage's time in the answer, None if that had none. A hypervisor may have stopped this host with all
-        of its clocks, but not the storage's: that is older than the proof which has gone on by much since.
+        of its clocks, but not the storage's clock: if that has advanced by much since the proof, the proof is stale.
         """
-        if not self.stale and not (stamp is not None and self._is_apart(stamp)):
+        if not self.proof_is_older_than(STALE) and not (stamp is not None and self._is_apart(stamp)):
             return
-        newest = self.boundary()
+        newest = self.log_start()
         if address < newest:
             raise LogMoved(
                 f"container {self.container}: address {address} was touched after a pause of more than "
-                f"{self._grace / STOPPED:g} s, and a boundary at {newest} covers it"
+                f"{self._grace / STOPPED:g} s, and the log now starts at {newest}"
             )
 
     def _recognise(self) -> None:
-        """See from time to time that this is still the log of the root that was opened, and that it was not set back:
-        the last frame that was applied is there, unless a boundary covers it (P4)."""
-        if not self._identity.check() or self.head.address <= self._boundary:
+        """Check from time to time that this is still the log that was opened, and not an older copy: the last frame
+        that was applied is there, unless it is before the log start (P4)."""
+        if not self._identity.check() or self.head.address <= self._log_start:
             return
-        path = frame_path(self.container, self.head.address)
+        path = self._path(self.head.address)
         found = self._patiently(lambda: self.store.read_ranges([Range(path, 0, len(self.head.writer))]))[0]
-        if found != self.head.writer and self.head.address > self.boundary():
+        if found != self.head.writer and self.head.address > self.log_start():
             raise RootReplaced(self.store.root)
 
     def _is_apart(self, stamp: float) -> bool:
@@ -593,16 +589,16 @@ class Log:
         """The head was there when a request was sent, and the storage's time was `stamp` when it was answered."""
         now = self._clock()
         self._proof = max(self._proof, sent)
-        self._ahead = self._wall() - now
+        self._wall_offset = self._wall() - now
         if stamp is not None and stamp < math.inf:
             self._asked = now
-            stamp -= max(now - sent, 0.0)  # it may have been there no sooner
+            stamp -= max(now - sent, 0.0)  # it was there no earlier
             self._stamp = stamp if self._stamp is None or self._is_apart(stamp) else max(self._stamp, stamp)
 
     # --- company (W18) -----------------------------------------------------------------------------------------
 
     def _note_loss(self) -> None:
-        """A race was lost. One is soon made up for; who loses two in a short time has company."""
+        """A race was lost. Two lost in a short time are a sign of other writers."""
         now = self._clock()
         again = now - self._lost < self._seconds_of(MAKER_TRIPS)
         self._lost, self.losses = now, self.losses + 1 if again else 1
@@ -610,7 +606,7 @@ class Log:
             self.meet()
 
     def meet(self) -> None:
-        """There was a sign of others that write to this log."""
+        """There was a sign of other writers."""
         self._met = self._clock()
 
     @property
@@ -619,17 +615,17 @@ class Log:
         return self._proof
 
     def meet_if_often(self, count: int, since: float) -> None:
-        """`count` frames since the time `since` say that their maker listens. If they came more often than one in
+        """`count` frames since the time `since` state that their maker listens. If they came more often than one in
         OFTEN_TRIPS round trips, there is company, even if this process wrote nothing for a long time."""
         if self._clock() - since < self._seconds_of(count * OFTEN_TRIPS):
             self.meet()
 
     def in_company(self, trips: int) -> bool:
-        """Whether that is no more round trips ago."""
-        return self._clock() - self._met < self._seconds_of(trips)
+        """Whether there was a sign of other writers within so many round trips."""
+        return self._clock() - self._met < trips * max(self.round_trip, LEAST_TRIP)
 
     def _seconds_of(self, trips: int) -> float:
-        """Seconds that so many round trips take, as far as company is concerned."""
+        """Seconds that so many round trips count for."""
         return trips * max(self.round_trip, LEAST_TRIP)
 
     @property
@@ -640,12 +636,12 @@ class Log:
 
     @property
     def makes_frames(self) -> bool:
-        """Whether this process does."""
+        """Whether this process makes the frames of the head's epoch."""
         return self.head.writer == self._writer
 
     def ring(self, ahead: Sequence[int] = BELLS_AHEAD) -> None:
-        """Publish a void frame so many addresses ahead of the log's end, at the first of them where nothing is, for the
-        one who makes frames to run into: it has company."""
+        """Publish a bell, a void frame, at the first free address of those at these distances from the log's end. The
+        maker runs into it, and learns that it has company."""
         self._owner.check()
         for addresses in ahead:
             bell = Position(self.next + addresses, self._writer, 0)
@@ -676,9 +672,9 @@ class Log:
             self._read_on(RACE_WINDOW)
 
     def repair(self, damaged: int, min_attach_time: int = 0) -> None:
-        """Publish the decision to pass over the damaged frame at `damaged`, which must be the next one.
+        """Publish the decision to skip the damaged frame at `damaged`, which must be the next one.
 
-        The frame itself and all frames that hang on it are void from then on. min_attach_time: the container's
+        The frame itself and all frames that depend on it are void from then on. min_attach_time: the container's
         from then on, ms. Raises ValueError when it is not damaged.
         """
         self._owner.check()
@@ -696,11 +692,11 @@ class Log:
                 return
 
     def _repaired(self, damage: FrameDamaged) -> int:
-        """The address of the repair frame that passes over the damaged frame; raises the damage when there is none."""
+        """The address of the repair frame that skips the damaged frame; raises the damage when there is none."""
         address = damage.address
         while True:
             address += 1
-            path = frame_path(self.container, address)
+            path = self._path(address)
             with stamps.listening() as noted:
                 prefix = self._read_prefixes(address, 1)[0]
                 frame = self._parse(address, prefix) if prefix is not None else None

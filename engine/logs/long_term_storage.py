@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from engine.errors import LogLost
-from engine.logs.pending import Pending
+from engine.logs.transaction import Transaction
 from engine.state.operations import Operation
 from engine.state.segments import Extent
 from engine.state.state import State
@@ -28,8 +28,8 @@ class LongTermStorage(Protocol):
         """Keys of a table, as a state has them. Raises ObjectNotFound when that state is so old that its objects are
         gone."""
 
-    def spill(self, pending: Pending, epoch: int) -> tuple[str, list[Extent], int]:
+    def spill(self, transaction: Transaction, epoch: int) -> tuple[str, list[Extent], int]:
         """Write the payload of a transaction to one chunk; its name, its extents, and when it was begun (ms)."""
 
     def forget(self, chunk: str) -> None:
-        """Delete a chunk that nothing names."""
+        """Delete a chunk that no segment names."""

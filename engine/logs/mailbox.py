@@ -17,6 +17,8 @@ import socket
 import stat
 import struct
 import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from engine.waiting import CHECK_AGAIN
@@ -30,7 +32,7 @@ SEND_MICROSECONDS = 50_000
 """A sender waits at most so long for room in the receiver's queue, which has 10 places on Linux."""
 
 _SWEPT = 64
-"""So many sockets of others are looked at, at most, when a mailbox is opened: dead processes leave theirs behind."""
+"""At most so many sockets of other processes are checked when a mailbox is opened: killed processes leave theirs."""
 
 _WAKE = b"W"
 _TIMEVAL = struct.Struct("ll")
@@ -63,12 +65,12 @@ class Message(NamedTuple):
 
 
 class Mailbox:
-    """Receives what is sent to a writer, and sends to others.
+    """Receives messages for a writer, and sends messages to other writers.
 
     Args:
-        writer: 16 bytes that nobody else receives under.
+        writer: the unique id of the writer, 16 bytes.
 
-    Raises OSError where no socket can be made. `wait` is for one thread; the others may be called by any.
+    Raises OSError if no socket can be made. `wait` is for one thread; any thread may call the other methods.
     """
 
     def __init__(self, writer: bytes) -> None:
@@ -159,8 +161,68 @@ def no_mailbox(_: bytes) -> None:
     """In place of `open_mailbox`, for a log whose submissions are objects."""
 
 
+class OwnMailbox:
+    """The mailbox of the writer that this process is now, and the messages that came by it.
+
+    open_mailbox: opens the mailbox of a writer; None where there is none. messages: received, and not acted on. Any
+    thread may call `wake`; `wait` and `receive` are for one thread; callers of the rest hold the processor's log
+    lock.
+    """
+
+    def __init__(self, open_mailbox: Callable[[bytes], Mailbox | None]) -> None:
+        self.open_mailbox = open_mailbox
+        self.mailbox: Mailbox | None = None
+        self.messages: deque[Message] = deque()
+        self._writer = b""  # for which one was opened, or could not be
+        self._polled = False
+
+    def open(self, writer: bytes) -> Mailbox | None:
+        """The mailbox of the writer that this process is."""
+        if self._writer != writer:
+            self.close()
+            self._writer = writer
+            self.mailbox = self.open_mailbox(writer)
+        return self.mailbox
+
+    def close(self) -> None:
+        """Receive nothing more."""
+        mailbox, self.mailbox = self.mailbox, None
+        if mailbox is not None:
+            mailbox.wake()  # a thread that polls a closed socket would wait on
+            mailbox.close()
+
+    def receive(self) -> None:
+        """Take the messages out of the mailbox."""
+        if self.mailbox is not None:
+            self.messages.extend(self.mailbox.receive())
+
+    def answer(self, senders: Iterable[str], address: int) -> None:
+        """Send to these senders that the log is durable up to an address, which answers to what they submitted, or has
+        made it void."""
+        for sender in senders:
+            if self.mailbox is not None:
+                self.mailbox.answer(sender, Kind.DURABLE, address.to_bytes(8, "big"))
+
+    def begin_to_wait(self) -> Mailbox | None:
+        """The mailbox that the thread waits for next, which `wake` ends from now on; None: there is none."""
+        self._polled = self.mailbox is not None
+        return self.mailbox
+
+    def wait(self, mailbox: Mailbox, seconds: float | None) -> None:
+        """Wait for a message, or for `wake`, at most so long."""
+        mailbox.wait(seconds)
+        self._polled = False
+        self.receive()
+
+    def wake(self) -> None:
+        """Let the thread that waits for a message go on."""
+        if self._polled and self.mailbox is not None:
+            self._polled = False  # one message is enough
+            self.mailbox.wake()
+
+
 def _folder() -> str:
-    """The folder of this user's sockets. Raises OSError if others can enter it."""
+    """The folder of this user's sockets. Raises OSError if other users can enter it."""
     folder = os.path.join(tempfile.gettempdir(), f"pravega-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)

@@ -1,10 +1,10 @@
-"""The outbox: what this process has submitted to the maker of an epoch, and not heard of yet (W18).
+"""The outbox: what this process has submitted to the maker of an epoch, and whose outcome it does not know yet (W18).
 
-Keeps of W18 what binds an owner. One submission is outstanding at a time. Its transactions are told by live frames
+Keeps of W18 what binds an owner. One submission is outstanding at a time. Its transactions are completed by live frames
 only (rule live); they are queued again when a live frame of a higher epoch came without them, which makes the
 submission void for ever (early), but may be put into own frames at any time (recalled), and then are not queued again
-from here (flown). What was told is never told again, whatever comes of its submission (once, moved). Nothing is
-submitted to a maker whose newest frame does not say that it listens (listens).
+from here (flown). A completed transaction is never completed again, whatever comes of its submission (once, moved).
+Nothing is submitted to a maker whose newest frame does not say that it listens (listens).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from chunkstore.metrics import default_metrics
-from engine.logs.pending import Pending
 from engine.logs.submission import Address
+from engine.logs.transaction import Transaction
 from engine.state.operations import AnswerSubmissions
 
 _METRICS = default_metrics().layer("log")
@@ -27,7 +27,7 @@ PATIENCE_TRIPS = 16
 """Round trips after the last frame whose maker listens, after which an owner makes a frame itself, besides
 PATIENCE_TIMES the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
 
-UNHEARD = 3
+UNANSWERED = 3
 """The owner's patience is divided by this until such a frame comes after its submission: the maker may have stopped
 listening earlier."""
 
@@ -41,84 +41,88 @@ LEAST_PATIENCE = 0.1
 """Seconds; processes of one busy machine are held up for longer than their storage takes."""
 
 PASSED_OVER = 16
-"""Frames that carry others and not this process, since it was last served, after which it makes a frame itself however
-busy the maker is: it may be unable to read what was submitted, or have let go of it. That submissions become void does
-not count: many processes would race then, and make the submissions of all others void."""
+"""Frames that carried transactions of other processes, since a frame last carried one of this process, after which it
+makes a frame itself however busy the maker is: the maker may be unable to read what was submitted, or have dropped it.
+Submissions that become void do not count: many processes would race then, and make the submissions of all others
+void."""
 
 MOST_EXPECTED = 16
 """Frames that an owner reads at once at most, to find its outcome among them."""
 
 
-class Told(NamedTuple):
-    """What a live frame says of a submission: transactions with the results of their operations, and those that are to
-    be queued again. `refused`: those that the maker did not put into its frame, for this process to decide."""
+class Outcomes(NamedTuple):
+    """What a live frame says of a submission. done: its transactions that are in the log, with the results of their
+    operations. void: those that will not be, and are to be queued again. refused: those that the maker did not put into
+    its frame, for this process to decide."""
 
-    done: list[tuple[Pending, list[Any]]]
-    again: list[Pending]
-    refused: list[Pending]
+    done: list[tuple[Transaction, list[Any]]]
+    void: list[Transaction]
+    refused: list[Transaction]
 
 
 class Outbox:
-    """What one process has submitted. clock: seconds."""
+    """What one process has submitted. clock: seconds.
+
+    active: a submission is outstanding: its outcome is not known, and it is not void. waiting: its outcome is waited
+    for: its transactions are neither queued nor in flight here. recalled: they are. next_look: when the log is to be
+    read for the outcome. listening: the epoch whose maker listens, by its newest frame; -1: none.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._owner = uuid.uuid4().bytes
         self._number = 0
         self._address: Address | None = None
-        self._waiting: dict[int, Pending] = {}
+        self._transactions: dict[int, Transaction] = {}
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
-        self._passed_over = 0  # frames that carried others, since it was last served
         self._frames = 0  # live frames that were read since the submission
         self._looks = 0  # how often the log was read since the submission
         self._frames_usual = 1
         self._deadline = 0.0
         self._notified = False
-        self.next_look = 0.0
+        self.active = False
+        self.waiting = False
         self.recalled = False
-        self.listening = -1  # the epoch whose maker listens, by its newest frame
+        self._passed_over = 0  # frames that carried transactions of other processes, since one served this one
+        self.next_look = 0.0
+        self.listening = -1
 
-    @property
-    def active(self) -> bool:
-        """Whether a submission is outstanding: it was not heard of, and is not void."""
-        return self._address is not None
+    def _note(self, address: Address | None, recalled: bool) -> None:
+        self._address = address
+        self.active, self.recalled = address is not None, recalled
+        self.waiting = self.active and not recalled
 
-    @property
-    def waiting(self) -> bool:
-        """Whether its outcome is waited for: its transactions are neither queued nor in flight here."""
-        return self._address is not None and not self.recalled
-
-    def __contains__(self, pending: Pending) -> bool:
-        return any(each is pending for each in self._waiting.values())
+    def __contains__(self, transaction: Transaction) -> bool:
+        return any(each is transaction for each in self._transactions.values())
 
     def new_address(self, epoch: int) -> Address:
         """The address of the next submission, to the maker of an epoch."""
         self._number += 1
         return Address(epoch, self._owner, self._number, os.urandom(8))
 
-    def submit(self, batch: Sequence[Pending], address: Address) -> None:
+    def submit(self, batch: Sequence[Transaction], address: Address) -> None:
         """The transactions of `batch` are submitted from now on."""
         assert self._address is None, "one submission at a time"
-        self._waiting = dict(enumerate(batch))
-        self._address = address
+        self._transactions = dict(enumerate(batch))
+        self._note(address, False)
         self._sent = self._clock()
-        self._frames, self._looks, self.recalled = 0, 0, False
+        self._frames, self._looks = 0, 0
 
-    def wait_again(self, round_trip: float) -> list[Pending]:
-        """Own frames lost the race: its outcome is looked for again, that of these transactions. Where all of them were
-        told something else meanwhile, it is forgotten (rule once)."""
-        self._waiting = {place: pending for place, pending in self._waiting.items() if pending.told is None}
-        if not self._waiting:
+    def wait_again(self, round_trip: float) -> list[Transaction]:
+        """Own frames lost the race: wait again for the outcome of the transactions that are not completed, which are
+        returned. If all of them were completed meanwhile, the submission is forgotten (rule once)."""
+        self._transactions = {place: each for place, each in self._transactions.items() if each.outcome is None}
+        if not self._transactions:
             return self.forget()
         self.begin_to_wait(round_trip)
-        return list(self._waiting.values())
+        return list(self._transactions.values())
 
     def begin_to_wait(self, round_trip: float, notified: bool = False) -> None:
-        """From now on its outcome is looked for. notified: the maker says when it is there."""
-        self.recalled = False
+        """Wait for the outcome from now on. notified: the maker sends a message when it is there."""
+        self._note(self._address, False)
         now = self._clock()
-        self._be_patient(now, round_trip, UNHEARD)
+        self._be_patient(now, round_trip, UNANSWERED)
         self._notified = notified
         if notified:
             self.next_look = self._deadline
@@ -151,29 +155,30 @@ class Outbox:
         """A frame of this process is live."""
         self._passed_over = 0
 
-    def heard(self, frame_epoch: int, carried: AnswerSubmissions | None, round_trip: float) -> Told:
-        """What a live frame of an epoch says: that its maker listens, and carries these; None: that it does not."""
-        told, now = Told([], [], []), self._clock()
+    def read(self, frame_epoch: int, carried: AnswerSubmissions | None, round_trip: float) -> Outcomes:
+        """The outcomes in a live frame of an epoch. carried: the transactions that it carries, which also says that its
+        maker listens; None: it does not."""
+        outcomes, now = Outcomes([], [], []), self._clock()
         listens = carried is not None and not carried.leaving
         self.listening = frame_epoch if listens else -1
         if self._address is None:
-            return told
+            return outcomes
         self._frames += 1
         for owner, number, nonce, place, results in carried.answers if carried is not None else ():
             if (owner, number) == (self._owner, self._address.number) and nonce != self._address.nonce:
                 self._owner = uuid.uuid4().bytes  # of the next one: a clone of this process's memory has the old one
             if (owner, number, nonce) != self._address[1:]:
                 continue
-            pending = self._waiting.pop(place, None)
-            if pending is None:
+            transaction = self._transactions.pop(place, None)
+            if transaction is None:
                 continue
             self._note_time(now)
             if results is None:
-                told.refused.append(pending)
+                outcomes.refused.append(transaction)
             else:
-                told.done.append((pending, [result.value for result in results]))
-        void = frame_epoch > self._address.epoch and bool(self._waiting)
-        if told.done or told.refused:
+                outcomes.done.append((transaction, [result.value for result in results]))
+        void = frame_epoch > self._address.epoch and bool(self._transactions)
+        if outcomes.done or outcomes.refused:
             self._passed_over = 0
         elif carried is not None and carried.answers:
             self._passed_over += 1
@@ -184,11 +189,11 @@ class Outbox:
             self.next_look = min(self.next_look, self._deadline)
         if void:
             _METRICS.add("void_submission", now - self._sent, 0, None)
-        if void or not self._waiting:
+        if void or not self._transactions:
             if not self.recalled:
-                told.again.extend(self._waiting.values())
+                outcomes.void.extend(self._transactions.values())
             self.forget()
-        return told
+        return outcomes
 
     def _note_time(self, now: float) -> None:
         took = now - self._sent
@@ -206,13 +211,14 @@ class Outbox:
         """Whether this process makes a frame itself."""
         return self._clock() >= self._deadline
 
-    def recall(self) -> list[Pending]:
+    def recall(self) -> list[Transaction]:
         """The transactions that go into own frames now; the submission stays, as it may be carried all the same."""
-        self.recalled = True
-        return list(self._waiting.values())
+        self._note(self._address, True)
+        return list(self._transactions.values())
 
-    def forget(self) -> list[Pending]:
-        """The submission is void, or what becomes of it is of no interest any more; what was not heard of."""
-        left = list(self._waiting.values())
-        self._address, self._waiting, self.recalled = None, {}, False
+    def forget(self) -> list[Transaction]:
+        """The submission is void, or its outcome is not waited for any more. Returns the transactions without one."""
+        left = list(self._transactions.values())
+        self._note(None, False)
+        self._transactions = {}
         return left

@@ -60,16 +60,13 @@ class Layout:
             indexed = lookup(content.segment)
             content = Payload(content.counted_from(indexed.length, indexed.attributes.get(EVENT_COUNT, 0), number))
         assert isinstance(content, Payload)
-        return self._laid_out(content)
-
-    def _laid_out(self, payload: Payload) -> tuple[Extent, ...]:
-        length = len(payload.data)
+        length = len(content.data)
         if 0 < length <= self._limit - self.size:
-            extent = Extent(self.frame, self.size, length, payload.checksums)
-            self.buffers.append(payload.data)
+            extent = Extent(self.frame, self.size, length, content.checksums)
+            self.buffers.append(content.data)
             self.size += length
             return (extent,)
-        return self._pieces(payload)
+        return self._pieces(content)
 
     def _pieces(self, payload: Payload) -> tuple[Extent, ...]:
         """A payload that the present frame has no room for."""

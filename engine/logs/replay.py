@@ -1,4 +1,4 @@
-"""A live frame applied to a state: by whoever follows the log, and whoever verifies it."""
+"""Replay: applies a live frame to a state, for processes that follow the log and for its verification."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from engine.state.segments import FrameRef
 from engine.state.state import State
 
 _PIECE = AnswerSubmissions(())
-"""A frame with payload only is a piece of what its maker sends next (W4), which a race would put an end to."""
+"""A frame with payload only is a piece of a transaction that its maker sends next (W4), which a race would void."""
 
 
-def apply_frame(state: State, frame: Frame, container: int, given_up: Collection[int] | None = None) -> State:
+def apply_frame(state: State, frame: Frame, container: int, skipped: Collection[int] | None = None) -> State:
     """The state after a live frame of a container's log.
 
-    given_up: transactions that a repair passes over, by their places (see `Repair`). Raises DataCorruption for a frame
-    that cannot be applied: then the log is not what was written, or was written by a program that was wrong.
+    skipped: transactions that a repair skips, by their places (see `Repair`). Raises DataCorruption for a frame that
+    cannot be applied: then the log is not what was written, or was written by a faulty program.
     """
-    return applied(state, frame, container, given_up)[0]
+    return applied(state, frame, container, skipped)[0]
 
 
 def applied(
-    state: State, frame: Frame, container: int, given_up: Collection[int] | None = None
+    state: State, frame: Frame, container: int, skipped: Collection[int] | None = None
 ) -> tuple[State, AnswerSubmissions | None]:
     """The state after a live frame, and what its maker says to those that submit to it, if it does (W18): that stands
     in the last transaction. Arguments and errors are those of `apply_frame`."""
@@ -43,10 +43,10 @@ def applied(
     if frame.kind is Kind.REPAIR:
         horizon = max(state.min_attach_time, repair_of(frame, path).min_attach_time)
         return state._replace(min_attach_time=horizon), None
-    if given_up is not None:
-        return _without(state, frame, given_up, container), carried_in(frame)
+    if skipped is not None:
+        return _without(state, frame, skipped, container), carried_in(frame)
     remedy = (
-        "Restore the object from a copy, or give up what nobody understands of it, and only that: `pravega-spark "
+        "Restore the object from a copy, or skip the transactions of it that cannot be applied: `pravega-spark "
         f"container repair {container} {frame.position.address}`, or Root.repair"
     )
     try:
@@ -63,7 +63,7 @@ def carried_in(frame: Frame) -> AnswerSubmissions | None:
         if not frame.meta:
             return _PIECE
         for fields in _taken_apart(frame)[-1:]:
-            with suppress(InvalidData), decoding():  # a repair passes over what nobody understands
+            with suppress(InvalidData), decoding():  # a repair skips what cannot be decoded
                 return _carried([decode_transaction(fields, _own(frame))])
     return None
 
@@ -78,21 +78,20 @@ def _own(frame: Frame) -> FrameRef:
 
 
 def repaired_in(live: Iterable[Frame], container: int) -> dict[int, tuple[int, ...]]:
-    """What the repairs among live frames pass over: the transactions without effect, by the addresses of their
-    frames."""
+    """What the repairs among live frames skip: the transactions without effect, by the addresses of their frames."""
     found: dict[int, tuple[int, ...]] = {}
     for frame in live:
         if frame.kind is Kind.REPAIR:
             repair = repair_of(frame, frame_path(container, frame.position.address))
-            if repair.given_up is not None:
-                found[repair.damaged] = repair.given_up
+            if repair.skipped is not None:
+                found[repair.damaged] = repair.skipped
     return found
 
 
 def not_applicable(state: State, frame: Frame, container: int) -> tuple[int, ...] | None:
-    """The places of those transactions of a frame that nobody understands, or can apply; None if all is well with it.
+    """The places of those transactions of a frame that cannot be decoded or applied; None if all can.
 
-    Raises UnknownFormat for what a newer version wrote: it is whole, and nothing to be given up.
+    Raises UnknownFormat for what a newer version wrote: it is whole, and must not be skipped.
     """
     try:
         apply_frame(state, frame, container)
@@ -112,10 +111,10 @@ def not_applicable(state: State, frame: Frame, container: int) -> tuple[int, ...
     return tuple(found)
 
 
-def _without(state: State, frame: Frame, given_up: Collection[int], container: int) -> State:
+def _without(state: State, frame: Frame, skipped: Collection[int], container: int) -> State:
     """The state after a frame of which some transactions have no effect."""
     for place, plain in enumerate(_taken_apart(frame)):
-        state = _counted(state, plain) if place in given_up else _with(state, frame, plain, container)
+        state = _counted(state, plain) if place in skipped else _with(state, frame, plain, container)
     return state
 
 

@@ -1,9 +1,9 @@
-"""Submissions: transactions that a process hands to the one who makes the frames of an epoch (W18), and their form.
+"""Submissions: transactions that a process hands to the maker of the frames of an epoch (W18), and their form.
 
 An object is named after its epoch, its owner and its number, and begins with what its owner drew for it, so that two
-lives of one memory image never take one for the other's (W15). Its operations are as they were submitted: where their
-payload will lie is decided by who puts them into a frame. It is a message and no evidence: nobody acknowledges anything
-because of it, so it need not survive a crash.
+lives of one memory image never take one for the other's (W15). Its operations are as they were submitted: the maker
+decides where their payload will lie. A submission is a message and no evidence: no call is acknowledged because of it,
+so it need not survive a crash.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Carrying(NamedTuple):
     def answer(self, results: Sequence[Any] | None) -> Answer:
         """What its frame says of it."""
         owner, number, nonce = self.address[1:]
-        told = None if results is None else tuple(map(OperationResult.of, results))
-        return Answer(owner, number, nonce, self.place, told)
+        outcomes = None if results is None else tuple(map(OperationResult.of, results))
+        return Answer(owner, number, nonce, self.place, outcomes)
 
 
 def inbox_folder(container: int, epoch: int | None = None) -> str:

@@ -1,8 +1,8 @@
-"""Holding appends back while more is waiting than can be worked off (Pravega: Throttler).
+"""The throttle: delays appends while more bytes are waiting than the container can process (Pravega: Throttler).
 
-Two things may fill up: what was submitted and is not durable yet, which is memory; and the backlog, what is in the log
-and not in LTS. Half-way to their bounds appends are delayed, the more the fuller; at a bound they wait, and are
-refused when that takes too long. What the container needs for itself, and deletions, are never held back.
+Two things may fill up: payload that was submitted and is not durable yet, which is memory; and the backlog, which is in
+the log and not in LTS. Half-way to their limits appends are delayed, the more the fuller; at a limit they wait, and are
+refused when that takes too long. Operations of the container itself, and deletions, are never delayed.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ LONGEST_DELAY = 1.0
 """Seconds by which one append is delayed at most while there is room."""
 
 PAUSE = 0.05
-"""Seconds between two looks at whether there is room again."""
+"""Seconds between two checks whether there is room."""
 
 
 class Load(Protocol):
-    """What brings `size` bytes; admitted: how many of them are counted now."""
+    """A transaction of `size` bytes; admitted: how many of them are counted now."""
 
     size: int
     admitted: int
 
 
 class Throttle:
-    """Counts bytes on their way, and delays those who bring more.
+    """Counts bytes on their way, and delays callers that bring more.
 
     outstanding: the most bytes that are submitted and not durable. backlog: the most bytes in the log and not in LTS.
-    timeout: seconds after which who waits is refused. relieve: sets off what empties the backlog.
+    timeout: seconds after which a waiting caller is refused. relieve: starts a flush of the backlog.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Throttle:
             self.outstanding, load.admitted = self.outstanding - load.admitted, 0
 
     def _enter(self, load: Load, backlog: int) -> float:
-        """How full it is with this load, which is counted if there is room. One who brings much alone has room."""
+        """How full it is with this load, which is counted if there is room. A large load has room if it is the only
+        one."""
         size = load.size
         with self._lock:
             most, most_backlog = self._limits

@@ -1,4 +1,4 @@
-"""Deleting the log's frames and checkpoints behind a boundary (W7), and submissions that nobody deleted (W18)."""
+"""Truncation: deletes frames and checkpoints before a truncation point (W7), and submissions that were left (W18)."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ def needed_from(state: State) -> int | None:
 def truncate_log(
     store: Store, container: int, refresh: Callable[[], State], grace: float, now: float, covered: int
 ) -> int:
-    """Delete the frames, and checkpoints, behind the newest boundary that is older than `grace` seconds.
+    """Delete the frames and checkpoints before the truncation point: the newest checkpoint that is older than `grace`
+    seconds.
 
-    now: the store's time. covered: boundaries up to this address are so old by other clocks too (see `witness`).
-    Frames that hold data not flushed yet stay: `refresh` gives the state by which they are known, and is asked after
-    the boundary was looked up, so that it knows of all frames before it. Returns how many objects were deleted. A frame
-    that a sleeper makes again at a deleted address is deleted by the next truncation.
+    now: the store's time. covered: checkpoints up to this address are so old by other clocks too (see `age_evidence`).
+    Frames with data that is not flushed yet stay: `refresh` returns the state that names them, and is called after the
+    truncation point was chosen, so that the state covers all frames before it. Returns how many objects were deleted. A
+    frame that a stopped process makes again at a deleted address is deleted by the next truncation.
     """
     checkpoints = list_numbered(store, checkpoints_folder(container))
     old = [info.path for info in checkpoints if info.modified < now - grace and address_of(info.path) <= covered]
     if not old:
         return 0
     store.sync(checkpoints_folder(container))  # their makers may have died before that
-    boundary = address_of(old[-1])
+    truncation_point = address_of(old[-1])
     needed = needed_from(refresh())
-    limit = boundary if needed is None else min(boundary, needed)
+    limit = truncation_point if needed is None else min(truncation_point, needed)
     doomed = old[:-1]
     store.delete(doomed)
-    deleted = len(doomed) + checkpoint_parts.delete(store, container, boundary, now - grace)
+    deleted = len(doomed) + checkpoint_parts.delete(store, container, truncation_point, now - grace)
     while True:
         listed = list_numbered(store, frames_folder(container), limit=BATCH)
         doomed = [info.path for info in listed if address_of(info.path) < limit]
@@ -58,8 +59,8 @@ def truncate_log(
 
 
 def _sweep_inbox(store: Store, container: int, before: float) -> int:
-    """Delete submissions from before that time: their owners died, or made frames themselves. Whoever still waits for
-    one loses nothing but a message (W18)."""
+    """Delete submissions from before that time: their owners died, or made frames themselves. An owner that still waits
+    for one loses a message and nothing else (W18)."""
     deleted, last = 0, ""
     while listed := store.list(inbox_folder(container), last, BATCH):
         last = listed[-1].path

@@ -104,7 +104,7 @@ class ReadIndex:
                 left = deadline - self._clock()
                 if left <= 0:
                     return ReadEntry(ReadKind.FUTURE, offset)
-                self._log.wait_for_news(min(left, self._log.due_in(self._poll)))
+                self._log.wait_for_change(min(left, self._log.due_in(self._poll)))
                 self._log.look(self._poll)
             else:
                 self._log.refresh()

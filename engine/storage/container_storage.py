@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from chunkstore import StorageError
 from chunkstore.chunk_names import new_chunk_name
 from engine.errors import LogLost
-from engine.logs.pending import Pending
+from engine.logs.transaction import Transaction
 from engine.state.attach_fence import creation_time
 from engine.state.operations import Append, CreateSegment, Operation, Payload, PutEntry
 from engine.state.segments import Extent, parent_in
@@ -58,10 +58,10 @@ class ContainerStorage:
         found = self._lookups.entries(state, table, keys)
         return {(table, key): LookupResult(root, entry) for key, entry in found.items()}
 
-    def spill(self, pending: Pending, epoch: int) -> tuple[str, list[Extent], int]:
-        """Write the payload of a transaction to one chunk. Returns its name, its extents and its creation time (ms)."""
-        created_at = creation_time(self._now())  # before the write: the process may sleep until its frame is sent
-        appends = [op for op in pending.operations if isinstance(op, Append) and isinstance(op.content, Payload)]
+    def spill(self, transaction: Transaction, epoch: int) -> tuple[str, list[Extent], int]:
+        """Write the payload of a transaction to one chunk; its name, its extents, and when it was begun (ms)."""
+        created_at = creation_time(self._now())  # the process may be stopped before its frame leaves
+        appends = [op for op in transaction.operations if isinstance(op, Append) and isinstance(op.content, Payload)]
         name = new_chunk_name(appends[0].segment, epoch, 0)
         extents = write_chunk(self._stores.chunks, name, [[op.content.data] for op in appends])  # type: ignore[union-attr]
         return name, extents, created_at

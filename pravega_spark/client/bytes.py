@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chunkstore import StorageError
 from engine.errors import BadOffset, EngineError, SegmentNotFound, SegmentSealed, SegmentTruncated, Throttled
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.ownership import Owner
 from engine.state.operations import Append, Payload
 from engine.state.segments import EVENT_COUNT, Segment

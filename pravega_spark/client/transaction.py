@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkstore import StorageError
 from engine.errors import EngineError, Throttled
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.ownership import Owner
 from pravega_spark.client.event_validation import (
     IN_TRANSACTION,

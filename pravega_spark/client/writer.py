@@ -30,7 +30,7 @@ import numpy as np
 from engine.errors import ChunksExpired, SegmentNotFound, SegmentSealed
 from engine.interrupts import uninterrupted
 from engine.logs.payload import MAX_PAYLOAD
-from engine.logs.processor import ALONE_BYTES
+from engine.logs.processor import INLINE_BYTES
 from engine.ownership import Owner
 from engine.waiting import Waiters
 from pravega_spark.client.attachments import MAX_UPLOADING, Attachment, Attachments, combined
@@ -433,7 +433,7 @@ class EventWriter:
     def _may_append_inline(self) -> bool:
         """Whether a caller of flush may append the next batch."""
         size = self._end()[1] - self._durable_end[1]
-        return self._has_queued() and size <= ALONE_BYTES and self._appender is None and not self._only_thread_appends
+        return self._has_queued() and size <= INLINE_BYTES and self._appender is None and not self._only_thread_appends
 
     def _append_or_upload(self, batch: Batch, pending: list[Attachment]) -> None:
         """Append a batch. A large one is only uploaded; a later call attaches it."""

@@ -24,8 +24,8 @@ from typing import Any
 from unittest import mock
 
 from engine.containers.container import Container
-from engine.logs import frames, inbox, log, outbox, pending, processor, replay
-from engine.logs.pending import Queue
+from engine.logs import frames, inbox, log, outbox, processor, replica, transaction
+from engine.logs.commit_queue import CommitQueue
 from engine.logs.processor import Processor
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
@@ -189,7 +189,7 @@ class Company:
             found = container.log.processor
             assert isinstance(found, Virtual)
             queue = found.waiting
-            outcome.queued = max(outcome.queued, len(queue))
+            outcome.queued = max(outcome.queued, len(queue.transactions))
             outcome.queued_bytes = max(outcome.queued_bytes, queue.size)
 
     def _end(self) -> None:
@@ -225,7 +225,7 @@ class Company:
         with contextlib.ExitStack() as stack:
             for module, name, value in (
                 (processor, "time", now),
-                (pending, "time", now),
+                (transaction, "time", now),
                 (inbox, "time", now),
                 (outbox, "os", chance),
                 (outbox, "uuid", ids),
@@ -233,7 +233,7 @@ class Company:
                 (log, "os", chance),
                 (log, "uuid", ids),
                 (frames, "decode", _shared(frames.decode, lambda data, path, number, address, whole: (data, address))),
-                (processor, "applied", _shared(replay.applied, lambda state, frame, *_: frame.position)),
+                (replica, "applied", _shared(replica.applied, lambda state, frame, *_: frame.position)),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             virtual = type("VirtualHere", (Virtual,), {"world": world})
@@ -269,7 +269,7 @@ class Virtual(Processor):
         super().__init__(*arguments, **options)
         self._begun = False
         if self._threaded:
-            self._wake = VirtualCondition(self.world, self._lock)  # type: ignore[assignment]
+            self._wake = VirtualCondition(self.world, self._queue.lock)  # type: ignore[assignment]
 
     def _start_thread(self) -> None:
         if self._threaded and not self._begun:
@@ -278,12 +278,12 @@ class Virtual(Processor):
 
     def end(self) -> None:
         """Let its thread end; nothing is submitted any more."""
-        with self._lock:
-            self._closing = True
+        with self._queue.lock:
+            self._queue.closing = True
             self._wake.notify_all()
 
     @property
-    def waiting(self) -> Queue:
+    def waiting(self) -> CommitQueue:
         """What is to leave."""
         return self._queue
 

@@ -26,7 +26,7 @@ from engine.admin.rolling_segments import creation_time_of
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption
-from engine.logs.witness import EVERYTHING
+from engine.logs.age_evidence import EVERYTHING
 from engine.root import Root
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points

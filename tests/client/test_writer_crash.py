@@ -42,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (attachments, "THREADS", 1),
         (writer_module, "COPIED_BYTES", 500),
         (writer_module, "COLUMNS_BYTES", 1500),
-        (writer_module, "ALONE_BYTES", 400),
+        (writer_module, "INLINE_BYTES", 400),
     ):
         monkeypatch.setattr(owner, name, value)
 

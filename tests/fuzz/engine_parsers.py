@@ -14,10 +14,10 @@ from engine.admin.checks.reference_counts import segment_problems, state_problem
 from engine.containers.container import Container
 from engine.errors import DataCorruption
 from engine.logs import checkpoints, frames
+from engine.logs.age_evidence import AgeEvidence, Observed, decode as decode_age_evidence, encode as encode_age_evidence
 from engine.logs.frames import HEADER, START, Frame, Kind, Position
 from engine.logs.log import checkpoints_folder, frame_path, frames_folder, repair_of
 from engine.logs.replay import apply_frame
-from engine.logs.witness import Seen, Witness, decode as decode_witness, encode as encode_witness
 from engine.root import RootConfig, checksum, marker, read_marker
 from engine.state.operations import (
     Append,
@@ -192,8 +192,8 @@ def _table(entries: bytes, pages: bytes) -> None:
     list(content.changes(0))
 
 
-def _sealed_witness(body: bytes) -> None:
-    decode_witness(crc32c(body).to_bytes(4, "big") + body)
+def _sealed_age_evidence(body: bytes) -> None:
+    decode_age_evidence(crc32c(body).to_bytes(4, "big") + body)
 
 
 _ROOTS = [RootConfig("0" * 32).to_bytes(), RootConfig("1" * 32, 2, wal="memory://log").to_bytes()]
@@ -206,7 +206,9 @@ _SEGMENTS = _SAVED + [encode_segment(segment) for segment in _STATE.segments.val
 _CORRUPT = (DataCorruption,)
 _STRUCTURE: Mutator = mutators.of_msgpack
 
-_WITNESS = encode_witness([Witness("a boot", 12.5, Seen(7, 70)), Witness("a boot", 700.5, Seen(9, 80))])
+_AGE_EVIDENCE = encode_age_evidence(
+    [AgeEvidence("a boot", 12.5, Observed(7, 70)), AgeEvidence("a boot", 700.5, Observed(9, 80))]
+)
 
 PARSERS = [
     Parser("frames", _frame, _OBJECTS[:1], _CORRUPT),
@@ -215,8 +217,8 @@ PARSERS = [
     Parser("repairs", _repair, [b"\x93\x05\x07\xc0", b"\x93\x05\x07\x92\x00\x02"], _CORRUPT, _STRUCTURE),
     Parser("checkpoints", _checkpoint, _CHECKPOINTS, _CORRUPT),
     Parser("checkpoints-sealed", lambda body: _checkpoint(_sealed_checkpoint(body)), _BODIES, _CORRUPT, _STRUCTURE),
-    Parser("witnesses", decode_witness, [_WITNESS], (InvalidData,)),
-    Parser("witnesses-sealed", _sealed_witness, [_WITNESS[4:]], (InvalidData,), _STRUCTURE),
+    Parser("age-evidence", decode_age_evidence, [_AGE_EVIDENCE], (InvalidData,)),
+    Parser("age-evidence-sealed", _sealed_age_evidence, [_AGE_EVIDENCE[4:]], (InvalidData,), _STRUCTURE),
     Parser("segment-entries", _segment, _SEGMENTS, _CORRUPT),
     Parser("root-description", _of_root, _ROOTS, (StorageRefused,), mutators.of_json),
     Parser("root-description-sealed", _sealed_root, _ROOTS, (StorageRefused,), mutators.of_json),

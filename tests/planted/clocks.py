@@ -12,9 +12,9 @@ _STREAMS = "tests/streams/test_clocks.py::test_"
 BREAKAGES = [
     Breakage(
         name="a-proof-is-renewed-when-it-is-old",
-        file="engine/logs/processor.py",
-        old="        if self.log.aged and not self.log.flights:\n",
-        new="        if self.log.stale and not self.log.flights:\n",
+        file="engine/logs/frame_sender.py",
+        old="        if replica.log.proof_is_older_than(RENEWED) and not replica.log.flights:\n",
+        new="        if replica.log.proof_is_older_than(2) and not replica.log.flights:\n",
         tests=[
             "tests/engine/logs/test_log_stall.py"
             "::test_a_writer_that_pauses_beside_busy_ones_knows_what_became_of_its_appends",
@@ -74,7 +74,7 @@ BREAKAGES = [
     Breakage(
         name="frames-believed-before-they-are-durable",
         file="engine/logs/log.py",
-        old="self.store.sync(frames_folder(self.container))  # who made them may have died before that (G3)",
+        old="self.store.sync(self._folder)  # their makers may have died before that (G3)",
         new="pass",
         tests=[f"{_POWER}what_was_told_survives_a_power_failure"],
     ),
@@ -88,7 +88,7 @@ BREAKAGES = [
     Breakage(
         name="opened-at-a-checkpoint-that-is-not-durable",
         file="engine/logs/checkpoints.py",
-        old="        store.sync(checkpoints_folder(container))  # what we append will hang on it (G3)\n",
+        old="        store.sync(checkpoints_folder(container))  # what we append will depend on it (G3)\n",
         new="",
         tests=[f"{_POWER}what_hangs_on_a_recovered_log_survives"],
     ),
@@ -108,30 +108,30 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-folders-clock-is-trusted",
-        file="engine/logs/witness.py",
+        file="engine/logs/age_evidence.py",
         old="    if not store.host_clock or delay <= 0:",
         new="    if True:",
         tests=[f"{_CLOCKS}a_step_of_a_folders_clock_loses_no_acknowledged_append"],
     ),
     Breakage(
         name="a-witness-dated-before-its-look",
-        file="engine/logs/witness.py",
-        old="Witness(boot, clock(), now)))",
-        new="Witness(boot, clock() - 1000.0, now)))",
+        file="engine/logs/age_evidence.py",
+        old="AgeEvidence(boot, clock(), now)))",
+        new="AgeEvidence(boot, clock() - 1000.0, now)))",
         tests=[f"{_CLOCKS}the_time_of_a_witness_is_that_after_the_look"],
     ),
     Breakage(
         name="a-witness-always-replaced",
-        file="engine/logs/witness.py",
+        file="engine/logs/age_evidence.py",
         old="or ages[-1] > longest:",
         new="or ages[-1] > 0:",
         tests=[f"{_CLOCKS}who_looks_often_does_not_wait_for_ever"],
     ),
     Breakage(
         name="a-new-witness-drives-the-old-one-out",
-        file="engine/logs/witness.py",
-        old="(*witnesses[-1:], Witness(",
-        new="(*witnesses[:0], Witness(",
+        file="engine/logs/age_evidence.py",
+        old="(*evidence[-1:], AgeEvidence(",
+        new="(*evidence[:0], AgeEvidence(",
         tests=[f"{_CLOCKS}who_looks_after_another_finds_what_is_old_too"],
     ),
     Breakage(

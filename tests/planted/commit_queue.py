@@ -13,18 +13,17 @@ _POWER = "tests/engine/logs/test_commit_queue_power.py::test_"
 BREAKAGES = [
     Breakage(
         name="carried-in-another-epoch",
-        file="engine/logs/processor.py",
-        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
-        new="        return [each for each in batch if epoch >= 0]\n",
+        file="engine/logs/frame_sender.py",
+        old="            if each.outcome is None and (each.carrying is None or each.carrying.address.epoch == epoch)\n",
+        new="            if each.outcome is None and epoch >= 0\n",
         tests=[f"{_QUEUE}what_was_taken_in_is_not_carried_in_another_epoch"],
     ),
     Breakage(
         name="taken-in-for-a-past-epoch-is-carried-once-the-inbox-has-begun-anew",
-        file="engine/logs/processor.py",
-        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
-        new="        used = self._inbox.used\n"
-        "        return [each for each in batch if not used or each.carrying is None or each.carrying.address.epoch == epoch]"
-        "\n",
+        file="engine/logs/frame_sender.py",
+        old="            if each.outcome is None and (each.carrying is None or each.carrying.address.epoch == epoch)\n",
+        new="            if each.outcome is None\n"
+        "            and (not self._carrier.inbox.unsettled or each.carrying is None or each.carrying.address.epoch == epoch)\n",
         tests=[f"{_RULES}what_a_slow_listing_brings_is_not_carried_in_a_later_epoch"],
     ),
     Breakage(
@@ -51,21 +50,21 @@ BREAKAGES = [
     Breakage(
         name="void-and-in-flight-is-queued-again",
         file="engine/logs/outbox.py",
-        old="            if not self.recalled:\n                told.again",
-        new="            if True:\n                told.again",
+        old="            if not self.recalled:\n                outcomes.void",
+        new="            if True:\n                outcomes.void",
         tests=[f"{_RULES}what_is_void_and_in_flight_is_not_queued_again"],
     ),
     Breakage(
         name="what-was-submitted-survives-a-log-that-moved",
-        file="engine/logs/processor.py",
-        old="        self._forget_submission(LogMoved(",
+        file="engine/logs/replica.py",
+        old="        self._on_reopen(LogMoved(",
         new="        str(LogMoved(",
         tests=[f"{_QUEUE}what_was_submitted_before_a_checkpoint_was_opened_again_is_unknown"],
     ),
     Breakage(
         name="refused-while-it-may-be-carried",
-        file="engine/logs/processor.py",
-        old="or any(pending in self._outbox for pending, _ in rejected):",
+        file="engine/logs/frame_sender.py",
+        old="or self._rejects_submitted(result):",
         new="or False:",
         tests=[
             f"{_QUEUE}a_refusal_is_not_told_while_it_may_be_carried",
@@ -95,16 +94,16 @@ BREAKAGES = [
     ),
     Breakage(
         name="unknown-and-still-outstanding",
-        file="engine/logs/processor.py",
-        old="        left = self._outbox.forget()\n",
-        new="        left = list(self._outbox._waiting.values())\n",
+        file="engine/logs/submitter.py",
+        old="        left = self.outbox.forget()\n",
+        new="        left = list(self.outbox._transactions.values())\n",
         tests=[f"{_RULES}who_cannot_look_for_the_outcome_tells_unknown_and_has_nothing_outstanding"],
     ),
     Breakage(
         name="unknown-by-an-own-frame-and-still-outstanding",
         file="engine/logs/outbox.py",
-        old="for place, pending in self._waiting.items() if pending.told is None}",
-        new="for place, pending in self._waiting.items()}",
+        old="for place, each in self._transactions.items() if each.outcome is None}",
+        new="for place, each in self._transactions.items()}",
         tests=[f"{_RULES}an_own_frame_of_unknown_outcome_leaves_nothing_outstanding"],
     ),
     Breakage(
@@ -116,16 +115,18 @@ BREAKAGES = [
     ),
     Breakage(
         name="refused-before-the-empty-frame-is-live",
-        file="engine/logs/processor.py",
-        old="            self._launch(meta, layout, Body(state, accepted, rejected, state.checkpoint == address))\n",
-        new="            self._callers.tell_each(rejected)\n"
-        "            self._launch(meta, layout, Body(state, accepted, [], state.checkpoint == address))\n",
+        file="engine/logs/frame_sender.py",
+        old="            self._launch(meta, layout, result)\n",
+        new="            for transaction, error in result.rejected:\n"
+        "                self._acknowledgements.complete(transaction, error)\n"
+        "            result.rejected = []\n"
+        "            self._launch(meta, layout, result)\n",
         tests=[f"{_RULES}an_empty_frame_that_loses_to_the_one_that_carries_it_refuses_nothing"],
     ),
     Breakage(
         name="what-the-maker-refused-is-submitted-again",
-        file="engine/logs/processor.py",
-        old="            pending.direct = True\n",
+        file="engine/logs/submitter.py",
+        old="            transaction.direct = True\n",
         new="            pass\n",
         tests=[f"{_RULES}a_refusal_by_maker_and_owner_is_told_and_leaves_nothing_behind"],
     ),
@@ -145,9 +146,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="nobody-rings",
-        file="engine/logs/processor.py",
-        old="        if self.log.losses % RING == 0 and",
-        new="        if self.log.losses < 0 and",
+        file="engine/logs/frame_settler.py",
+        old="        if replica.log.losses % RING == 0 and",
+        new="        if replica.log.losses < 0 and",
         tests=[f"{_QUEUE}a_maker_that_does_not_listen_is_rung_for"],
     ),
     Breakage(
@@ -167,8 +168,8 @@ BREAKAGES = [
     Breakage(
         name="passed-over-counts-each-submission-anew",
         file="engine/logs/outbox.py",
-        old="        self._frames, self._looks, self.recalled = 0, 0, False\n",
-        new="        self._frames, self._looks, self.recalled, self._passed_over = 0, 0, False, 0\n",
+        old="        self._frames, self._looks = 0, 0\n",
+        new="        self._frames, self._looks, self._passed_over = 0, 0, 0\n",
         tests=[f"{_RULES}frames_that_pass_over_an_owner_count_until_it_is_served"],
     ),
     Breakage(
@@ -180,8 +181,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="who-comes-back-knows-of-no-company",
-        file="engine/logs/processor.py",
-        old="        self.log.meet_if_often(sum(carried is not None for _, carried in states), since)\n",
+        file="engine/logs/replica.py",
+        old="        self.log.meet_if_often(sum(carried is not None for *_, carried in frames), since)\n",
         new="",
         tests=[f"{_RULES}a_writer_that_returns_to_a_busy_log_submits"],
     ),
@@ -194,9 +195,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="says-that-it-listens-and-does-not",
-        file="engine/logs/processor.py",
-        old="            if announces and self.log.upcoming().epoch > self.log.head.epoch:\n",
-        new="            if not announces:\n",
+        file="engine/logs/frame_sender.py",
+        old="            if log.upcoming().epoch > log.head.epoch:\n",
+        new="            if log is None:\n",
         tests=[f"{_RULES}a_maker_that_begins_an_epoch_in_company_keeps_listening"],
     ),
     Breakage(
@@ -209,8 +210,8 @@ BREAKAGES = [
     Breakage(
         name="a-maker-that-closes-says-nothing",
         file="engine/logs/processor.py",
-        old="            self._leaving = True\n",
-        new="            self._leaving = False\n",
+        old="            self._carrier.leaving = True\n",
+        new="            self._carrier.leaving = False\n",
         tests=[f"{_QUEUE}a_maker_that_closes_says_so"],
     ),
     Breakage(
@@ -238,25 +239,26 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-carried-operation-is-submitted",
-        file="engine/logs/pending.py",
-        old="_MADE_HERE = (ActivateSegment, LoadAttributes, AnswerSubmissions)",
-        new="_MADE_HERE = (ActivateSegment, LoadAttributes)",
+        file="engine/logs/transaction.py",
+        old="_INTERNAL = (ActivateSegment, LoadAttributes, AnswerSubmissions)",
+        new="_INTERNAL = (ActivateSegment, LoadAttributes)",
         tests=["tests/engine/containers/test_readback.py::test_what_the_log_makes_by_itself_is_not_submitted"],
     ),
     Breakage(
         name="acknowledged-by-a-makers-frame-that-is-not-synced",
         file="engine/logs/log.py",
-        old="        if found:\n            self.store.sync(frames_folder(self.container))",
-        new="        if window < 0:\n            self.store.sync(frames_folder(self.container))",
+        old="        if found:\n            self.store.sync(self._folder)",
+        new="        if window < 0:\n            self.store.sync(self._folder)",
         tests=[f"{_POWER}an_owner_acknowledges_nothing_that_a_killed_maker_has_not_synced"],
     ),
     Breakage(
         name="a-submission-is-evidence",
-        file="engine/logs/processor.py",
-        old="            delivery = self._inbox.post(address, data, self.log.head.writer, self._own_mailbox())\n",
-        new="            delivery = self._inbox.post(address, data, self.log.head.writer, self._own_mailbox())\n"
-        "            for pending in self._outbox.forget():\n"
-        "                self._callers.tell_one(pending, Receipt(address.epoch, [], 1, self.state))\n",
+        file="engine/logs/submitter.py",
+        old="            delivery = self._deliver(address, data)\n",
+        new="            delivery = self._deliver(address, data)\n"
+        "            for transaction in self.outbox.forget():\n"
+        "                receipt = Receipt(address.epoch, [], 1, self._replica.state)\n"
+        "                self._acknowledgements.complete(transaction, receipt)\n",
         tests=[f"{_POWER}what_was_acknowledged_in_company_survives_a_power_failure"],
     ),
     Breakage(
@@ -275,38 +277,39 @@ BREAKAGES = [
     ),
     Breakage(
         name="two-lives-of-a-maker-carry-it-both",
-        file="engine/logs/processor.py",
-        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
-        new="        return batch\n",
+        file="engine/logs/frame_sender.py",
+        old="            if each.outcome is None and (each.carrying is None or each.carrying.address.epoch == epoch)\n",
+        new="            if each.outcome is None\n",
         tests=[f"{_FORKS}two_lives_of_a_maker_carry_a_submission_once"],
     ),
     Breakage(
         name="what-was-submitted-is-queued-again-when-the-log-has-moved",
         file="engine/logs/processor.py",
-        old='        self._forget_submission(LogMoved("the log was read from its newest checkpoint again"))\n',
-        new="        self._requeue(self._outbox.forget())\n",
+        old="        self._submitter.forget(why)\n",
+        new="        self._queue.retry(self._submitter.outbox.forget())\n",
         tests=[f"{_SLEEPERS}an_owner_that_slept_over_a_swept_inbox_reports_its_submission_unknown_once"],
     ),
     Breakage(
         name="what-a-sleeping-maker-sent-is-queued-again-when-the-log-has-moved",
-        file="engine/logs/processor.py",
-        old="            self._tell_unknown(self.log.drop(), error)\n            self._start_over()\n",
-        new="            self._again([each for flight in self.log.drop() for each in flight.body.transactions()])\n"
-        "            self._start_over()\n",
+        file="engine/logs/frame_settler.py",
+        old="            self._report_unknown(replica.log.drop(), error)\n            replica.reopen()\n",
+        new="            lost = [each for flight in replica.log.drop() for each in flight.body.transactions()]\n"
+        "            self._queue.retry_after_lost_race(lost)\n"
+        "            replica.reopen()\n",
         tests=[f"{_SLEEPERS}a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothing"],
     ),
     Breakage(
         name="what-a-maker-had-taken-in-before-it-slept-is-carried",
-        file="engine/logs/processor.py",
-        old="        return [each for each in batch if each.carrying is None or each.carrying.address.epoch == epoch]\n",
-        new="        return [each for each in batch if each]\n",
+        file="engine/logs/frame_sender.py",
+        old="            if each.outcome is None and (each.carrying is None or each.carrying.address.epoch == epoch)\n",
+        new="            if each.outcome is None\n",
         tests=[f"{_SLEEPERS}a_maker_that_slept_with_submissions_taken_in_carries_none_of_them"],
     ),
     Breakage(
         name="an-owner-does-not-get-the-results-of-what-was-carried",
         file="engine/logs/outbox.py",
-        old="told.done.append((pending, [result.value for result in results]))",
-        new="told.done.append((pending, [None for result in results]))",
+        old="outcomes.done.append((transaction, [result.value for result in results]))",
+        new="outcomes.done.append((transaction, [None for result in results]))",
         tests=[f"{_OPERATIONS}each_kind_of_operation_has_the_outcome_that_a_single_process_gets"],
     ),
     Breakage(

@@ -87,15 +87,15 @@ BREAKAGES = [
     ),
     Breakage(
         name="truncation-knows-an-older-state-than-its-boundary",
-        file="engine/containers/maintenance.py",
-        old="""        covered = self._seen_before(grace).address
+        file="engine/containers/maintenance_tasks.py",
+        old="""        covered = self._observed_before(grace).address
         now = self._log_clock.agreed("the log is not truncated")
-        return truncate_log(self._source.stores.log, self._number, self._log.refresh, grace, now, covered)
+        return truncate_log(self._context.stores.log, self._number, self._log.refresh, grace, now, covered)
 """,
         new="""        known = self._log.refresh()
-        covered = self._seen_before(grace).address
+        covered = self._observed_before(grace).address
         now = self._log_clock.agreed("the log is not truncated")
-        return truncate_log(self._source.stores.log, self._number, lambda: known, grace, now, covered)
+        return truncate_log(self._context.stores.log, self._number, lambda: known, grace, now, covered)
 """,
         tests=[
             "tests/engine/containers/test_flushes.py::test_a_truncation_that_sleeps_knows_of_all_that_the_boundary_covers"

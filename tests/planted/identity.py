@@ -17,7 +17,7 @@ BREAKAGES = [
     Breakage(
         name="log-is-not-recognised",
         file="engine/logs/log.py",
-        old="        if not self._identity.check() or self.head.address <= self._boundary:\n            return\n",
+        old="        if not self._identity.check() or self.head.address <= self._log_start:\n            return\n",
         new="        return\n",
         tests=[f"{_GENERATIONS}::test_a_writer_of_a_root_that_was_created_anew_is_refused"],
     ),
@@ -58,7 +58,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="garbage-of-another-root-is-collected",
-        file="engine/containers/maintenance.py",
+        file="engine/containers/maintenance_tasks.py",
         old="        self._identity.verify()  # a root",
         new="        # a root",
         tests=[f"{_GENERATIONS}::test_a_collector_of_an_earlier_root_deletes_nothing"],

@@ -83,8 +83,8 @@ BREAKAGES = [
     Breakage(
         name="frames-needed-by-segments-are-deleted",
         file="engine/logs/truncation.py",
-        old="limit = boundary if needed is None else min(boundary, needed)",
-        new="limit = boundary",
+        old="limit = truncation_point if needed is None else min(truncation_point, needed)",
+        new="limit = truncation_point",
         tests=[
             "tests/engine/logs/test_log_stall.py",
             "tests/engine/containers/test_flushes.py",

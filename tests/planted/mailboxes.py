@@ -11,9 +11,9 @@ _BOX = "tests/engine/logs/test_mailbox.py::test_"
 BREAKAGES = [
     Breakage(
         name="an-owner-does-not-read-on-when-it-is-told-to",
-        file="engine/logs/processor.py",
-        old="            elif not self.log.flights:\n                self._read_on(",
-        new="            elif self._exclusive:\n                self._read_on(",
+        file="engine/logs/carrier.py",
+        old="            elif not replica.log.flights:\n                replica.read(",
+        new="            elif replica.exclusive:\n                replica.read(",
         tests=[f"{_HOST}what_comes_by_the_mailbox_is_one_frame_of_the_maker_and_one_read_of_the_owner"],
     ),
     Breakage(
@@ -21,7 +21,7 @@ BREAKAGES = [
         file="engine/logs/log.py",
         old="                found, ended = self._look(min(address - self.next + 1, MAX_WINDOW))\n",
         new="                found, ended = self._look(min(address - self.next + 1, MAX_WINDOW))\n"
-        "                self.store.sync(frames_folder(self.container))\n",
+        "                self.store.sync(self._folder)\n",
         tests=[f"{_HOST}what_comes_by_the_mailbox_is_one_frame_of_the_maker_and_one_read_of_the_owner"],
     ),
     Breakage(
@@ -33,7 +33,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-dead-maker-is-waited-for",
-        file="engine/logs/processor.py",
+        file="engine/logs/submitter.py",
         old="        if delivery is Delivery.DEAD:\n",
         new="        if delivery is None:\n",
         tests=[f"{_HOST}an_owner_whose_maker_died_makes_a_frame_at_once"],
@@ -82,9 +82,10 @@ BREAKAGES = [
     ),
     Breakage(
         name="one-frame-at-a-time-for-ever",
-        file="engine/logs/processor.py",
-        old="        return (self._alone or self._inbox.gathers) and self.log.in_company(MAKER_TRIPS)\n",
-        new="        return self._inbox.gathers or (self._alone and self.log.in_company(MAKER_TRIPS))\n",
+        file="engine/logs/frame_sender.py",
+        old="        return (self._inline or self._carrier.inbox.gathers) and self._replica.log.in_company(MAKER_TRIPS)\n",
+        new="        company = self._replica.log.in_company(MAKER_TRIPS)\n"
+        "        return self._carrier.inbox.gathers or (self._inline and company)\n",
         tests=[f"{_HOST}one_frame_is_in_flight_while_neighbours_commit_and_several_when_they_are_gone"],
     ),
     Breakage(
@@ -124,17 +125,17 @@ BREAKAGES = [
     ),
     Breakage(
         name="what-has-an-outcome-is-sent",
-        file="engine/logs/processor.py",
-        old="        batch = [each for each in batch if each.told is None]\n",
-        new="",
+        file="engine/logs/frame_sender.py",
+        old="            if each.outcome is None and (",
+        new="            if (",
         tests=[f"{_RULES}what_is_unknown_as_the_log_moved_does_not_leave_in_an_own_frame"],
     ),
     Breakage(
         name="a-caller-hears-that-its-thread-could-not-hand-over",
         file="engine/logs/processor.py",
-        old="                raise\n        return True\n\n    def _steps_here",
-        new="                raise\n        finally:\n            if not self.idle:\n                self._thread_goes_on()\n"
-        "        return True\n\n    def _steps_here",
+        old="                    raise\n            return True\n        finally:\n            if taken:",
+        new="                    raise\n            finally:\n                if not self.idle:\n"
+        "                    self._hand_over()\n            return True\n        finally:\n            if taken:",
         tests=[
             "tests/engine/logs/test_outcomes.py"
             "::test_a_fault_where_a_caller_hands_over_what_it_submitted_to_another_process"

@@ -8,9 +8,9 @@ _FORKS = "tests/client/test_forks.py::"
 BREAKAGES = [
     Breakage(
         name="sends-behind-frames-that-it-has-not-applied",
-        file="engine/logs/processor.py",
-        old="        if self._behind or self.log.passed:\n",
-        new="        if self._behind:\n",
+        file="engine/logs/frame_sender.py",
+        old="        if replica.must_catch_up or replica.log.unapplied:\n",
+        new="        if replica.must_catch_up:\n",
         tests=[_OUTCOMES + "test_frames_that_were_passed_before_an_error_are_applied_before_anything_is_sent"],
     ),
     Breakage(
@@ -29,24 +29,23 @@ BREAKAGES = [
     ),
     Breakage(
         name="look-ups-kept-when-queued-again",
-        file="engine/logs/processor.py",
-        old="            pending.known = {}\n",
+        file="engine/logs/commit_queue.py",
+        old="            transaction.looked_up = {}\n",
         new="",
         tests=[_OUTCOMES + "test_what_was_looked_up_is_forgotten_when_its_operation_is_queued_again"],
     ),
     Breakage(
         name="refusal-told-while-frames-fly",
-        file="engine/logs/processor.py",
-        old="        if self.log.flights:\n            self.log.flights[-1].body.rejected.extend(proven)\n        else:\n"
-        "            self._callers.tell_each(proven)\n",
-        new="        self._callers.tell_each(proven)\n",
+        file="engine/logs/frame_sender.py",
+        old="        if replica.log.flights:\n            replica.log.flights[-1].body",
+        new="        if len(replica.log.flights) > 99:\n            replica.log.flights[-1].body",
         tests=[_OUTCOMES + "test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against"],
     ),
     Breakage(
         name="refusal-by-a-state-older-than-the-call",
-        file="engine/logs/processor.py",
-        old="for pending, error in rejected if pending.number <= self._proven]",
-        new="for pending, error in rejected]",
+        file="engine/logs/frame_sender.py",
+        old="for each, error in result.rejected if each.number <= replica.verified_up_to]",
+        new="for each, error in result.rejected]",
         tests=[
             _OUTCOMES + "test_a_refusal_is_not_older_than_the_call",
             _OUTCOMES + "test_histories_with_refusals_are_linearizable",
@@ -54,9 +53,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="refusals-not-read-after-for",
-        file="engine/logs/processor.py",
-        old="        if doubtful:\n            self._behind = True\n",
-        new="        if doubtful:\n            self._proven = self._queue.newest\n",
+        file="engine/logs/frame_sender.py",
+        old="        if unverified:\n            replica.must_catch_up = True\n",
+        new="        if unverified:\n            replica.verified_up_to = self._queue.newest\n",
         tests=[_OUTCOMES + "test_a_refusal_is_not_older_than_the_call"],
     ),
     Breakage(
@@ -68,16 +67,16 @@ BREAKAGES = [
     ),
     Breakage(
         name="call-back-failure-taken-for-the-operations",
-        file="engine/logs/processor.py",
-        old="guarded(self._committed, flight.position, body.after, body.checkpoint)",
-        new="self._committed(flight.position, body.after, body.checkpoint)",
+        file="engine/logs/frame_settler.py",
+        old="guarded(self._committed, flight.position, result.state, result.checkpoint)",
+        new="self._committed(flight.position, result.state, result.checkpoint)",
         tests=[_OUTCOMES + "test_a_call_back_that_fails_is_not_taken_for_the_operations_failure"],
     ),
     Breakage(
         name="queued-before-there-is-a-thread",
         file="engine/logs/processor.py",
         old="            self._start_thread()  # it may fail, so nothing is queued yet\n",
-        new="            self._queue.put(pending)\n            self._start_thread()\n",
+        new="            self._queue.put(transaction)\n            self._start_thread()\n",
         tests=[_OUTCOMES + "test_a_thread_that_cannot_be_started"],
     ),
     Breakage(
@@ -90,8 +89,8 @@ BREAKAGES = [
     Breakage(
         name="frames-in-flight-given-up-on-failure",
         file="engine/logs/processor.py",
-        old="            void = self._land()\n",
-        new="            void: set[Pending] = set()\n",
+        old="            void = self._settler.settle_before_failing()\n",
+        new="            void: set[Transaction] = set()\n",
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
     ),
     Breakage(
@@ -104,36 +103,36 @@ BREAKAGES = [
     Breakage(
         name="queued-before-it-is-sure",
         file="engine/logs/processor.py",
-        old="            self._queue.put(pending)  # last: behind",
-        new="            self._queue.put(pending)\n            self._callers.owe(pending)  # last: behind",
+        old="            self._queue.put(transaction)  # last: behind",
+        new="            self._queue.put(transaction)\n            self._acknowledgements.register(transaction)  # last: behind",
         tests=[_OUTCOMES + "test_a_fault_at_every_call_between_submit_and_tell"],
     ),
     Breakage(
         name="who-is-called-back-waits-for-itself",
-        file="engine/logs/pending.py",
-        old="        if self._pending.told is None:  # who is called back asks before those who wait are let go\n",
+        file="engine/logs/transaction.py",
+        old="        if self._transaction.outcome is None:  # a callback asks before the waiting threads are released\n",
         new="        if True:\n",
         tests=["tests/engine/logs/test_alone.py::test_who_is_called_back_may_ask_the_future_for_its_outcome"],
     ),
     Breakage(
         name="waiter-that-left-breaks-the-chain",
-        file="engine/logs/pending.py",
-        old="        if self._released:\n            self._wake_next()\n",
+        file="engine/logs/transaction.py",
+        old="        if self._released and self._chain:\n            self._wake_next()\n",
         new="",
         tests=["tests/engine/logs/test_alone.py::test_those_who_left_do_not_break_the_chain"],
     ),
     Breakage(
         name="ctrl-c-leaves-a-waiter-asleep",
-        file="engine/logs/pending.py",
-        old="            uninterrupted(partial(wake, self._together))\n",
-        new="            wake(self._together)\n",
+        file="engine/logs/transaction.py",
+        old="            uninterrupted(partial(wake_next, self._chain))\n",
+        new="            wake_next(self._chain)\n",
         tests=["tests/engine/logs/test_alone.py::test_ctrl_c_while_others_are_woken_leaves_nobody_asleep"],
     ),
     Breakage(
         name="who-commits-keeps-readers-out",
         file="engine/logs/processor.py",
-        old="taken = not self.readers and self._turn.acquire(blocking=False)",
-        new="taken = self._turn.acquire(blocking=False)",
+        old="taken = not self.readers and self._log_lock.acquire(blocking=False)",
+        new="taken = self._log_lock.acquire(blocking=False)",
         tests=[
             "tests/engine/logs/test_alone.py::test_who_wants_to_read_is_not_kept_out_by_who_commits_one_after_the_other"
         ],
@@ -176,30 +175,30 @@ BREAKAGES = [
     Breakage(
         name="ctrl-c-tears-out-of-the-log",
         file="engine/logs/processor.py",
-        old="uninterrupted(partial(self._carried_out, pending))",
-        new="self._carried_out(pending)",
+        old="uninterrupted(partial(self._commit_inline, transaction))",
+        new="self._commit_inline(transaction)",
         tests=["tests/engine/logs/test_alone.py::test_ctrl_c_leaves_the_container_as_it_is"],
     ),
     Breakage(
         name="frame-under-way-forgotten",
         file="engine/logs/log.py",
         old="        self.flights.append(flight)  # first: what is under way is never forgotten\n"
-        "        if here:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
+        "        if inline:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
         "            self._start(flight)\n",
-        new="        if here:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
+        new="        if inline:\n            flight.future = _INLINE.submit(self._put, position.address, data)\n        else:\n"
         "            self._start(flight)\n        self.flights.append(flight)\n",
         tests=[_OUTCOMES + "test_a_frame_is_known_before_its_request_leaves"],
     ),
     Breakage(
         name="unknown-outcome-taken-for-success",
-        file="engine/logs/processor.py",
-        old="            self._tell_unknown(self.log.renew(), error)\n            self._ahead",
-        new="            self._callers.settled.extend(self.log.renew())\n            self._ahead",
+        file="engine/logs/frame_settler.py",
+        old="            self._report_unknown(replica.log.renew(), error)\n            replica.optimistic",
+        new="            self._acknowledgements.settled.extend(replica.log.renew())\n            replica.optimistic",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
     ),
     Breakage(
         name="unknown-outcome-taken-for-failure",
-        file="engine/logs/processor.py",
+        file="engine/logs/frame_settler.py",
         old="        error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))\n",
         new="        error = StorageError(str(cause))\n",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],

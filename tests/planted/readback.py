@@ -8,8 +8,8 @@ PASSED_OVER, UNREADABLE = "tests/engine/logs/test_passed_over.py", "tests/client
 BREAKAGES = [
     Breakage(
         name="operations-are-queued-unjudged",
-        file="engine/logs/pending.py",
-        old="tuple([checked(operation) for operation in operations])",
+        file="engine/logs/transaction.py",
+        old="tuple(map(checked, operations))",
         new="tuple(operations)",
         tests=[ENGINE],
     ),
@@ -29,16 +29,16 @@ BREAKAGES = [
     ),
     Breakage(
         name="an-operation-without-sense-stops-the-container",
-        file="engine/logs/judging.py",
-        old="            with decoding():\n                _judge_one(pending, judged, layout, time_ms)\n",
-        new="            _judge_one(pending, judged, layout, time_ms)\n",
+        file="engine/logs/validation.py",
+        old="            with decoding():\n                _validate_one(transaction, result, layout, mark, time_ms)\n",
+        new="            _validate_one(transaction, result, layout, mark, time_ms)\n",
         tests=[f"{ENGINE}::test_an_odd_argument_costs_its_operation_and_nothing_else"],
     ),
     Breakage(
         name="what-the-log-makes-is-submitted",
-        file="engine/logs/pending.py",
-        old="        if any(isinstance(operation, _MADE_HERE) for operation in self.operations):\n",
-        new="        if False:\n",
+        file="engine/logs/transaction.py",
+        old="            if isinstance(operation, _INTERNAL):\n",
+        new="            if False:\n",
         tests=[f"{ENGINE}::test_what_the_log_makes_by_itself_is_not_submitted"],
     ),
     Breakage(
@@ -124,8 +124,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="who-wrote-a-bad-frame-keeps-it",
-        file="engine/logs/processor.py",
-        old="        if any(self._opened < address < live[0].position.address for address in repaired):\n",
+        file="engine/logs/replica.py",
+        old="        if any(self._opened_at < address < live[0].position.address for address in repaired):\n",
         new="        if False:\n",
         tests=[f"{PASSED_OVER}::test_who_wrote_the_bad_frame_and_lives_on_agrees_with_everybody"],
     ),

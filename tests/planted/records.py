@@ -47,8 +47,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="frame-not-understood-is-passed-by",
-        file="engine/logs/processor.py",
-        old="        except BaseException as error:  # the log has gone past frames that the state lacks\n            self.fail(error)\n",
+        file="engine/logs/replica.py",
+        old="        except BaseException as error:  # the log has gone past frames that the state lacks\n            self._fail(error)\n",
         new="        except BaseException as error:  # the log has gone past frames that the state lacks\n",
         tests=[
             "tests/fuzz/test_verify.py::test_an_operation_of_a_newer_version_stops_whoever_follows_and_loses_nothing"

@@ -146,7 +146,7 @@ BREAKAGES = [
     Breakage(
         name="a-boundary-that-is-gone-is-none",
         file="engine/logs/log.py",
-        old="        if newest < self._boundary:\n            raise",
+        old="        if newest < self._log_start:\n            raise",
         new="        if newest < -1:\n            raise",
         tests=["tests/engine/logs/test_log.py::test_a_boundary_that_is_gone_is_no_proof"],
     ),

@@ -13,14 +13,14 @@ BREAKAGES = [
     Breakage(
         name="boundary-listed-once",
         file="engine/logs/log.py",
-        old="            newest = self._listed_boundary()  # a listing may miss",
+        old="            newest = self._listed_log_start()  # a listing may miss",
         new="            pass  # a listing may miss",
         tests=["tests/engine/logs/test_log.py::test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost"],
     ),
     Breakage(
         name="append-in-flight-not-sent",
-        file="engine/logs/processor.py",
-        old="                pending.sent = True\n",
+        file="engine/logs/frame_sender.py",
+        old="                transaction.sent = True\n",
         new="",
         tests=[
             "tests/engine/logs/test_outcomes.py::test_of_what_flies_when_a_container_fails_nobody_is_told_that_it_is_not_done"
@@ -305,12 +305,12 @@ BREAKAGES = [
         name="repair-of-another-frame",
         file="engine/logs/log.py",
         old="                and repair_of(frame, path)[::2] == (damage.address, None)\n",
-        new="                and repair_of(frame, path).given_up is None\n",
+        new="                and repair_of(frame, path).skipped is None\n",
         tests=["tests/engine/logs/test_log.py::test_only_the_right_repair_passes_over_damage"],
     ),
     Breakage(
         name="append-results-of-a-run",
-        file="engine/logs/judging.py",
+        file="engine/logs/validation.py",
         old="            offset += len(payload)\n",
         new="",
         tests=["tests/engine/logs/test_durable_log.py::test_each_append_of_a_frame_gets_its_own_offset"],
@@ -333,50 +333,51 @@ BREAKAGES = [
     ),
     Breakage(
         name="lost-race-keeps-its-state",
-        file="engine/logs/processor.py",
+        file="engine/logs/frame_settler.py",
         old=(
-            "        self._again([pending for flight in flights for pending in flight.body.transactions()])\n"
-            "        self._ahead = self.state\n"
+            "        self._queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n"
+            "        replica.optimistic = replica.state\n"
         ),
-        new="        self._again([pending for flight in flights for pending in flight.body.transactions()])\n",
+        new="        self._queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n",
         tests=["tests/engine/logs/test_outcomes.py::test_a_race_that_is_lost_against_a_void_frame_leaves_no_trace"],
     ),
     Breakage(
         name="unknown-keeps-its-state",
-        file="engine/logs/processor.py",
-        old=("            self._tell_unknown(self.log.renew(), error)\n            self._ahead = self.state\n"),
-        new="            self._tell_unknown(self.log.renew(), error)\n",
+        file="engine/logs/frame_settler.py",
+        old=(
+            "            self._report_unknown(replica.log.renew(), error)\n            replica.optimistic = replica.state\n"
+        ),
+        new="            self._report_unknown(replica.log.renew(), error)\n",
         tests=[
             "tests/engine/logs/test_outcomes.py::test_a_refusal_waits_for_the_frames_in_flight_that_it_was_held_against"
         ],
     ),
     Breakage(
         name="refused-keeps-its-state",
-        file="engine/logs/processor.py",
+        file="engine/logs/frame_settler.py",
         old=(
-            "                self._callers.tell_all(flight.body.transactions(), error)\n"
-            "            self._ahead = self.state\n"
+            "                self._acknowledgements.fail(flight.body.transactions(), error)\n"
+            "            replica.optimistic = replica.state\n"
         ),
-        new="                self._callers.tell_all(flight.body.transactions(), error)\n",
+        new="                self._acknowledgements.fail(flight.body.transactions(), error)\n",
         tests=["tests/engine/logs/test_outcomes.py::test_what_the_storage_refused_leaves_no_trace"],
     ),
     Breakage(
         name="spanning-overtaken-is-lost",
-        file="engine/logs/processor.py",
-        old=("            self._again(batch)\n            self._come_down(error)\n"),
-        new="            self._come_down(error)\n",
+        file="engine/logs/frame_sender.py",
+        old=("            self._queue.retry_after_lost_race(batch)\n            self._settler.recover(error)\n"),
+        new="            self._settler.recover(error)\n",
         tests=[
             "tests/engine/containers/test_spanning_appends.py::test_another_writer_between_pieces_voids_them_and_the_payload_goes_to_a_chunk"
         ],
     ),
     Breakage(
         name="moved-log-is-done-again",
-        file="engine/logs/processor.py",
-        old=("            self._tell_unknown(self.log.drop(), error)\n            self._start_over()\n"),
+        file="engine/logs/frame_settler.py",
+        old="            self._report_unknown(replica.log.drop(), error)\n            replica.reopen()\n",
         new=(
-            "            self._again([pending for flight in self.log.drop() for pending in "
-            "flight.body.transactions()])\n"
-            "            self._start_over()\n"
+            "            lost = [each for flight in replica.log.drop() for each in flight.body.transactions()]\n"
+            "            self._queue.retry_after_lost_race(lost)\n            replica.reopen()\n"
         ),
         tests=[
             "tests/engine/logs/test_log_stall.py::test_a_process_stopped_before_its_put_acknowledges_nothing_that_is_lost"
@@ -393,7 +394,7 @@ BREAKAGES = [
         name="lost-log-begun-again",
         file="engine/logs/durable_log.py",
         old=(
-            "            if head == START:  # and was so before and after the look at the log's first frame\n"
+            "            if head == START:  # and was so before and after the log's first frame was looked for\n"
             "                raise lost\n"
         ),
         new="",

@@ -15,7 +15,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="appends-of-one-frame-have-one-number",
-        file="engine/logs/judging.py",
+        file="engine/logs/validation.py",
         old="        number = change.sequence\n",
         new="        number = self.state.sequence\n",
         tests=["tests/engine/containers/test_container.py"],

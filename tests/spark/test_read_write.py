@@ -151,7 +151,7 @@ def test_a_segment_with_much_data_gets_a_chunk_of_its_own(folder: Folder, monkey
 
 
 def test_a_task_with_more_than_a_chunk(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carried out by this process, with chunks of some 5 kB instead of 32 MiB."""
+    """AnswerSubmissions out by this process, with chunks of some 5 kB instead of 32 MiB."""
     limits.chunk_bytes(monkeypatch, 2_500)  # two of them are collected at a time
     writer = BatchWriter(folder.parsed(default_num_segments=3), EVENTS_WITH_KEYS)
     names = [str(number) for number in range(2_000)]

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from engine.errors import DataCorruption
-from engine.logs.processor import ALONE_BYTES
+from engine.logs.processor import INLINE_BYTES
 from engine.root import Root
 from engine.settings import Settings
 from pravega_spark.client.manager import StreamManager
@@ -173,7 +173,7 @@ def test_whatever_ends_the_thread_of_a_writer_is_told(manager: StreamManager, mo
 
     monkeypatch.setattr(Stream, "write", end)
     writer = manager.create_writer("sc", "st")
-    writer.write_event("a" * (ALONE_BYTES + 1))  # it is the thread that appends this
+    writer.write_event("a" * (INLINE_BYTES + 1))  # it is the thread that appends this
     with pytest.raises(Exception, match="the thread was ended"):
         writer.flush()
 

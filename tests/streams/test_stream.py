@@ -12,7 +12,7 @@ import pytest
 
 from engine.containers.container import Container
 from engine.errors import SegmentSealed
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.root import Root
 from engine.settings import Settings
 from engine.state.operations import Operation, Payload

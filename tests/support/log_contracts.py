@@ -218,7 +218,7 @@ class LogContract:
         store.put_if_absent(checkpoint_path(0, 2), bytes(24))
         store.delete([frame_path(0, 0), frame_path(0, 1)])
         now = 5.1
-        assert "boundary at 2" in str(raised(LogMoved, sleeper.follow))
+        assert "now starts at 2" in str(raised(LogMoved, sleeper.follow))
         raised(LogMoved, append, sleeper, b"nobody will see this")
         assert sleeper.head == START
         newcomer = open_log(store, writer.head, grace=10.0, clock=lambda: now)
@@ -238,7 +238,7 @@ class LogContract:
         sleeper = open_log(Sleepy(store), grace=10.0, clock=lambda: now)
         append(open_log(store), b"0", b"1", b"2")
         store.put_if_absent(checkpoint_path(0, 2), bytes(24))
-        assert "boundary at 2" in str(raised(LogMoved, sleeper.follow_durable, 2))
+        assert "now starts at 2" in str(raised(LogMoved, sleeper.follow_durable, 2))
         assert sleeper.head == START
 
     # -- W8: damage

@@ -23,10 +23,10 @@ from chunkstore.paths import container_folder
 from chunkstore.testing import Request, SimulatedExecutor, SimulatedStore, WrappingStore
 from engine import errors
 from engine.logs import frames
+from engine.logs.age_evidence import EVERYTHING
 from engine.logs.frames import START, Position
 from engine.logs.log import Flight, Log, checkpoint_path, frame_path
 from engine.logs.truncation import truncate_log
-from engine.logs.witness import EVERYTHING
 from engine.state.state import EMPTY, State
 
 GRACE = 8.0
@@ -301,7 +301,7 @@ class Process:
         draw = self.world.random.random()
         if self.log.flights and (len(self.log.flights) == self.flights or draw < 0.5):
             self.settle()
-        elif self.flights and draw < 0.9 and not self.log.passed:
+        elif self.flights and draw < 0.9 and not self.log.unapplied:
             self.send()
         elif not self.log.flights:
             self.follow()

@@ -14,7 +14,7 @@ from chunkstore import Store, checksums
 from chunkstore.testing import SimulatedStore
 from engine.admin.checks.reference_counts import state_problems
 from engine.containers.container import Container
-from engine.logs import judging, log, payload as layout, processor
+from engine.logs import commit_queue, log, payload as layout, transaction, validation
 from engine.logs.log import Executor
 from engine.settings import Settings
 from engine.state import tables
@@ -92,9 +92,9 @@ def small_sizes() -> Iterator[None]:
             (object_reads, "BLOCK", BLOCK),
             (object_reads, "GAP", 16),
             (layout.Layout.__init__, "__defaults__", (None, MAX_PAYLOAD)),
-            (processor, "MAX_PAYLOAD", MAX_PAYLOAD),
-            (judging, "MAX_PAYLOAD", MAX_PAYLOAD),
-            (processor, "SPILL_BYTES", 2 * BLOCK),
+            (commit_queue, "MAX_PAYLOAD", MAX_PAYLOAD),
+            (validation, "MAX_PAYLOAD", MAX_PAYLOAD),
+            (transaction, "SPILL_BYTES", 2 * BLOCK),
             (flush_steps, "MAX_CHUNK", 2 * MAX_PAYLOAD),
             (storage_writer, "CACHED_ATTRIBUTES", 0),
             (tables, "RESIDENT_BYTES", 40),

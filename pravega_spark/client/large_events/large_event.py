@@ -48,7 +48,7 @@ INLINE_BYTES = 256 << 10
 
 class _Sent(NamedTuple):
     """A part that is uploading: its buffer, if that is reused, and when its upload began (see
-    `engine.state.horizon`)."""
+    `engine.state.attach_fence`)."""
 
     part: bytearray | None
     created_at: int

@@ -23,7 +23,7 @@ from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
 from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.read_only import RootReadOnly
-from engine.background import Background
+from engine.task_runner import Background
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -37,7 +37,7 @@ from engine.state.state import EMPTY, State
 from engine.state.tables import Entry
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.reads import ObjectRange, Stores, fetch, plan, plan_extents
+from engine.storage.object_reads import ObjectRange, Stores, fetch, plan, plan_extents
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.maintenance.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
 from pravega_spark.streams.model.events import HEADER_SIZE
@@ -81,7 +81,7 @@ class PravegaContainer:
     def __init__(self, stores: Stores, salvage: bool = False) -> None:
         self.stores = stores
         self.number = 0
-        self.settings = Settings(upkeep=False, threaded=False)
+        self.settings = Settings(maintenance=False, threaded=False)
         self.clock = boot_time
         self.storage_clock = StorageClock(stores.chunks, time.time, boot_time)
         self.background = Background("archive", 0, boot_time)

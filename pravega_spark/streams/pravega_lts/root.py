@@ -15,7 +15,7 @@ from engine.admin.progress import Progress
 from engine.admin.verify import Report
 from engine.root import RootConfig
 from engine.settings import Settings
-from engine.storage.reads import Stores
+from engine.storage.object_reads import Stores
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.pravega_lts.container import PravegaContainer
 from pravega_spark.streams.pravega_lts.verification import verify_pravega_root

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.state.state import State
     from engine.state.tables import Entry
     from engine.storage.cache import Cache
-    from engine.storage.reads import ObjectRange, Stores
+    from engine.storage.object_reads import ObjectRange, Stores
 
 
 class ReadableContainer(Protocol):

@@ -20,7 +20,7 @@ import numpy as np
 from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
-from engine.storage.reads import ObjectRange, fetch, fetch_through
+from engine.storage.object_reads import ObjectRange, fetch, fetch_through
 from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, decode, event_header

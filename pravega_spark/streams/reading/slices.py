@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from engine.state.index_records import RECORD_SIZE
-from engine.storage.reads import ObjectRange
+from engine.storage.object_reads import ObjectRange
 
 if TYPE_CHECKING:
     from pravega_spark.streams.reading.snapshot import Snapshot

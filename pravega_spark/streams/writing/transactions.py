@@ -30,7 +30,7 @@ from engine.errors import (
     UnknownFormat,
     understanding,
 )
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.index_records import THIS_APPEND
 from engine.state.operations import (
     Append,

@@ -35,7 +35,7 @@ from engine.errors import (
     SegmentNotFound,
     SegmentSealed,
 )
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from engine.state.operations import (
     Append,
@@ -131,7 +131,7 @@ class Upload:
     def attach(self, content: tuple[Extent, ...] | Payload, created_at: int = 0) -> None:
         """Append extents of chunks, or bytes, to the transient segment. `settle` waits for the outcome.
 
-        created_at: when the upload of the first chunk began (see `engine.state.horizon`). Attached chunks are
+        created_at: when the upload of the first chunk began (see `engine.state.attach_fence`). Attached chunks are
         referenced, so they do not expire. Raises EventTaken, EventExpired, EventExists, StreamSealed,
         StreamNotFound, StorageError.
         """

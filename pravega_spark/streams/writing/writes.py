@@ -45,7 +45,7 @@ class SegmentAppend(NamedTuple):
 
     content: framed events, or extents of chunks that hold them. records: sparse index records relative to the content's
     start (see index.sparse_records). events: their number. created_at: when the upload of the first chunk began (see
-    `engine.state.horizon`).
+    `engine.state.attach_fence`).
     """
 
     segment_id: int

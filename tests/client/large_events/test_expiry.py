@@ -101,7 +101,7 @@ def test_operators_collect_idle_uploads(tmp_path: Path) -> None:
         manager.create_stream("sc", "one")
         manager.begin_event("sc", "one").write(bytes(5 * PART))
         assert document("gc", "--yes", root=kept)["gc"]["expired"] == 0
-    settings = Settings(upkeep=False)
+    settings = Settings(maintenance=False)
     with Root.open(url, containers=1, transient_idle_seconds=0.001, settings=settings) as root:
         manager = StreamManager.over(root)
         manager.create_scope("sc")

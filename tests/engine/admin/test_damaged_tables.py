@@ -18,7 +18,7 @@ from chunkstore.metadata.records import (
 from engine.admin.checks.findings import Severity
 from engine.admin.checks.object_index import ObjectIndex
 from engine.admin.checks.table_check import table_problems
-from engine.logs.pending import Pending
+from engine.logs.transaction import Transaction
 from engine.state.operations import PutEntry
 from engine.state.segment_record import decode_segment, encode_segment
 from engine.state.tables import ATTRIBUTES, METADATA, STORAGE, Entry, new_table
@@ -191,7 +191,7 @@ def test_entries_of_the_table_of_segments_that_are_wrong() -> None:
 def test_an_attribute_that_is_none() -> None:
     life = lived(7)
     wrong = PutEntry(ATTRIBUTES, "00" * 24, b"1234567")
-    life.container.log.processor.commit(Pending([wrong]))  # past the check of what this table can have
+    life.container.log.processor.commit(Transaction([wrong]))  # past the check of what this table can have
     assert_told(life.verified(), ATTRIBUTES, "is not an attribute")
 
 

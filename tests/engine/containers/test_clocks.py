@@ -17,9 +17,9 @@ from engine import clocks
 from engine.clocks import STEP_ACCEPTED_AFTER, TOLERANCE, StorageClock, age, is_plausible
 from engine.containers.container import Container
 from engine.errors import ClocksDisagree
-from engine.logs import witness
-from engine.logs.log import witness_path
-from engine.logs.witness import EVERYTHING, NOTHING, Seen, Witness, decode, encode, seen_before
+from engine.logs import age_evidence
+from engine.logs.age_evidence import EVERYTHING, NOTHING, AgeEvidence, Observed, decode, encode, observed_before
+from engine.logs.log import age_evidence_path
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from tests.support.simulation import Simulation
@@ -126,27 +126,27 @@ class Watch:
     def __init__(self) -> None:
         self.host = Host()
         self.time = 1000.0
-        self.seen = Seen(7, 70)
+        self.seen = Observed(7, 70)
 
-    def before(self, delay: float, boot: str = "this") -> Seen:
-        return seen_before(self.host.store, 0, delay, 600.0, lambda: self.seen, lambda: self.time, boot)
+    def before(self, delay: float, boot: str = "this") -> Observed:
+        return observed_before(self.host.store, 0, delay, 600.0, lambda: self.seen, lambda: self.time, boot)
 
 
 def test_what_was_seen_is_old_when_the_delay_has_passed() -> None:
     watch = Watch()
     assert watch.before(300.0) == NOTHING
-    watch.seen = Seen(8, 80)
+    watch.seen = Observed(8, 80)
     watch.time += 299.0
     assert watch.before(300.0) == NOTHING
     watch.time += 1.0
-    assert watch.before(300.0) == Seen(7, 70)
+    assert watch.before(300.0) == Observed(7, 70)
     assert watch.before(600.0) == NOTHING
     watch.time += 301.0
-    assert watch.before(600.0) == Seen(7, 70), "and is seen anew"
-    assert watch.before(300.0) == Seen(7, 70)
+    assert watch.before(600.0) == Observed(7, 70), "and is seen anew"
+    assert watch.before(300.0) == Observed(7, 70)
     watch.time += 300.0
-    assert watch.before(300.0) == Seen(8, 80)
-    assert watch.before(600.0) == Seen(7, 70)
+    assert watch.before(300.0) == Observed(8, 80)
+    assert watch.before(600.0) == Observed(7, 70)
 
 
 def test_who_looks_after_another_finds_what_is_old_too() -> None:
@@ -155,7 +155,7 @@ def test_who_looks_after_another_finds_what_is_old_too() -> None:
     watch.before(300.0)
     for number in range(8, 12):
         watch.time += 10_000.0
-        before, watch.seen = watch.seen, Seen(number, 10 * number)
+        before, watch.seen = watch.seen, Observed(number, 10 * number)
         assert watch.before(600.0) == watch.before(600.0) == before
 
 
@@ -164,46 +164,46 @@ def test_who_looks_often_does_not_wait_for_ever() -> None:
     for _ in range(20):
         watch.before(300.0)
         watch.time += 50.0
-    assert watch.before(300.0) == watch.before(600.0) == Seen(7, 70)
+    assert watch.before(300.0) == watch.before(600.0) == Observed(7, 70)
 
 
 def test_the_time_of_a_witness_is_that_after_the_look() -> None:
     """Who looks may sleep; what he sees then was not there before."""
     watch = Watch()
 
-    def look() -> Seen:
+    def look() -> Observed:
         watch.time += 1000.0
         return watch.seen
 
-    assert seen_before(watch.host.store, 0, 300.0, 600.0, look, lambda: watch.time, "this") == NOTHING
+    assert observed_before(watch.host.store, 0, 300.0, 600.0, look, lambda: watch.time, "this") == NOTHING
     assert watch.before(300.0) == NOTHING
 
 
 def test_what_was_seen_in_another_boot_is_old() -> None:
     watch = Watch()
     watch.before(300.0)
-    watch.seen = Seen(8, 80)
-    assert watch.before(300.0, "another") == Seen(7, 70)
-    assert watch.before(300.0, "another") == Seen(7, 70), "the next one is of this boot"
+    watch.seen = Observed(8, 80)
+    assert watch.before(300.0, "another") == Observed(7, 70)
+    assert watch.before(300.0, "another") == Observed(7, 70), "the next one is of this boot"
     watch.time += 300.0
-    assert watch.before(300.0, "another") == Seen(8, 80)
+    assert watch.before(300.0, "another") == Observed(8, 80)
 
 
 def test_a_clock_that_began_anew_tells_of_another_boot() -> None:
     watch = Watch()
     watch.before(300.0)
     watch.time = 5.0
-    assert watch.before(300.0) == Seen(7, 70)
+    assert watch.before(300.0) == Observed(7, 70)
 
 
-@pytest.mark.parametrize("damaged", [b"", b"nonsense", encode([Witness("this", 0.0, Seen(7, 70))])[:-1]])
+@pytest.mark.parametrize("damaged", [b"", b"nonsense", encode([AgeEvidence("this", 0.0, Observed(7, 70))])[:-1]])
 def test_a_damaged_witness_is_made_anew(damaged: bytes, caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch()
-    watch.host.store.put(witness_path(0), damaged)
+    watch.host.store.put(age_evidence_path(0), damaged)
     with caplog.at_level(logging.WARNING):
         assert watch.before(300.0) == NOTHING
-    assert witness_path(0) in caplog.text
-    assert decode(watch.host.store.read(witness_path(0))) == (Witness("this", 1000.0, Seen(7, 70)),)
+    assert age_evidence_path(0) in caplog.text
+    assert decode(watch.host.store.read(age_evidence_path(0))) == (AgeEvidence("this", 1000.0, Observed(7, 70)),)
 
 
 def test_no_witness_is_needed_where_no_host_can_step_the_clock() -> None:
@@ -214,7 +214,7 @@ def test_no_witness_is_needed_where_no_host_can_step_the_clock() -> None:
 
 
 def test_this_boot_has_a_name() -> None:
-    assert witness.boot_id() == witness.boot_id() != ""
+    assert age_evidence.boot_id() == age_evidence.boot_id() != ""
 
 
 # --- the storage's clock and the host's ---------------------------------------------------------------------------
@@ -419,4 +419,4 @@ def test_a_commit_does_not_ask_for_the_time() -> None:
 def test_the_witness_is_known_to_be_ours(tmp_path: Path) -> None:
     from chunkstore.paths import is_log
 
-    assert is_log(witness_path(3))
+    assert is_log(age_evidence_path(3))

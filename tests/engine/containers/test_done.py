@@ -271,7 +271,7 @@ def test_a_checkpoint_whose_first_request_fails_is_made_all_the_same() -> None:
     through = CheckpointsFail(simulation.store, 1)
     container = simulation.open(through=through)
     container.checkpoint()
-    assert not through.failing and container.log.boundary() == container.log.head.address
+    assert not through.failing and container.log.log_start() == container.log.head.address
 
 
 def test_a_checkpoint_that_cannot_be_made_says_so() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from engine.containers.container import Container
 from engine.logs.log import frame_path
-from engine.logs.pending import Pending
+from engine.logs.transaction import Transaction
 from engine.root import Root
 from engine.settings import Settings
 from engine.state.operations import Checkpoint
@@ -49,7 +49,7 @@ def test_a_container_refuses_in_a_fork_and_goes_on_where_it_was_made(root: Root)
         container.expire_transients,
         container.wait_for_upkeep,
         lambda: container.repair(0),
-        lambda: processor.submit(Pending([Checkpoint()])),
+        lambda: processor.submit(Transaction([Checkpoint()])),
         processor.refresh,
         processor.claim,
         processor.close,

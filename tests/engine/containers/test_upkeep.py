@@ -467,7 +467,7 @@ def test_an_error_while_the_facts_are_weighed_is_not_told_as_a_failed_commit(
     root = ShortLived()
     left_alone(root, 1)
     container = root.open()
-    monkeypatch.setattr("engine.containers.duties.truncation", lambda *_: dict[str, int]()["bug"])
+    monkeypatch.setattr("engine.containers.maintenance_policy.truncation", lambda *_: dict[str, int]()["bug"])
     assert container.append(SEGMENT, EVENT % 1) == len(EVENT % 0)
     assert "look failed unexpectedly" in caplog.text
     container.close()

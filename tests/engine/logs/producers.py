@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, OutcomeUnknown
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, UpdateKind
 from tests.engine.logs.company import Company, S
 from tests.support.simulation import audit

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from engine.logs.mailbox import Kind, open_mailbox
+from engine.logs.mailbox import open_mailbox
 from engine.logs.outbox import Outbox
-from engine.logs.pending import Pending
 from engine.logs.processor import Processor
+from engine.logs.transaction import Transaction
 
 
 class Stepped(Processor):
@@ -17,73 +17,86 @@ class Stepped(Processor):
     submits, listens, sends: as it finds right; False: it does not."""
 
     finishes = False
-    submits = True
-    listens = True
-    sends = True
     _steps_left = 0
 
     @property
-    def first(self) -> Pending:
+    def submits(self) -> bool:
+        return self._submitter.enabled
+
+    @submits.setter
+    def submits(self, submits: bool) -> None:
+        self._submitter.enabled = submits
+
+    @property
+    def listens(self) -> bool:
+        return self._carrier.enabled
+
+    @listens.setter
+    def listens(self, listens: bool) -> None:
+        self._carrier.enabled = listens
+
+    @property
+    def sends(self) -> bool:
+        return self._sender.max_flights > 0
+
+    @sends.setter
+    def sends(self, sends: bool) -> None:
+        self._sender.max_flights = 4 if sends else 0
+
+    @property
+    def first(self) -> Transaction:
         """What is to leave next."""
-        return self._queue.first()
+        return self._queue.transactions[0]
 
     @property
     def queued(self) -> int:
         """Transactions that are to leave."""
-        return len(self._queue)
+        return len(self._queue.transactions)
 
     @property
     def most_flights(self) -> int:
         """How many frames may be in flight now."""
-        return self._most_flights()
+        return self._sender.allowed_flights
 
     @property
     def outbox(self) -> Outbox:
         """What it has submitted."""
-        return self._outbox
+        return self._submitter.outbox
 
     def have_the_memory_of(self, other: Stepped) -> None:
         """As a clone of another process."""
-        self._outbox = copy.copy(other.outbox)
+        self._submitter.outbox = copy.copy(other.outbox)
 
     def start_over(self) -> None:
         """Open again from the newest checkpoint, as after LogMoved."""
-        with self._turn:
-            self._start_over()
-
-    def _submits(self, batch: Sequence[Pending]) -> bool:
-        return self.submits and super()._submits(batch)
-
-    def _would_listen(self) -> bool:
-        return self.listens and super()._would_listen()
-
-    def _most_flights(self) -> int:
-        return super()._most_flights() if self.sends else 0
+        with self._log_lock:
+            self.replica.reopen()
 
     def _drain(self) -> None:
         if self.finishes:
             super()._drain()
 
     def step(self) -> None:
-        with self._turn:
+        with self._log_lock:
             self._steps_left = 1
             self._steps()
 
     def one_transaction_a_frame(self) -> None:
         """As where many are queued."""
-        self._frame_transactions = 1
+        self._sender.max_transactions = 1
 
     def die(self) -> None:
         """As a process that is killed."""
 
     def look(self) -> None:
         """Look for the outcome of what it has submitted."""
-        with self._turn:
-            self._look()
+        with self._log_lock:
+            self._submitter.look()
 
     def _step(self) -> bool:
         self._steps_left -= 1
-        return (self.finishes or self._steps_left >= 0) and super()._step()
+        going_on = self.finishes or self._sender.inline_commit or self._steps_left >= 0
+        return going_on and super()._step()
 
 
 class Neighbour(Stepped):
@@ -93,30 +106,28 @@ class Neighbour(Stepped):
         super().__init__(*args, **{**settings, "open_mailbox": open_mailbox})
 
     def step(self) -> None:
-        self._receive()
+        self._own_mailbox.receive()
         super().step()
 
     def open_mailboxes_with(self, opening: Callable[[bytes], None]) -> None:
         """As on a host where there are none."""
-        self._open_mailbox = opening
+        self._own_mailbox.open_mailbox = opening  # type: ignore[assignment]
 
     def lose_messages(self) -> None:
         """What has come by the mailbox is lost."""
-        self._receive()
-        self._messages.clear()
+        self._own_mailbox.receive()
+        self._own_mailbox.messages.clear()
 
     def double_messages(self) -> None:
         """What has come by the mailbox comes twice."""
-        self._receive()
-        self._messages.extend([*self._messages])
+        self._own_mailbox.receive()
+        self._own_mailbox.messages.extend([*self._own_mailbox.messages])
 
     def answer_all(self, address: int) -> None:
         """Say to all that have submitted something that the log is durable up to an address."""
-        self._receive()
-        assert self._mailbox is not None
-        for message in self._messages:
-            self._mailbox.answer(message.sender, Kind.DURABLE, address.to_bytes(8, "big"))
+        self._own_mailbox.receive()
+        self._own_mailbox.answer([message.sender for message in self._own_mailbox.messages], address)
 
     def die(self) -> None:
-        if self._mailbox is not None:
-            self._mailbox.abandon()
+        if self._own_mailbox.mailbox is not None:
+            self._own_mailbox.mailbox.abandon()

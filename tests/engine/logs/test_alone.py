@@ -16,7 +16,7 @@ from chunkstore import open_store
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
 from engine.errors import BadOffset, OutcomeUnknown
-from engine.logs.pending import Pending, wake
+from engine.logs.transaction import Transaction, wake_next
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
 from engine.storage.object_reads import Stores
@@ -84,7 +84,7 @@ def test_what_comes_meanwhile_leaves_when_it_is_done(tmp_path: Path) -> None:
 
         def others() -> None:
             futures.extend(pool.submit(container.append, S, b"y") for _ in range(8))
-            while len(container.log.processor.untold()) < 9:
+            while len(container.log.processor.pending()) < 9:
                 time.sleep(0.001)
 
         store.meanwhile = others
@@ -153,12 +153,12 @@ def test_who_wants_to_read_is_not_kept_out_by_who_commits_one_after_the_other(tm
 # --- waking ------------------------------------------------------------------------------------------------------
 
 
-class Striking(deque[Pending]):
+class Striking(deque[Transaction]):
     """Ctrl-C strikes as one is taken out, before anything is done with it."""
 
     struck = False
 
-    def popleft(self) -> Pending:
+    def popleft(self) -> Transaction:
         pending = super().popleft()
         if not self.struck:
             self.struck = True
@@ -168,16 +168,16 @@ class Striking(deque[Pending]):
 
 def test_ctrl_c_while_others_are_woken_leaves_nobody_asleep() -> None:
     together = Striking()
-    mine, *others = [Pending([]) for _ in range(3)]
+    mine, *others = [Transaction([]) for _ in range(3)]
     for pending in (mine, *others):
-        pending.tell(OutcomeUnknown("of all of them"), together)
+        pending.complete(OutcomeUnknown("of all of them"), together)
     deque.popleft(together).release()
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(pending.receipt) for pending in others]
+        waiting = [pool.submit(pending.result) for pending in others]
         try:
             with pytest.raises(KeyboardInterrupt):
-                mine.receipt()
-            mine.leave()  # as `commit` does then
+                mine.result()
+            mine.abandon()  # as `commit` does then
             wait(waiting, 5)
             assert all(future.done() for future in waiting)
         finally:
@@ -188,16 +188,16 @@ def test_ctrl_c_while_others_are_woken_leaves_nobody_asleep() -> None:
 def test_those_who_left_do_not_break_the_chain() -> None:
     told = OutcomeUnknown("of all of them")
     for leaving in range(1 << 4):
-        together: deque[Pending] = deque()
-        all_of_them = [Pending([]) for _ in range(4)]
+        together: deque[Transaction] = deque()
+        all_of_them = [Transaction([]) for _ in range(4)]
         left = [pending for number, pending in enumerate(all_of_them) if leaving >> number & 1]
         for pending in left[::2]:
-            pending.leave()  # before they are told
+            pending.abandon()  # before they are told
         for pending in all_of_them:
-            pending.tell(told, together)
+            pending.complete(told, together)
         with ThreadPoolExecutor(4) as pool:
-            waiting = [pool.submit(pending.receipt) for pending in all_of_them if pending not in left]
-            wake(together)
+            waiting = [pool.submit(pending.result) for pending in all_of_them if pending not in left]
+            wake_next(together)
             for pending in left[1::2]:
-                pending.leave()  # and after that
+                pending.abandon()  # and after that
             assert all(future.exception(30) is told for future in waiting)

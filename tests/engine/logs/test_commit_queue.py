@@ -9,9 +9,10 @@ from hypothesis import given, strategies as st
 
 from chunkstore.decoding import InvalidData
 from engine.errors import BadOffset, OutcomeUnknown, SegmentNotFound
+from engine.logs.frame_settler import RING
 from engine.logs.log import BELLS_AHEAD, MAKER_TRIPS, address_of, frames_folder
-from engine.logs.processor import RING, SUBMITTED_BYTES
 from engine.logs.submission import Address, address_in, decode, encode, inbox_folder, submission_path
+from engine.logs.submitter import SUBMITTED_BYTES
 from engine.state.index_records import IndexRecords
 from engine.state.operations import (
     Append,

@@ -14,8 +14,8 @@ import pytest
 
 from chunkstore import open_store
 from engine.containers.container import Container
-from engine.logs.pending import Receipt
 from engine.logs.submission import inbox_folder
+from engine.logs.transaction import Receipt
 from engine.state.operations import Operation
 from tests.engine.forks import in_child, refusals, unseen_fork
 from tests.engine.logs.company import Company, OnFolder, S, appended, carried, processor_of

@@ -24,7 +24,7 @@ from chunkstore import StorageError, open_store
 from chunkstore.testing import SimulatedExecutor
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, OutcomeUnknown, Rejected, SegmentExists, SegmentNotFound
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.settings import Settings
 from engine.state import operations as ops
 from engine.state.operations import AttributeUpdate, Payload, UpdateAttributes, UpdateKind

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from chunkstore import Outcome as PutOutcome, Store
+from chunkstore import Outcome, Store
 from chunkstore.port import Parts
 from chunkstore.testing import CountingStore, SimulatedStore
 from engine.containers.container import Container
 from engine.logs.inbox import ROUND
 from engine.logs.log import LEAST_TRIP, LONGEST_TRIP
 from engine.logs.mailbox import LARGEST, Mailbox
-from engine.logs.pending import Outcome
+from engine.logs.transaction import CommitFuture
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
@@ -33,7 +33,7 @@ class Slow(CountingStore):
         super().__init__(inner)
         self._simulation = simulation
 
-    def put_if_absent(self, path: str, data: Parts) -> PutOutcome:
+    def put_if_absent(self, path: str, data: Parts) -> Outcome:
         self._simulation.advance(0.05)
         return super().put_if_absent(path, data)
 
@@ -67,10 +67,10 @@ class Neighbours(Company):
         assert isinstance(found, Neighbour)
         return found
 
-    def submit(self, place: int, data: bytes) -> Outcome:
+    def submit(self, place: int, data: bytes) -> CommitFuture:
         """One of them submits, without time passing."""
         future = self.containers[place].submit([appended(data)])
-        assert isinstance(future, Outcome)
+        assert isinstance(future, CommitFuture)
         self.of(place).log.meet()
         self.of(place).step()
         return future

@@ -18,7 +18,7 @@ from chunkstore.testing import FaultStore, fail_at
 from chunkstore.testing.faults import When
 from engine.logs.inbox import Inbox
 from engine.logs.outbox import Outbox
-from engine.logs.pending import Receipt, payload_size
+from engine.logs.transaction import Receipt, payload_size
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.test_outcomes import (
     CRUCIAL,

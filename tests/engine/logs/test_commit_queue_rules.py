@@ -12,9 +12,9 @@ from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.frames import HEADER, START, Frame, Kind, Position
 from engine.logs.log import LEAST_TRIP, MAKER_TRIPS, OWNER_TRIPS
 from engine.logs.outbox import PASSED_OVER, Outbox
-from engine.logs.pending import Pending, Receipt
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
+from engine.logs.transaction import CommitFuture, Transaction
 from engine.state.operations import Answer, AnswerSubmissions
 from tests.engine.logs.company import Company, appended, carried, processor_of
 from tests.support.processes import ByHand
@@ -27,7 +27,7 @@ class Failing(Company):
         super().__init__(through=FaultStore)
         self.broken: FaultStore = self.stores[1]
 
-    def unknown(self, verb: str) -> Future[Receipt]:
+    def unknown(self, verb: str) -> CommitFuture:
         """The owner submits; while its requests of one kind fail, and the others stand still, it tells that it does not
         know what became of it."""
         owner = processor_of(self.owner)
@@ -92,7 +92,7 @@ def test_an_own_frame_of_unknown_outcome_leaves_nothing_outstanding() -> None:
     for _ in range(4):  # an own frame, which loses the race
         owner.log.meet()
         owner.step()
-    assert [pending.future for pending in owner.untold() if pending in owner.outbox] == [later]
+    assert [each.future for each in owner.pending() if each in owner.outbox] == [later]
     company.turn()
     assert (later.result(0).results, company.content) == ([6], b"maker later")
     assert isinstance(future.exception(0), OutcomeUnknown)
@@ -285,19 +285,19 @@ def test_frames_that_pass_over_an_owner_count_until_it_is_served() -> None:
     others = AnswerSubmissions((Answer(b"o" * 16, 0, b"n" * 8, 0, ()),))
     outbox = Outbox(lambda: 5.0)
     for epoch in range(2 * PASSED_OVER):
-        outbox.heard(epoch, others, 0.01)
+        outbox.read(epoch, others, 0.01)
         assert outbox.may_submit(epoch) == (epoch < PASSED_OVER)
-        outbox.submit([Pending([appended(b"x")])], outbox.new_address(epoch))
+        outbox.submit([Transaction([appended(b"x")])], outbox.new_address(epoch))
         if epoch < PASSED_OVER:
-            outbox.heard(epoch, others, 0.01)
+            outbox.read(epoch, others, 0.01)
         assert outbox.active
-        outbox.heard(epoch + 1, AnswerSubmissions(()), 0.01)
+        outbox.read(epoch + 1, AnswerSubmissions(()), 0.01)
         assert not outbox.active, "void"
     outbox.served()
     for epoch in range(2 * PASSED_OVER):
-        outbox.heard(epoch, others, 0.01)
-        outbox.submit([Pending([appended(b"x")])], outbox.new_address(epoch))
-        outbox.heard(epoch + 1, AnswerSubmissions(()), 0.01)
+        outbox.read(epoch, others, 0.01)
+        outbox.submit([Transaction([appended(b"x")])], outbox.new_address(epoch))
+        outbox.read(epoch + 1, AnswerSubmissions(()), 0.01)
     assert outbox.may_submit(outbox.listening)
 
 
@@ -371,9 +371,9 @@ def test_the_pieces_of_a_large_operation_are_not_raced_with() -> None:
     piece = Frame(Position(1, b"w" * 16, 1), Kind.DATA, START, b"", HEADER, 100)
     assert carried_in(piece) == AnswerSubmissions(())
     outbox = Outbox(lambda: 5.0)
-    outbox.heard(1, carried_in(piece), 0.01)
+    outbox.read(1, carried_in(piece), 0.01)
     assert outbox.may_submit(1)
-    outbox.heard(1, None, 0.01)
+    outbox.read(1, None, 0.01)
     assert not outbox.may_submit(1)
 
 
@@ -410,7 +410,7 @@ def test_what_was_refused_waits_for_no_round(direct: bool) -> None:
     executor.inline = False
     maker.log.meet()
     maker.step()  # the next round
-    maker.submit(Pending([appended(b"own")], direct=direct))
+    maker.submit(Transaction([appended(b"own")], direct=direct))
     maker.step()
     assert len(maker.log.flights) == direct
 

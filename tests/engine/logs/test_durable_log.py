@@ -88,7 +88,7 @@ def test_observers_are_told_of_own_frames_and_asked_for_checkpoints() -> None:
     log.commit([Append("s", Payload(b"y"))])
     assert idle.frames == busy.frames == [(0, True), (2, True)], "one is enough for a checkpoint"
     log.write_checkpoint(log.head, log.state)
-    assert log.boundary() == 2 and len(opened(simulation).checkpoints) == 1
+    assert log.log_start() == 2 and len(opened(simulation).checkpoints) == 1
     assert opened(simulation).state == log.state, "it is opened from there"
 
 

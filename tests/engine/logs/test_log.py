@@ -234,7 +234,7 @@ def test_a_boundary_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
     """Another storage lies where the log was: that nothing covers the address there says nothing."""
     sleeper = Sleeper(store)
     store.put_if_absent(checkpoint_path(0, 5), bytes(24))
-    assert sleeper.log.boundary() == 5
+    assert sleeper.log.log_start() == 5
     sleeper.log.send(b"late", [], None)
     sleeper.executor.land()
     store.delete([checkpoint_path(0, 5)])
@@ -260,9 +260,9 @@ def test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost(store: Simul
     store.put_if_absent(checkpoint_path(0, 5), bytes(24))
     through = Replacing(store)
     log = open_log(through)
-    assert log.boundary() == 5
+    assert log.log_start() == 5
     through.replaces = True
-    assert log.boundary() == 9
+    assert log.log_start() == 9
 
 
 def test_half_the_grace_period_needs_no_look_at_the_boundary(store: SimulatedStore) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from chunkstore.testing import LatencyStore, SimulatedStore
 from engine.containers.container import Container
-from engine.logs.pending import Receipt
-from engine.logs.processor import Processor
+from engine.logs.submitter import Submitter
+from engine.logs.transaction import Receipt
 from engine.settings import Settings
 from engine.state.operations import Append, Payload
 from engine.storage.object_reads import Stores
@@ -136,7 +136,7 @@ def test_those_of_several_slow_processes_are_carried() -> None:
 @pytest.mark.long
 def test_without_submitting_it_takes_many_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proves that the tests above can fail: a small commit may wait for as long as the fast process goes on."""
-    monkeypatch.setattr(Processor, "_submits", lambda self, batch: False)
+    monkeypatch.setattr(Submitter, "accepts", lambda self, batch: False)
     fast, slow = opened(2)
     commits = []
     with FullSpeed(fast):

@@ -23,7 +23,7 @@ from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, EngineError, OutcomeUnknown
 from engine.logs.frames import Frame
 from engine.logs.log import Flight, Log, Put
-from engine.logs.pending import Receipt
+from engine.logs.transaction import Receipt
 from engine.state.operations import Append, AttributeUpdate, Payload, UpdateKind
 from tests.engine.logs.stepped import Stepped
 from tests.support.processes import ByHand, Process, World
@@ -124,7 +124,7 @@ def frames_behind_a_failure_forgotten() -> Iterator[None]:
         try:
             read_on(self, window)
         except Exception:
-            self._live.clear()
+            self.unapplied.clear()
             raise
 
     with mock.patch.object(Log, "_read_on", forgetful):

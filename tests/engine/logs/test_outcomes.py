@@ -25,7 +25,7 @@ from chunkstore.testing import CountingStore, FaultStore, LatencyStore, fail_at
 from chunkstore.testing.faults import Fault, When
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
-from engine.containers.upkeep import Upkeep
+from engine.containers.maintenance_scheduler import MaintenanceScheduler
 from engine.errors import (
     BadAttributeUpdate,
     BadOffset,
@@ -37,9 +37,10 @@ from engine.errors import (
     SegmentNotFound,
 )
 from engine.logs.acknowledgements import Acknowledgements
+from engine.logs.frame_settler import FrameSettler
 from engine.logs.log import InlineExecutor, Log
-from engine.logs.pending import Pending, Receipt
 from engine.logs.processor import Processor
+from engine.logs.transaction import Receipt, Transaction
 from engine.settings import Settings
 from engine.state.operations import (
     Append,
@@ -188,13 +189,13 @@ def test_what_was_looked_up_is_forgotten_when_its_operation_is_queued_again() ->
     assert isinstance(processor, Stepped)
     future = container.submit([Append("s", Payload(b"x"), None, (set_to(7, 5),))])
     processor.step()
-    assert processor.first.known
+    assert processor.first.looked_up
     processor.step()
     with simulation.open() as another:
         another.append("s", b"other")
     executor.land()
     processor.step()
-    assert not processor.first.known
+    assert not processor.first.looked_up
     processor.step()
     processor.step()
     executor.land()
@@ -250,7 +251,8 @@ class CallFaults:
             return  # a generator that goes on, or is closed because nobody needs more of it: that is no call
         if not self.armed or event != "call" or caller is None or not frame.f_code.co_filename.startswith(ENGINE):
             return
-        if caller.f_code is threading.Thread.run.__code__ or frame.f_code is Upkeep.after_operation.__code__:
+        after_operation = MaintenanceScheduler.after_operation.__code__
+        if caller.f_code is threading.Thread.run.__code__ or frame.f_code is after_operation:
             return  # a thread that never began, see below; and what guards an operation from the upkeep beside it
         if any(each.f_code is Outcomes.error.__code__ for each in callers(frame, 4)):
             return  # the test's own look at what became of an operation
@@ -313,15 +315,15 @@ class Outcomes:
     def commit(self, container: Container, letter: str) -> None:
         """Carry it out in this thread. What counts is what it was told, whatever goes wrong after that."""
         try:
-            pending = Pending(WORK[letter])
-            self.heard[letter] = pending.promised()
+            transaction = Transaction(WORK[letter])
+            self.heard[letter] = transaction.create_future()
         except Injected as error:
             self.heard[letter] = error
             return
         try:
-            container.log.processor.commit(pending)
+            container.log.processor.commit(transaction)
         except Exception as error:
-            if pending.told is None:
+            if transaction.outcome is None:
                 self.heard[letter] = error
 
     def error(self, letter: str) -> BaseException | None:
@@ -485,9 +487,9 @@ CRUCIAL = {
         Processor.submit,
         Processor.commit,
         Processor._enqueue,
-        Processor._settle_or_raise,
-        Acknowledgements.tell,
-        Acknowledgements.tell_one,
+        FrameSettler.settle_or_raise,
+        Acknowledgements.complete_settled,
+        Acknowledgements.complete,
         Log.send,
     )
 }
@@ -508,14 +510,14 @@ def test_a_fault_at_every_call_between_submit_and_tell(work: Callable[[CallFault
                 raise AssertionError(where) from error
 
 
-HANDING_OVER = {"_carried_out", "_done_here", "_steps_here"}
+HANDING_OVER = {"_commit_inline", "_steps_inline"}
 """Where a caller's thread hands its transaction over to the container's own."""
 
 
 def test_a_fault_where_a_caller_hands_over_what_it_submitted_to_another_process() -> None:
     with small_sizes():
         found = [site for site in sites(work_of_a_caller_that_meets_others) if site[1].co_name in HANDING_OVER]
-        assert {"_thread_goes_on", "_step_here"} <= {site[0].co_name for site in found}
+        assert {"_hand_over", "_steps"} <= {site[0].co_name for site in found}
         for site in found:
             try:
                 work_of_a_caller_that_meets_others(CallFaults(site))

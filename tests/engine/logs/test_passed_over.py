@@ -91,7 +91,7 @@ def test_what_nobody_understands_of_a_frame_can_be_given_up_and_costs_only_that(
     dry = operator.repair(address, dry_run=True)
     with pytest.raises(EngineError):
         simulation.open()
-    assert simulation.open(unread=True).repair(address).given_up == dry.given_up
+    assert simulation.open(unread=True).repair(address).skipped == dry.skipped
     for opened in (simulation.open(), simulation.open()):
         assert opened.read("s/a", 0, 10) == b"0123456789"
         assert value(opened, "k") == b"before" and value(opened, "behind") == b"behind"
@@ -113,7 +113,7 @@ def test_the_other_transactions_of_the_frame_stand_and_operations_keep_their_num
         [7, [[PUT, "t", "last", b"2", None]]],
     ]
     address, operator = as_faulty(simulation, container, mixed)
-    assert operator.repair(address).given_up == (1,)
+    assert operator.repair(address).skipped == (1,)
     opened = simulation.open()
     versions = {key: entry(opened, key).version for key in ("first", "last", "behind")}
     assert versions == {"first": before + 1, "last": before + 5, "behind": before + 6}
@@ -139,8 +139,8 @@ def test_damage_behind_a_bad_frame_is_given_up_first() -> None:
     simulation.store.put(frame_path(0, address + 1), b"damaged")
     with pytest.raises(ValueError, match=f"frame {address} of container 0 is not a damaged frame"):
         operator.repair(address)
-    assert simulation.open(unread=True).repair(address + 1).given_up is None
-    assert simulation.open(unread=True).repair(address).given_up == (0,)
+    assert simulation.open(unread=True).repair(address + 1).skipped is None
+    assert simulation.open(unread=True).repair(address).skipped == (0,)
     assert value(simulation.open(), "k") == b"before"
 
 
@@ -200,7 +200,7 @@ def test_a_frame_that_fails_its_checks_is_given_up_as_before() -> None:
     with pytest.raises(EngineError) as raised:
         simulation.open()
     assert isinstance(raised.value, FrameDamaged | ContainerOffline)
-    assert simulation.open(unread=True).repair(address, dry_run=True).given_up is None
+    assert simulation.open(unread=True).repair(address, dry_run=True).skipped is None
     with pytest.raises(EngineError):
         simulation.open()
     simulation.open(unread=True).repair(address)

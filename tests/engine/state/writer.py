@@ -12,7 +12,7 @@ from engine.errors import FlushOvertaken, SegmentNotFound, Unresolved
 from engine.logs import checkpoints
 from engine.logs.frames import Position
 from engine.logs.payload import Layout
-from engine.logs.pending import load_of
+from engine.logs.validation import load_of
 from engine.state import tables as limits
 from engine.state.changes.apply import StateChange
 from engine.state.operations import (

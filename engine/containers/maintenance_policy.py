@@ -1,13 +1,13 @@
-"""What upkeep a container needs, by facts that all its processes share (W12).
+"""The maintenance policy: which maintenance a container needs, by facts that all its processes share (W12).
 
-The facts are what the state in the log says (the last Checkpoint, the last flush cycle and how it ended, what is not in
-LTS, garbage) and what the listing of checkpoints shows that each opening makes anyway. No request is made for them.
-So any mix of processes keeps a root tidy, from one that commits once and ends to one that stays for a month: what one
-leaves undone is due for the next.
+The facts are the state in the log (the last Checkpoint, the last flush cycle and how it ended, what is not in LTS,
+garbage) and the listing of checkpoints that each opening makes anyway. They cost no request. So any mix of processes
+keeps a root tidy, from one that commits once and ends to one that runs for a month: a task that one process leaves
+undone is due for the next.
 
-What is DUE is done in the background by whoever notices, which is enough where processes live, or are closed. What is
-OVERDUE was left undone by others who had the same facts: the first commit of whoever finds it at its opening waits for
-it, for a bounded time (`Upkeep.help`).
+A task that is DUE runs in the background of the process that notices it, which is enough where processes stay, or are
+closed. A task that is OVERDUE was left undone by processes that had the same facts: the first commit of a process that
+finds it at its opening waits for it, for a bounded time (`MaintenanceScheduler.after_operation`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.state.state import ATTRIBUTES_GARBAGE, State
 
 
 class Urgency(enum.IntEnum):
-    """How urgent a piece of upkeep is."""
+    """How urgent a maintenance task is."""
 
     NOT_DUE = 0
     DUE = 1
@@ -33,22 +33,21 @@ class Urgency(enum.IntEnum):
 
 
 OVERDUE = 2
-"""What is this many times past its threshold was left undone by others."""
+"""A task that is this many times past its threshold is overdue."""
 
 OLD_CHECKPOINTS = 4
 """So many checkpoints, all older than the grace period, make a truncation of the log worth its requests."""
 
 MUCH_GARBAGE = 100
-"""So many objects that may be deleted show that nobody deletes any."""
+"""If so many objects may be deleted, no process deletes any."""
 
 
 class Ages:
-    """How long ago things happened that the log tells of.
+    """How long ago an event happened that the log records.
 
-    What came to be known here while this process looked is timed by its own monotonic clock, and nobody else's. What
-    was there at its first look is as old as the time says that its writer recorded; if that lies in the future, by more
-    than clocks differ, it tells nothing, and the thing counts as expired: no host's clock keeps the others from
-    anything.
+    An event that this process saw happen is timed by its own monotonic clock alone. One that was there when it first
+    looked is as old as the time says that its writer recorded. If that time lies in the future, by more than clocks
+    differ, the event counts as expired: no host's wrong clock keeps other processes from maintenance.
     """
 
     def __init__(self, clock: Callable[[], float], now: Callable[[], float]) -> None:
@@ -59,24 +58,25 @@ class Ages:
         self._seen = -math.inf
         self._age = 0.0
 
-    def of(self, thing: Hashable, recorded: Callable[[], int]) -> float:
-        """Seconds since `thing` happened; `recorded` tells when that was (ms since the epoch)."""
+    def of(self, event: Hashable, recorded: Callable[[], int]) -> float:
+        """Seconds since `event` happened. recorded: returns the time that its writer recorded (ms since the epoch)."""
         with self._lock:
-            if thing != self._known:
+            if event != self._known:
                 self._age = self._recorded_age(recorded()) if self._known is None else 0.0
-                self._known, self._seen = thing, self._clock()
+                self._known, self._seen = event, self._clock()
             return self._age + self._clock() - self._seen
 
     def _recorded_age(self, recorded: int) -> float:
         return age(recorded / 1000, self._now(), math.inf)
 
 
-def checkpoint(head: int, boundary: int, frames: int) -> Urgency:
-    """Of a checkpoint object, at an opening that began at `boundary` (-1: at nothing) and found the head at `head`.
+def checkpoint(head: int, log_start: int, frames: int) -> Urgency:
+    """How urgent a checkpoint object is, at an opening that found the newest one at `log_start` (-1: there is none) and
+    the head at `head`.
 
-    The operation may be in the log, but who wrote it died before the object was made.
+    The operation may be in the log, but its writer died before it made the object.
     """
-    return Urgency.OVERDUE if head - boundary >= OVERDUE * frames else Urgency.NOT_DUE
+    return Urgency.OVERDUE if head - log_start >= OVERDUE * frames else Urgency.NOT_DUE
 
 
 def began(state: State, now: int) -> int:
@@ -98,10 +98,11 @@ def flush(
     seconds: float,
     timeout: float,
 ) -> Urgency:
-    """Of a flush cycle. age: seconds since the last one began; silence: since its last sign of life.
+    """How urgent a flush cycle is. age: seconds since the last one began; silence: since it last made progress.
 
-    One that is at work is left alone until it was silent for `timeout`. One that was given up, or fell silent, is
-    taken up at once: all that it did stays. One that failed is tried again after a pause of the same length.
+    A running cycle is left to its process until it made no progress for `timeout`. One that was aborted, or makes no
+    progress, is continued at once: all that it did stays. One that failed is tried again after a pause of the same
+    length.
     """
     cycle = state.cycle
     if not cycle.complete:
@@ -115,10 +116,10 @@ def flush(
 
 
 def truncation(checkpoints: Sequence[ObjectInfo], grace: float) -> Urgency:
-    """Of deleting frames and checkpoints, by a listing of the checkpoints, oldest first.
+    """How urgent a truncation of the log is, by a listing of the checkpoints, oldest first.
 
-    Those that are older than the grace period for certain: than the newest one is, by the storage's clock. That needs
-    neither a request nor anybody's clock.
+    Counts those that are certainly older than the grace period: older than the newest one by more than that, by the
+    storage's clock. This needs neither a request nor a host's clock.
     """
     if not checkpoints:
         return Urgency.NOT_DUE
@@ -126,8 +127,9 @@ def truncation(checkpoints: Sequence[ObjectInfo], grace: float) -> Urgency:
     return _urgency(old / OLD_CHECKPOINTS)
 
 
-def collection(state: State, now: float, delay: float) -> Urgency:
-    """Of deleting garbage, at `now` (seconds since the epoch). Whether any of it goes is not decided here."""
+def garbage_collection(state: State, now: float, delay: float) -> Urgency:
+    """How urgent a garbage collection is, at `now` (seconds since the epoch). The collection itself decides what it
+    deletes."""
     kinds = {*GarbageKind, ATTRIBUTES_GARBAGE}
     due = [
         garbage.since / 1000
@@ -141,7 +143,8 @@ def collection(state: State, now: float, delay: float) -> Urgency:
 
 
 def expiry(state: State, now: float, idle: float) -> Urgency:
-    """Of deleting idle transient segments, at `now` (seconds since the epoch), those that are not active included."""
+    """How urgent the expiry of idle transient segments is, at `now` (seconds since the epoch), including those that are
+    not active."""
     known = [segment for name in state.transients if (segment := state.segments.get(name)) is not None]
     waiting = max(((now - segment.modified / 1000) / idle for segment in known), default=0.0)
     if waiting >= OVERDUE:
@@ -150,7 +153,7 @@ def expiry(state: State, now: float, idle: float) -> Urgency:
 
 
 def _urgency(measure: float) -> Urgency:
-    """From how full a measure is: 1 is its threshold."""
+    """The urgency of a measure whose threshold is 1."""
     if measure >= OVERDUE:
         return Urgency.OVERDUE
     return Urgency.DUE if measure >= 1 else Urgency.NOT_DUE

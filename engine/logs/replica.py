@@ -1,0 +1,142 @@
+"""The replica: the log of a container as far as this process has read it, and the states that follow from it.
+
+Keeps W5 on the side of the reader (each live frame is applied once, in the order of the log) and of W7 that the log is
+opened again from its newest checkpoint when what was read may have been deleted. Owns the confirmed state, which is the
+log's, and the optimistic state, which includes the frames in flight. Not thread-safe: callers hold the processor's
+log lock; `state` may be read at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.errors import LogMoved, NotPrimary
+from engine.logs.commit_queue import CommitQueue
+from engine.logs.frames import Frame
+from engine.logs.log import Log
+from engine.logs.replay import applied, repaired_in
+from engine.state.operations import AnswerSubmissions
+from engine.state.state import State
+from engine.waiting import Waiters
+
+AppliedFrame = tuple[Frame, State, AnswerSubmissions | None]
+"""A live frame, the state after it, and what its maker says to the processes that submit to it."""
+
+
+class Replica:
+    """The log and its states.
+
+    Args:
+        log, state: as opened, the state being the one after the log's head.
+        queue: of the container's transactions.
+        reopen: opens both again from the newest checkpoint.
+        on_frames: called with live frames of other processes, once they are applied. on_reopen: called before the log
+            is opened again. fail: takes the container offline. check_online: raises the error of a container that is.
+
+    exclusive: another process must not append. must_catch_up: the log has to be read to its end before the next frame.
+    verified_up_to: the number of the newest transaction that was submitted before the log was last read to its end.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        state: State,
+        queue: CommitQueue,
+        *,
+        reopen: Callable[[], tuple[Log, State]],
+        on_frames: Callable[[Sequence[AppliedFrame]], None],
+        on_reopen: Callable[[Exception], None],
+        fail: Callable[[BaseException], None],
+        check_online: Callable[[], None],
+    ) -> None:
+        self.log = log
+        self.state = state
+        self.optimistic = state
+        self.exclusive = False
+        self.must_catch_up = False
+        self.verified_up_to = -1
+        self._queue = queue
+        self._reopen = reopen
+        self._on_frames = on_frames
+        self._on_reopen = on_reopen
+        self._fail = fail
+        self._check_online = check_online
+        self._opened_at = log.head.address  # of the checkpoint that the state began with
+        self._changed = Waiters()
+
+    def confirm(self, state: State) -> None:
+        """`state` is the one after the log's head."""
+        self.state = state
+        if self._changed.waiting:
+            self._changed.wake()
+
+    def wait_for_change(self, timeout: float) -> None:
+        """Wait until there is a new state, at most `timeout` seconds."""
+        known = self.state
+        self._changed.wait(lambda: self.state is not known, timeout)
+
+    def read_to_end(self) -> None:
+        """Read the log to its end, and apply. Nothing may be in flight."""
+        with self._queue.lock:
+            newest = self._queue.newest
+        self.read(self.log.follow)
+        self.verified_up_to = newest
+
+    def read_some(self, window: int) -> bool:
+        """Read at most so many frames, and apply. Whether that is the log's end. Nothing may be in flight."""
+        ended = False
+
+        def read() -> list[Frame]:
+            nonlocal ended
+            live, ended = self.log.follow_some(window)
+            return live
+
+        self.read(read)
+        return ended
+
+    def read(self, read: Callable[[], list[Frame]]) -> None:
+        """Apply the live frames that `read` returns. Nothing may be in flight."""
+        since = self.log.end_seen
+        try:
+            live = read()
+        except LogMoved:
+            self.reopen()
+            self.read(self.log.follow)
+            return
+        try:
+            self._apply(live, since)
+        except BaseException as error:  # the log has gone past frames that the state lacks
+            self._fail(error)
+            raise
+
+    def _apply(self, live: Sequence[Frame], since: float) -> None:
+        """Apply live frames. since: when the log's end was last known before they were read."""
+        if not live:
+            return
+        repaired = repaired_in(live, self.log.container)
+        if any(self._opened_at < address < live[0].position.address for address in repaired):
+            self.reopen()  # the state has what they pass over
+            self.read_to_end()
+            return
+        state, frames = self.state, []
+        for frame in live:
+            state, carried = applied(state, frame, self.log.container, repaired.get(frame.position.address))
+            frames.append((frame, state, carried))
+        self.optimistic = state
+        self.confirm(state)
+        self.log.meet_if_often(sum(carried is not None for *_, carried in frames), since)
+        self._on_frames(frames)
+        if self.exclusive:
+            self._fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))
+            self._check_online()
+
+    def reopen(self) -> None:
+        """What was read may have been deleted meanwhile: open again from the newest checkpoint (W7)."""
+        self._on_reopen(LogMoved("the log was read from its newest checkpoint again"))
+        log, state = self._reopen()
+        self.log, self.optimistic = log, state
+        self._opened_at = log.head.address
+        self.confirm(state)
+        if self.exclusive:
+            self._fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
+            self._check_online()
