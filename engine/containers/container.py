@@ -16,7 +16,6 @@ from chunkstore import ObjectInfo, StorageError
 from chunkstore.clocks import boot_time
 from chunkstore.paths import generation_of
 from engine.clocks import StorageClock
-from engine.writer.flush_context import FlushContext
 from engine.containers.maintenance_scheduler import MaintenanceScheduler
 from engine.containers.maintenance_tasks import MaintenanceTasks
 from engine.identity import ANY_IDENTITY, Identity
@@ -413,8 +412,8 @@ class Container:
     def close(self) -> None:
         """Finish what was submitted and the maintenance that runs, then close the container.
 
-        A flush cycle that does not end within `maintenance_wait` is left to the process that commits next. In a fork this
-        does nothing: the container belongs to the process that opened it (W10).
+        A flush cycle that does not end within `maintenance_wait` is left to the process that commits next. In a fork
+        this does nothing: the container belongs to the process that opened it (W10).
         """
         if not self.log.owner.here:
             return

@@ -180,7 +180,7 @@ class MaintenanceScheduler:
     def relieve(self) -> str:
         """Start a flush cycle, as appends wait for it. Returns the error of the last one, or ""."""
         state = self._log.state
-        if self._settings.upkeep and not self._is_flushing(state):
+        if self._settings.maintenance and not self._is_flushing(state):
             self._background.start("flush", self._run_once, "flush", self._relieve)
             self._background.do_deferred()
         return self._background.failures.get("flush") or state.cycle.error

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
-from engine.writer.flush_context import FlushContext
 from engine.errors import ContainerOffline, FlushIncomplete
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.age_evidence import Observed, observed_before

@@ -27,8 +27,8 @@ from engine.logs.validation import ValidationResult, spans, validate
 from engine.state.changes.apply import apply
 from engine.state.operations import (
     Answer,
-    Append,
     AnswerSubmissions,
+    Append,
     Checkpoint,
     LoggedTransaction,
     Operation,

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.errors import InvalidOperation
 from engine.interrupts import uninterrupted
 from engine.state.operations import (
-    Append,
-    AnswerSubmissions,
-    LoadAttributes,
     ActivateSegment,
+    AnswerSubmissions,
+    Append,
+    LoadAttributes,
     MergeSegment,
     Operation,
     Payload,

@@ -15,7 +15,7 @@ from engine.errors import DataCorruption, InvalidOperation, Rejected, Unresolved
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.transaction import Transaction
 from engine.state.changes.apply import StateChange
-from engine.state.operations import Append, LoadAttributes, LoggedTransaction, ActivateSegment, Operation
+from engine.state.operations import ActivateSegment, Append, LoadAttributes, LoggedTransaction, Operation
 from engine.state.state import State, find_entry
 from engine.state.tables import ATTRIBUTES, METADATA, Entry, LookupResult, stored_attribute
 

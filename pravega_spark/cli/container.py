@@ -118,8 +118,8 @@ def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool
     root = session.root
     _check_number(root, number)
     found = root.repair(number, address, dry_run=True)
-    whole = found.given_up is None
-    what = "all of it, and the frames that depend on it" if found.given_up is None else _transactions(found.given_up)
+    whole = found.skipped is None
+    what = "all of it, and the frames that depend on it" if found.skipped is None else _transactions(found.skipped)
     session.confirm(
         yes,
         f"This would skip of frame {address} of container {number}: {what}.",
@@ -127,9 +127,9 @@ def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool
         dry_run=dry_run,
     )
     root.repair(number, address)
-    given_up = None if found.given_up is None else list(found.given_up)
+    skipped = None if found.skipped is None else list(found.skipped)
     session.output.document(
-        {"repaired": {"number": number, "address": address, "whole": whole, "transactions": given_up}}
+        {"repaired": {"number": number, "address": address, "whole": whole, "transactions": skipped}}
     )
     session.output.line(f"frame {address} of container {number} was repaired; skipped: {what}")
 

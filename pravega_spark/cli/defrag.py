@@ -6,7 +6,7 @@ import click
 
 from engine.errors import did_you_mean
 from engine.root import Root
-from engine.writer.defragmentation import defragment
+from engine.writer.compaction import compact_segments
 from pravega_spark.cli.segment import segment_names
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import SizeType

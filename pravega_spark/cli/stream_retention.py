@@ -18,12 +18,11 @@ from pravega_spark.cli.stream_values import (
 )
 from pravega_spark.console.advice import why_kept
 from pravega_spark.console.arguments import (
-    PositionType,
-    SecondsType,
     StreamName,
     change_options,
     stream_argument,
 )
+from pravega_spark.console.jobs import RETENTION, TRUNCATE
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.streams.model.cuts import positions_text

@@ -453,7 +453,7 @@ class EventWriter:
             return
         try:
             self._stream.write([part for each in pending for part in each.parts], interleaving=combined(pending))
-        except (SegmentSealed, SegmentNotFound, ChunksGivenUp):  # append them through the log instead
+        except (SegmentSealed, SegmentNotFound, ChunksExpired):  # append them through the log instead
             rejected, pending[:] = list(pending), []
             self._attachments.delete(rejected)
             for each in rejected:

@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 from engine.containers.container import Container
-from engine.logs import frames, inbox, log, outbox, processor, replica, transaction
+from engine.logs import frames, inbox, log, outbox, processor, replay, replica, transaction
 from engine.logs.commit_queue import CommitQueue
 from engine.logs.processor import Processor
 from engine.settings import Settings
@@ -233,7 +233,7 @@ class Company:
                 (log, "os", chance),
                 (log, "uuid", ids),
                 (frames, "decode", _shared(frames.decode, lambda data, path, number, address, whole: (data, address))),
-                (replica, "applied", _shared(replica.applied, lambda state, frame, *_: frame.position)),
+                (replica, "applied", _shared(replay.applied, lambda state, frame, *_: frame.position)),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             virtual = type("VirtualHere", (Virtual,), {"world": world})

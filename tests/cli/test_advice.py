@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from engine.errors import RootNotFound
 from pravega_spark import StreamManager
-from pravega_spark.console.advice import ROOT_VARIABLE, told
+from pravega_spark.console.advice import ROOT_VARIABLE, user_message
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.jobs import maintain, retention, truncate
 from tests.cli.test_cli import document, run
@@ -116,5 +116,5 @@ def test_a_name_that_no_stream_can_have(root: str) -> None:
 
 def test_no_option_of_spark_is_named() -> None:
     for error in (ScopeNotFound("s"), StreamNotFound("s/t"), TruncatedData("s/t", 0, 0, 1), RootNotFound("file:///x")):
-        for text in (told(error), str(error)):
+        for text in (user_message(error), str(error)):
             assert "option" not in text and "allow_create" not in text and "fail_on_data_loss" not in text

@@ -281,9 +281,9 @@ def test_a_walk_enters_a_segment_behind_its_predecessors(model: Model) -> None:
             steps += 1
             assert steps < 1000
             stage = walk.stage()
-            assert history.problem(walk.traversal) is None
-            assert history.compare(walk.traversal, start) is Comparison.EQUAL_OR_AFTER
-            assert history.compare(end, walk.traversal) is Comparison.EQUAL_OR_AFTER
+            assert history.problem(walk.position) is None
+            assert history.compare(walk.position, start) is Comparison.EQUAL_OR_AFTER
+            assert history.compare(end, walk.position) is Comparison.EQUAL_OR_AFTER
             assert any(low < high for low, high in stage.values()), "there is something to read in every stage"
             whole = model.random.random() < 0.5
             reached = {n: high if whole else model.random.randint(low, high) for n, (low, high) in stage.items()}

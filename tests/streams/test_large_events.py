@@ -13,14 +13,14 @@ from hypothesis import given, settings, strategies as st
 from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.settings import Settings
-from engine.storage.object_reads import ObjectRange, Stores
 from engine.state.index_records import RECORD_SIZE
+from engine.storage.object_reads import ObjectRange, Stores
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, event_header
 from pravega_spark.streams.model.index import WIDEST_GAP
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.reading import indexed_segments, object_ranges
+from pravega_spark.streams.reading import indexed_segments, object_ranges, scan
 from pravega_spark.streams.reading.large_events import (
     HEADER_COST,
     NONE_LEFT_OUT,

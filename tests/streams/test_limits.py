@@ -27,6 +27,7 @@ from pravega_spark.streams.maintenance.scaling import Load, decide
 from pravega_spark.streams.model import cuts
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.stream_record import StreamRecord, check_segments
+from pravega_spark.streams.writing.producer_state import ProducerWrite
 
 HUGE = 2**31 - 1
 MiB = 1 << 20
@@ -203,7 +204,7 @@ def test_half_of_a_surrogate_pair_is_refused_by_name_and_stops_nothing(manager: 
         "tag": lambda: manager.create_stream_with_policy("s", "b", tags=[HALF]),
         "reader": lambda: group.create_reader(HALF),
         "checkpoint": lambda: group.checkpoint(HALF),
-        "writer": lambda: Catalog(manager.root).stream("s", "a").write([], (HALF, 1)),
+        "writer": lambda: Catalog(manager.root).stream("s", "a").write([], ProducerWrite(HALF, 1)),
     }
     for what, attempt in attempts.items():
         with pytest.raises(ValueError, match=rf"^(\w+: )*{what} '(s/)?a\\ud800' is not valid Unicode text"):

@@ -35,7 +35,7 @@ from pravega_spark.streams.model.stream_record import FORMAT, REMEDY
 from pravega_spark.streams.reading.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 _LATEST_TIME = (1 << 127 | 1 << 32).to_bytes(16, "big")
 _LATEST_SIZE = (1 << 127 | 1 << 32 | 1).to_bytes(16, "big")
@@ -58,7 +58,7 @@ class Recorded(NamedTuple):
     size: int
 
 
-def with_recorded_cuts(container: Container, keys: Sequence[str]) -> list[str]:
+def with_recorded_cuts(container: ReadableContainer, keys: Sequence[str]) -> list[str]:
     """The streams of a container with recorded cuts, as "scope/stream", as far as this process knows."""
     known = container.activated([_names(key)[1] for key in keys])
     records = {key: known[_names(key)[1]] for key in keys}

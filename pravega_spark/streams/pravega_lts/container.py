@@ -23,7 +23,6 @@ from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
 from chunkstore.pravega.source import ArchiveDamaged
 from chunkstore.read_only import RootReadOnly
-from engine.task_runner import Background
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -38,6 +37,7 @@ from engine.state.tables import Entry
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
 from engine.storage.object_reads import ObjectRange, Stores, fetch, plan, plan_extents
+from engine.task_runner import TaskRunner
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.maintenance.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
 from pravega_spark.streams.model.events import HEADER_SIZE
@@ -84,7 +84,7 @@ class PravegaContainer:
         self.settings = Settings(maintenance=False, threaded=False)
         self.clock = boot_time
         self.storage_clock = StorageClock(stores.chunks, time.time, boot_time)
-        self.background = Background("archive", 0, boot_time)
+        self.background = TaskRunner("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
         self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)

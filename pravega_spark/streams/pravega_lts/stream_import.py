@@ -246,7 +246,7 @@ class StreamImport:
                 retry.wait_or_raise(error)
             except (BadKeyVersion, SegmentExists):
                 continue  # another process was faster
-            except ChunksGivenUp as error:
+            except ChunksExpired as error:
                 self.finish()
                 raise ImportRefused(f"{error}. Import stream {self.plan.key} again: it starts over") from error
 

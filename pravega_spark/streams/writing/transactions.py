@@ -58,7 +58,7 @@ from pravega_spark.streams.writing.writable_stream import WritableStream
 from pravega_spark.streams.writing.writes import SegmentAppend, append_operations, index_append
 
 if TYPE_CHECKING:
-    from engine.containers.container import Container
+    from pravega_spark.streams.reading.readable import ReadableContainer
 
 logger = logging.getLogger(__name__)
 
@@ -396,7 +396,7 @@ class OpenTransaction(NamedTuple):
         return [transaction_segment_name(self.scope, self.stream, number, self.id) for number in numbers]
 
 
-def open_transactions(container: Container, prefix: str = "") -> Iterator[OpenTransaction]:
+def open_transactions(container: ReadableContainer, prefix: str = "") -> Iterator[OpenTransaction]:
     """The open transactions of a container's streams, as this process knows them, in order of stream and id.
 
     prefix: what "scope/stream/" has to begin with. Their segments are looked up together.

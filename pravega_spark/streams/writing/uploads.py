@@ -391,7 +391,7 @@ class Upload:
 
     def _lost(self, error: Rejected) -> Exception:
         """The error that says why the upload is taken over, or gone."""
-        if isinstance(error, ChunksGivenUp):
+        if isinstance(error, ChunksExpired):
             return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
         key, container = self.stream.key, self.stream.container

@@ -67,4 +67,4 @@ class WritableStream(StreamView):
 
     def discard(self, chunks: Sequence[str]) -> None:
         """Discard chunks whose append failed, or may have failed (G1)."""
-        self.container.commit([Discard(tuple(chunks))])
+        self.container.commit([DiscardChunks(tuple(chunks))])

@@ -13,9 +13,9 @@ from engine.settings import Settings
 from engine.state.segments import EVENT_COUNT
 from engine.storage.object_reads import Stores
 from pravega_spark import EventPointer, LargeEvent, StreamManager
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import plan_slices
-from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.stream import Stream
 from tests.support.simulation import Simulation, audit
 

@@ -36,8 +36,8 @@ from pravega_spark import (
 )
 from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.client.large_events import event_file
-from pravega_spark.client.reader import LazyEvent
 from pravega_spark.client.large_events.event_file import EventPayload
+from pravega_spark.client.reader import LazyEvent
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small

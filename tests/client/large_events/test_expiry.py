@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from engine.admin.orphans import expire_orphans, find_orphans
-from engine.containers.maintenance import Maintenance
 from engine.root import Root
 from engine.settings import Settings
 from pravega_spark import EventClosed, EventExpired, LargeEvent, StreamManager

@@ -111,7 +111,7 @@ class Neighbour(Stepped):
 
     def open_mailboxes_with(self, opening: Callable[[bytes], None]) -> None:
         """As on a host where there are none."""
-        self._own_mailbox.open_mailbox = opening  # type: ignore[assignment]
+        self._own_mailbox.open_mailbox = opening
 
     def lose_messages(self) -> None:
         """What has come by the mailbox is lost."""

@@ -249,12 +249,12 @@ def steps(stream: Stream) -> Iterator[Callable[[], Any]]:
     yield lambda: stream.update(tags=("tag",))
     yield lambda: stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     yield lambda: stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
-    yield lambda: write(stream, ("job", 2), "e", "w")
+    yield lambda: write(stream, ProducerWrite("job", 2), "e", "w")
     yield lambda: stream.truncate(stream.snapshot().tail_cut())
-    yield lambda: write(stream, ("job", 3), "f", "v")
+    yield lambda: write(stream, ProducerWrite("job", 3), "f", "v")
     yield lambda: stream.delete()
     yield lambda: stream.seal()
-    yield lambda: write(stream, ("job", 4), "g")
+    yield lambda: write(stream, ProducerWrite("job", 4), "g")
 
 
 def work(container: Container, prepare: Callable[[], object]) -> list[Outcome]:

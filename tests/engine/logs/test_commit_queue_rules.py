@@ -14,7 +14,7 @@ from engine.logs.log import LEAST_TRIP, MAKER_TRIPS, OWNER_TRIPS
 from engine.logs.outbox import PASSED_OVER, Outbox
 from engine.logs.replay import carried_in
 from engine.logs.submission import inbox_folder
-from engine.logs.transaction import CommitFuture, Transaction
+from engine.logs.transaction import Receipt, Transaction
 from engine.state.operations import Answer, AnswerSubmissions
 from tests.engine.logs.company import Company, appended, carried, processor_of
 from tests.support.processes import ByHand
@@ -27,7 +27,7 @@ class Failing(Company):
         super().__init__(through=FaultStore)
         self.broken: FaultStore = self.stores[1]
 
-    def unknown(self, verb: str) -> CommitFuture:
+    def unknown(self, verb: str) -> Future[Receipt]:
         """The owner submits; while its requests of one kind fail, and the others stand still, it tells that it does not
         know what became of it."""
         owner = processor_of(self.owner)

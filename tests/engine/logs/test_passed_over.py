@@ -170,7 +170,7 @@ def test_who_wrote_the_bad_frame_and_lives_on_agrees_with_everybody() -> None:
     simulation, container = lived()
     log = container.log.processor.log
     meta = msgpack.packb([[7, [[PUT, "t", "k", b"changed", None], [TRUNCATE, "s/a", 3.0]]]])
-    log.send(bytes(meta), [], None, here=True)
+    log.send(bytes(meta), [], None, inline=True)
     log.settle()  # it does not know what it wrote
     address = container.head.address
     simulation.open(unread=True).repair(address)
