@@ -25,7 +25,7 @@ REACHED = {
     "client/groups": 2,
     "client/large_events": 9,
     "engine/containers": 4,
-    "engine/logs": 10,
+    "engine/logs": 8,
     "engine/tables": 3,
     "engine/writer": 3,
     "source": 6,

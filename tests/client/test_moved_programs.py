@@ -227,7 +227,7 @@ def test_who_awaits_hears_of_failures(manager: pravega_client.StreamManager, mon
 
     async def failed() -> None:
         writer = manager.create_writer("sc", "one")
-        monkeypatch.setattr(writer, "_write", lambda batch: 1 / 0)
+        monkeypatch.setattr(writer, "_append_batch", lambda batch: 1 / 0)
         waiting = [writer.write_event_async("lost") for _ in range(3)]
         for found in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(found, WriteFailed) and isinstance(found.__cause__, ZeroDivisionError)

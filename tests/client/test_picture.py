@@ -21,13 +21,14 @@ from pravega_spark import (
 )
 from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
 from pravega_spark.segment_ids import segment_epoch, segment_number
+from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.stream import Stream
 
 
 def stream_of(manager: StreamManager) -> Stream:
-    return manager._catalog.stream("sc", "one")
+    return Catalog(manager.root).stream("sc", "one")
 
 
 def write(manager: StreamManager, stream: str, count: int = 40) -> StreamCut:
