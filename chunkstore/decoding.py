@@ -3,7 +3,7 @@
 Whoever decodes a record does so within `decoding`; whatever goes wrong there is `InvalidData`, or the declared error
 that the caller makes of it, which names the object. Plain values (of msgpack, of JSON) are compared with the types that
 they should have by a `reader`: a record's annotations are its schema, also of what is about to be written, which a
-`judge` holds against the same rules (W14). A record begins with a format number, and one
+`validator` holds against the same rules (W14). A record begins with a format number, and one
 that is not known is a `NewerFormat`: nothing is damaged, this program is too old.
 
 Time and memory are bounded by the bytes that are there, never by what they claim: `unpack` looks whether all of a value
@@ -147,7 +147,7 @@ def reader(hint: Any) -> Reader:
 
 
 @functools.cache
-def judge(hint: Any) -> Reader:
+def validator(hint: Any) -> Reader:
     """What judges values of a type before they are written, by the rules of its `reader`: they are given back as it
     would read them. Raises InvalidData for what it would refuse (W14).
 
@@ -375,7 +375,7 @@ __all__ = [
     "encoded",
     "integer",
     "json_value",
-    "judge",
     "reader",
     "unpack",
+    "validator",
 ]

@@ -24,12 +24,12 @@ LAYERED = {*PACKAGES, "pyspark"}
 
 WINGS = {
     "chunkstore": (
-        "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths remembered "
-        "selftest stamps urls",
+        "errors port read_only chunk_names chunk_storage checksums boot_clock decoding metrics numbered paths "
+        "bounded_set selftest stamps urls",
         "backends",
         "metadata",
         "segments",
-        "collection",
+        "compaction garbage_collector",
         "pravega",
         "testing",
     ),

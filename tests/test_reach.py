@@ -18,8 +18,7 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_repr_html_", "_r
 
 REACHED = {
     "bench": 2,
-    "chunkstore": 2,
-    "chunkstore/collection": 4,
+    "chunkstore": 6,
     "chunkstore/pravega": 4,
     "chunkstore/segments": 26,
     "cli": 15,

@@ -38,6 +38,7 @@ from typing import TypeVar
 
 from chunkstore import stamps
 from chunkstore.backends.tree import walk
+from chunkstore.bounded_set import BoundedSet
 from chunkstore.errors import (
     InvalidOffset,
     ObjectNotFound,
@@ -65,7 +66,6 @@ from chunkstore.port import (
     same_content,
     token_of,
 )
-from chunkstore.remembered import Remembered
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}")
@@ -119,16 +119,16 @@ class LocalStore(Store):
     host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
     def __init__(self, folder: str, folders: int = 10_000) -> None:
-        """folders: of so many it is remembered that they are there."""
+        """folders: of so many it is bounded that they are there."""
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
         self._above = self._folder.rstrip("/")  # the folder may be the top one
         self._temporary = f"{self._folder}/{TEMPORARY}"
         self._stamped: int | None = None  # the file that shows the filesystem's time
         # Folders that exist and are synced into their parents: ours is never forgotten, or a lost mount is not noticed.
-        self._known = Remembered[str](folders, os.path.dirname(self._temporary))
+        self._known = BoundedSet[str](folders, os.path.dirname(self._temporary))
         self._used = False  # whether something of ours was read here
-        self._real = Remembered[str](folders, self._folder)  # folders that are no links, nor those on the way to them
+        self._real = BoundedSet[str](folders, self._folder)  # folders that are no links, nor those on the way to them
         self._real.add(self._folder)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:

@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from chunkstore.backends.generic import GenericStore
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
+from chunkstore.bounded_set import BoundedSet
 from chunkstore.errors import StorageError
 from chunkstore.paths import TEMPORARY
-from chunkstore.remembered import Remembered
 
 _AHEAD, _MOST_AHEAD = 2, 64  # requests for parts of a folder that are under way together, at first and at most
 _FAR_FUTURE = 2**32 - 1  # the latest time that the protocol can express, in the year 2106
@@ -40,7 +40,7 @@ class SftpStore(GenericStore):
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         super().__init__(url, options)
-        self._real = Remembered[str](10_000)  # folders that are no links, nor those on the way to them
+        self._real = BoundedSet[str](10_000)  # folders that are no links, nor those on the way to them
 
     def _create(self, fs: Any, name: str, body: bytes) -> None:
         self._publish(fs, name, body, fs.ftp.rename)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chunkstore.decoding import InvalidData, NewerFormat, integer, judge
+from chunkstore.decoding import InvalidData, NewerFormat, integer, validator
 
 MAX_UTF_BYTES = 0xFFFF
 
@@ -82,7 +82,7 @@ class FieldWriter:
         self.utf(_TEXT(text))
 
 
-_TRUTH, _BYTES, _TEXT = judge(bool), judge(bytes), judge(str)
+_TRUTH, _BYTES, _TEXT = validator(bool), validator(bytes), validator(str)
 
 
 class FieldReader:

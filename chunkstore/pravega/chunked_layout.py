@@ -11,7 +11,13 @@ from collections.abc import Mapping
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import ChunkRecord, Record, RecordStatus, StoredSegmentRecord, decode_transaction_data
+from chunkstore.metadata.metadata_records import (
+    ChunkRecord,
+    Record,
+    RecordStatus,
+    StoredSegmentRecord,
+    decode_transaction_data,
+)
 from chunkstore.pravega.archived_segments import ArchivedChunk, StoredSegment, check_chunks
 from chunkstore.pravega.journal_records import SegmentSnapshot
 from chunkstore.pravega.source import ArchiveDamaged, Source

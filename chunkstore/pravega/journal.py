@@ -27,8 +27,8 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import Damaged, ObjectNotFound, StorageError, StorageUnavailable
-from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore
 from chunkstore.paths import CONTAINERS
 from chunkstore.port import Store

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import crc32c
 
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
-from chunkstore.metadata.records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
+from chunkstore.metadata.metadata_records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
 from chunkstore.metadata.serialization import (
     FieldReader,
     FieldWriter,

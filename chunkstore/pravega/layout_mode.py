@@ -20,11 +20,11 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import ObjectNotFound, PutUnknown, StorageRefused
-from chunkstore.metadata.garbage import GarbageQueue
-from chunkstore.metadata.records import RecordStatus
-from chunkstore.metadata.store import Companions, MetadataStore, MetadataTransaction
+from chunkstore.metadata.garbage_queue import GarbageQueue
+from chunkstore.metadata.metadata_records import RecordStatus
+from chunkstore.metadata.store import MetadataStore, MetadataTransaction, WithOperations
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import LAYOUTS
 from chunkstore.port import TOKEN, Outcome, Store
@@ -153,8 +153,8 @@ class OldLayoutStorage(ChunkedSegmentStorage):
         super().__init__(chunks, metadata, garbage, epoch, config, journal=journal, adopter=self._legacy.adopt)
 
     @contextlib.contextmanager
-    def _changing(self, *segments: str, companions: Companions = ()) -> Iterator[MetadataTransaction]:
-        with super()._changing(*segments, companions=companions) as transaction:
+    def _changing(self, *segments: str, with_operations: WithOperations = ()) -> Iterator[MetadataTransaction]:
+        with super()._changing(*segments, with_operations=with_operations) as transaction:
             yield transaction
             for segment in segments:
                 self._keep_header(segment)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import ChunkRecord
+from chunkstore.metadata.metadata_records import ChunkRecord
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.journal import SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (

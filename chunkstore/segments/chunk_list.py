@@ -19,7 +19,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore.errors import MetadataConflict
-from chunkstore.metadata.records import BLOCK_CHUNKS, ChunkRecord, IndexBlockRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import (
+    BLOCK_CHUNKS,
+    ChunkRecord,
+    IndexBlockRecord,
+    RecordStatus,
+    StoredSegmentRecord,
+)
 from chunkstore.metadata.store import MetadataTransaction
 
 DELETED = "#deleted."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore.checksums import BLOCK, WIDTH, block_checksums, first_bad_block
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkAlreadyExists
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged

@@ -15,7 +15,7 @@ What is deleted is forgotten, and must not be attached even then. Each way in wh
 it: appends, whoever makes them, by the container's horizon, which the same append to the log moves
 (`engine.state.horizon`); flush cycles, whatever they write or copy, by their number, as above; merges of small chunks,
 which are queued as garbage before they are made, by the collector, which forestalls their commit
-(`chunkstore.collection.garbage`).
+(`chunkstore.garbage_collector`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgpack
 
 from chunkstore.checksums import block_checksums
-from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, judge, reader, unpack
+from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, reader, unpack, validator
 from engine.errors import InvalidOperation
 from engine.state.index_records import IndexRecords
 from engine.state.segments import Extent, FrameRef, StoredRef
@@ -289,7 +289,7 @@ class TablesFlushed(NamedTuple):
 class QueueGarbage(NamedTuple):
     """Chunks, or records of deleted segments, that are garbage if no metadata names them: name, kind and segment.
 
-    Kinds are those of `chunkstore.collection.garbage`.
+    Kinds are those of `chunkstore.garbage_collector`.
     """
 
     tasks: tuple[tuple[str, int, str], ...]
@@ -566,8 +566,17 @@ _READERS: dict[int, Callable[[list[Any], ReadContent], Operation]] = {
 }
 
 
-_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = judge(str), judge(int), judge(bytes), judge(Natural)
-_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = judge(tuple[AttributeUpdate, ...]), judge(TableLayout), judge(bool)
+_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = (
+    validator(str),
+    validator(int),
+    validator(bytes),
+    validator(Natural),
+)
+_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = (
+    validator(tuple[AttributeUpdate, ...]),
+    validator(TableLayout),
+    validator(bool),
+)
 
 
 def _judge_append(given: Append) -> Append:
@@ -582,7 +591,7 @@ def _judge_append(given: Append) -> Append:
 
 
 def _is_exact(append: Append) -> bool:
-    """Whether an append is what a frame would give back, as nearly all are: events come with each of them, and to judge
+    """Whether an append is what a frame would give back, as nearly all are: events come with each of them, and to check
     it field by field takes three times as long."""
     segment, content, offset, updates, created_at = append
     if not (type(segment) is str and segment.isascii() and type(updates) is tuple and type(created_at) is int):
@@ -690,7 +699,7 @@ _SPECIAL_JUDGES: dict[type[Any], Callable[[Any], Any]] = {
     TablesFlushed: _judge_tables,
 }
 _KINDS: tuple[Any, ...] = tuple(_TYPES.values())
-_JUDGES: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_JUDGES.get(kind) or judge(kind) for kind in _KINDS}
+_JUDGES: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_JUDGES.get(kind) or validator(kind) for kind in _KINDS}
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:

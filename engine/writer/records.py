@@ -1,8 +1,8 @@
 """The metadata of chunks and of segments in LTS, in a table of the container (S4; Pravega: TableBasedMetadataStore).
 
 A transaction of the chunk layer is one transaction of the log: conditional on the versions of all that it read, and
-fenced as everything in the log is. Its companions are operations of the container, and go into the same append: what
-the container has to know of it, and the garbage that it makes (G1). So the two never contradict each other.
+fenced as everything in the log is. Its `with_operations` are operations of the container, and go into the same append:
+what the container has to know of it, and the garbage that it makes (G1). So the two never contradict each other.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from chunkstore.errors import MetadataConflict, StorageError
-from chunkstore.metadata.garbage import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import Record, encode
-from chunkstore.metadata.store import ABSENT, Companions, MetadataTransaction
+from chunkstore.metadata.garbage_queue import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import Record, encode
+from chunkstore.metadata.store import ABSENT, MetadataTransaction, WithOperations
 from engine.errors import BadKeyVersion, EngineError
 from engine.logs.durable_log import DurableLog
 from engine.reading.table_store import TableStore
@@ -25,14 +25,14 @@ from engine.writer.data_source import WriterDataSource
 
 
 class ContainerRecords(RecordReader):
-    """The records of an open container, changed through its log. Companions of a transaction are `Operation`s."""
+    """The records of an open container, changed through its log. WithOperations of a transaction are `Operation`s."""
 
     def __init__(self, tables: TableStore, log: DurableLog) -> None:
         super().__init__(lambda keys: tables.entries(STORAGE, keys), lambda prefix: tables.scan(STORAGE, prefix))
         self._log = log
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         operations: list[Operation] = [
             PutEntry(STORAGE, key, encode(record) if record is not None else None, expected[key])
@@ -40,7 +40,7 @@ class ContainerRecords(RecordReader):
         ]
         operations += [CheckEntry(STORAGE, key, version) for key, version in expected.items() if key not in changes]
         try:
-            results = self._log.commit([*operations, *companions]).results
+            results = self._log.commit([*operations, *with_operations]).results
         except BadKeyVersion as error:
             raise MetadataConflict(f"somebody else changed {error.key!r}: begin again", (error.key,)) from error
         return {
@@ -80,10 +80,10 @@ class LogGarbage(GarbageQueue):
         elif new:
             transaction.unless_committed(lambda: self._give_up(new))
         if old:
-            transaction.companions.append(queueing(old))
+            transaction.with_operations.append(queueing(old))
 
     def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:
-        transaction.companions.append(queueing(tasks))
+        transaction.with_operations.append(queueing(tasks))
 
     def waits(self, name: str) -> bool:
         garbage = self._source.refresh().garbage.get(name)

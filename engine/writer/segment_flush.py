@@ -1,7 +1,7 @@
 """The part of a flush cycle that is about segments: their content, truncation, sealing and deletion go to LTS.
 
 Each change is one append to the log, which says what the chunk layer's records and the container's state are from then
-on (`chunkstore.metadata.store`, companions). It carries the cycle's number, so that a cycle that is over changes
+on (`chunkstore.metadata.store`, `with_operations`). It carries the cycle's number, so that a cycle that is over changes
 nothing any more (F1). What is deleted or truncated here is only marked: its objects go after a later cycle (F2).
 """
 
@@ -95,15 +95,15 @@ class SegmentFlush:
         flushed = Flushed(self._number, segment.name, storage, step.offset, step.end, moved)
         if step.joined:
             self._segments.seal(SegmentHandle(step.joined, read_only=False))
-            self._segments.concat(handle, step.offset, step.joined, companions=[flushed])
+            self._segments.concat(handle, step.offset, step.joined, with_operations=[flushed])
             return
         if step.attached:
             with contextlib.suppress(ChunkInUse):
-                self._segments.attach(handle, step.offset, step.attached, companions=[flushed])
+                self._segments.attach(handle, step.offset, step.attached, with_operations=[flushed])
                 return
             flushed = flushed._replace(moved=())  # it was attached once before, and LTS has it: now it is copied
         data = fetch(self._source.stores, self._source.plan_of(segment, step.offset, step.end))
-        self._segments.write(handle, step.offset, data, companions=[flushed])
+        self._segments.write(handle, step.offset, data, with_operations=[flushed])
 
     def _doubtful(self, segment: Segment, error: SegmentError) -> Exception:
         """LTS is not what the state says: because somebody changed it meanwhile, or it is damaged.
@@ -136,9 +136,9 @@ class SegmentFlush:
         mark = Stored(self._number, segment.name, storage, start, segment.stored_sealed)
         try:
             if start > segment.stored_start:
-                self._segments.truncate(handle, start, companions=[mark])
+                self._segments.truncate(handle, start, with_operations=[mark])
             if sealed and not segment.stored_sealed:
-                self._segments.seal(handle, companions=[mark._replace(sealed=True)])
+                self._segments.seal(handle, with_operations=[mark._replace(sealed=True)])
             self.marked.add(segment.name)
         except (FlushOvertaken, SegmentNotFound):
             if not self._source.refresh().cycle.runs(self._number):
@@ -151,7 +151,7 @@ class SegmentFlush:
         self._check_not_stopped()
         forgotten = Forgotten(self._number, (storage,))
         try:
-            self._segments.delete(SegmentHandle(storage, read_only=False), companions=[forgotten])
+            self._segments.delete(SegmentHandle(storage, read_only=False), with_operations=[forgotten])
         except StoredSegmentNotFound:  # nothing was written there
             self._source.commit([forgotten])
         except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle does the same

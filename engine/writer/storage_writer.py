@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from engine.errors import FlushOvertaken
 from engine.state.operations import BeginCycle, SpillAttributes

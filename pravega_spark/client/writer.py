@@ -281,12 +281,12 @@ class EventWriter:
     def _wait_for(self, events: int) -> None:
         """Wait until so many events are durable, or it failed, or the next batch may be appended here."""
 
-        def may_go_on() -> bool:
+        def should_continue() -> bool:
             with self._lock:
                 return self._durable[0] >= events or self._cause is not None or self._free()
 
         self._work.wake()
-        self._done.wait(may_go_on)
+        self._done.wait(should_continue)
 
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chunkstore.collection.optimiser import Copies
+from chunkstore.compaction import CopyTasks
 from engine.admin import garbage_collection, orphans
 from engine.admin.checks.findings import Severity
 from engine.admin.orphans import AGE
@@ -85,7 +85,7 @@ def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcom
 
 
 def _root(
-    root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: Copies | None = None
+    root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: CopyTasks | None = None
 ) -> Iterator[JobOutcome]:
     steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
@@ -107,7 +107,7 @@ def _flush(root: Root) -> JobOutcome:
     return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
 
 
-def _optimise(root: Root, copies: Copies | None) -> JobOutcome:
+def _optimise(root: Root, copies: CopyTasks | None) -> JobOutcome:
     """copies: on the cluster, if there is one."""
     if not root.config.garbage_delay_seconds:
         return JobOutcome("", "", "optimiser", detail="skipped: the root's garbage delay is 0")

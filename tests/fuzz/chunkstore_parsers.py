@@ -9,7 +9,7 @@ import msgpack
 from chunkstore import StorageError
 from chunkstore.decoding import InvalidData, json_value, unpack
 from chunkstore.errors import InvalidRecord, StorageRefused
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     ReadIndexBlock,

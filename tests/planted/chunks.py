@@ -8,7 +8,7 @@ BREAKAGES = [
         file="chunkstore/segments/copying.py",
         old="    if source.checksums and first_bad_block(",
         new="    if not source.name and first_bad_block(",
-        tests=["tests/chunkstore/collection/test_optimiser.py::test_what_is_damaged_is_not_merged"],
+        tests=["tests/chunkstore/test_compaction.py::test_what_is_damaged_is_not_merged"],
     ),
     Breakage(
         name="a-chunk-is-added-to-after-a-failure",
@@ -39,7 +39,7 @@ BREAKAGES = [
         file="chunkstore/segments/storage.py",
         old="            if self.clock() >= new.deadline or ",
         new="            if new.deadline < 0 or ",
-        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_optimiser.py"],
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/test_compaction.py"],
     ),
     Breakage(
         name="an-unsealed-segment-is-merged",
@@ -53,6 +53,6 @@ BREAKAGES = [
         file="chunkstore/segments/storage.py",
         old="            self._let_go(transaction, segment, deleted)\n            transaction.commit()\n",
         new="            transaction.put(deleted)\n            transaction.commit()\n",
-        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_garbage.py"],
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/test_garbage_collector.py"],
     ),
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 
-from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkInfo, ChunkStorage
 from chunkstore.errors import (
     ChunkAlreadyExists,
     ChunkNotFound,

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     RecordStatus,

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from chunkstore import StorageFull, StorageUnavailable, Store, open_store
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset
 from chunkstore.metrics import Metrics, default_metrics
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at

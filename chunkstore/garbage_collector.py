@@ -1,4 +1,4 @@
-"""The collector of garbage: it deletes what is queued as garbage (`chunkstore.metadata.garbage`; G1, G2).
+"""The collector of garbage: it deletes what is queued as garbage (`chunkstore.metadata.garbage_queue`; G1, G2).
 
 The queue may name what is alive. So the collector decides: it deletes a chunk only when, after the delay, no metadata
 names it.
@@ -22,10 +22,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import MetadataConflict, StorageError
-from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import RecordStatus, segment_key
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import RecordStatus, segment_key
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
 from chunkstore.paths import SYSTEM
 from chunkstore.segments.chunk_list import ChunkList
@@ -59,9 +59,9 @@ class GarbageCollector:
     """Carries out the tasks of a queue. Several at once do no harm, and no more good than one.
 
     `is_needed` returns whether the next boot may read a journal or snapshot, and `snapshot` makes one of the system
-    segments; a `SystemJournal` has both. Without them journals, and chunks of system segments, are kept. `held` tells
-    which chunks something names beside the metadata. `may_go_on` is asked before each batch of a deleted segment: if
-    the metadata must not change any more for now, the rest is for a later run. `executor` deletes in parallel.
+    segments; a `SystemJournal` has both. Without them journals, and chunks of system segments, are kept. `held` returns
+    the chunks that are in use outside the metadata. `should_continue` is called before each batch of a deleted segment:
+    once it returns False, the rest is left for a later run. `executor` deletes in parallel.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GarbageCollector:
         is_needed: Callable[[str], bool] | None = None,
         snapshot: Callable[[], object] | None = None,
         held: Callable[[Sequence[str]], Collection[str]] = lambda names: (),
-        may_go_on: Callable[[], bool] = lambda: True,
+        should_continue: Callable[[], bool] = lambda: True,
         executor: Executor | None = None,
     ) -> None:
         self._chunks = chunks
@@ -84,7 +84,7 @@ class GarbageCollector:
         self._is_needed = is_needed
         self._snapshot = snapshot
         self._held = held
-        self._may_go_on = may_go_on
+        self._may_go_on = should_continue
         self._map = executor.map if executor else map
 
     def run_once(self, now: float | None = None) -> GarbageReport:

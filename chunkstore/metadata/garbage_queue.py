@@ -1,4 +1,4 @@
-"""What may have to be deleted, and the durable queue of it (G1, G2). Who deletes it is `chunkstore.collection.garbage`.
+"""What may have to be deleted, and the durable queue of it (G1, G2). Who deletes it is `chunkstore.garbage_collector`.
 
 Whoever makes garbage queues it first: a chunk before it is made (if nothing comes to name it, it is garbage), a chunk
 before the commit that takes it out of its segment, a segment before the commit that deletes it. So the queue may name

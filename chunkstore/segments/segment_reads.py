@@ -15,9 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkNotFound, MetadataConflict
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
 from chunkstore.segments.errors import BadStoredOffset, SegmentDamaged, StoredSegmentNotFound, StoredSegmentTruncated

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chunkstore.decoding import NewerFormat, decoding, judge
+from chunkstore.decoding import NewerFormat, decoding, validator
 from chunkstore.errors import InvalidRecord
 from chunkstore.metadata.serialization import (
     FieldReader,
@@ -351,7 +351,7 @@ def _read_entries(fields: FieldReader) -> tuple[tuple[int, str], ...]:
     return tuple((fields.compact_long(), fields.name()) for _ in range(fields.count(3)))
 
 
-_CHECKSUMS = judge(bytes)
+_CHECKSUMS = validator(bytes)
 _KINDS: dict[type[Record], int] = {ChunkRecord: 2, StoredSegmentRecord: 3, ReadIndexBlock: 4, IndexBlockRecord: 32}
 _READERS: dict[int, Callable[[dict[int, FieldReader]], Record]] = {
     2: _read_chunk,
