@@ -7,8 +7,8 @@ A merge has three steps, which may happen in different processes:
     copy    makes the new chunk, and checks the bytes that it reads                       needs the storage only
     swap    puts it in the place of the old ones, in one transaction (S4)                needs the metadata
 
-Readers and writers go on. Whoever has read the old list reads the old chunks, which are deleted after the delay (G1). A
-swap that comes too late, because the chunks are others by now, is refused, and the new chunk is garbage.
+Readers and writers are not blocked. A reader that has read the old list reads the old chunks, which are deleted after
+the delay (G1). A swap that comes too late, because the list has changed, is refused, and the new chunk is garbage.
 
 A new chunk is queued as garbage before it is made, and is swapped in within half of the garbage delay or not at all
 (`ChunkedSegmentStorage.track_new_chunks`): so nothing is swapped in that the collector may be deleting.
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 PARTS = 1000
 """Chunks that one merge joins at most."""
 
-_ATTEMPTS = 5  # looks at a list of chunks that is being changed
+_ATTEMPTS = 5  # reads of a list of chunks that is being changed
 
 
 class CompactionTask(NamedTuple):
@@ -64,13 +64,13 @@ class CompactionTask(NamedTuple):
 
 
 CopyTasks: TypeAlias = Callable[[Sequence[CompactionTask]], Iterable[bytes | None]]
-"""Copies merges somewhere, in any order. Returns for each, in theirs, what `copy` returns."""
+"""Runs `copy_task` for each task, anywhere and in any order. Returns the results in the order of the tasks."""
 
 
 @dataclass
 class CompactionReport:
-    """What was done to a segment: merges, the chunks that they joined, the bytes of those, and merges that were not
-    made because the chunks were others by then, or it was too late."""
+    """What was done to a segment: merges, the chunks that they joined and their bytes, and merges that were refused
+    because the list of chunks had changed, or they came too late."""
 
     segment: str
     merges: int = 0
@@ -140,7 +140,7 @@ class Compactor:
     def swap(self, merge: CompactionTask, checksums: bytes) -> bool:
         """Put a merged chunk with these checksums in the place of its parts, once it was copied.
 
-        False if it came too late, or the chunks are others by now; then nothing has changed.
+        False if it came too late, or the list of chunks has changed; then nothing is done.
         """
         old = [part.name for part in merge.parts]
         handle = SegmentHandle(merge.segment, read_only=False)

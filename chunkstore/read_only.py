@@ -1,6 +1,6 @@
-"""A store of which nothing is changed, whatever is asked: what lies in it belongs to somebody else.
+"""A store that is only read, such as the long-term storage of a Pravega.
 
-Every verb that writes raises RootReadOnly before anything is requested.
+Every verb that writes raises RootReadOnly before any request is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chunkstore.port import Data, ObjectInfo, Parts, Range, Store
 
 
 class RootReadOnly(StorageRefused):
-    """A change was asked for of what can only be read: the long-term storage of a Pravega. root: where it is."""
+    """A change of something that can only be read: the long-term storage of a Pravega. root: where it is."""
 
     def __init__(self, root: str) -> None:
         super().__init__(

@@ -32,7 +32,7 @@ from chunkstore.port import (
 )
 
 _files: dict[str, MemoryFile] = MemoryFileSystem.store
-_contents = threading.RLock()  # a file has one position and may be growing: who looks into it holds this
+_contents = threading.RLock()  # a file has one position and may be growing: every access holds this
 
 
 class MemoryStore(Store):
@@ -83,7 +83,7 @@ class MemoryStore(Store):
 
     def link(self, path: str, source: Store, name: str) -> None:
         if isinstance(source, MemoryStore):
-            self.put(path, source.read(name))  # nobody can tell that apart
+            self.put(path, source.read(name))  # which is the same here
         else:
             super().link(path, source, name)
 

@@ -9,12 +9,12 @@ The protocol syncs files and not folders: an object survives the death of any pr
 server its name may be missing. What killed writers leave there stays.
 
 Symbolic links below the root are never followed (P1), neither to a file nor on the way to one. The root itself may be
-one. Each process looks at a folder once.
+one. Each process checks a folder once.
 
 A file's time is that of its writing. A process that slept before the rename would publish an object that looks old,
-which W7 must not see. Hence it is published with a time in the far future, which is corrected at once: whoever sees it
-in between, or after a death in between, takes it for new. The time since the writing is that of a clock that runs in
-suspend, too: a host that slept in between publishes a new object.
+which W7 must not see. Hence it is published with a time in the far future, which is corrected at once: a process that
+sees it in between, or after a crash in between, takes it for new. The time since the writing is that of a clock that
+runs in suspend, too: a host that slept in between publishes a new object.
 """
 
 from __future__ import annotations

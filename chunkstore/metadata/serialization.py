@@ -65,7 +65,7 @@ class FieldWriter:
         self._data.append(_TRUTH(value))
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are, which tell by themselves where they end."""
+        """Bytes as they are, whose format says where they end."""
         self._data += _BYTES(data)
 
     def utf(self, text: str) -> None:

@@ -41,7 +41,7 @@ CACHE_SIZE = 100_000
 """Names that records in memory hold together, of which each takes some 200 bytes: a record of a chunk holds two."""
 
 WithOperations: TypeAlias = Sequence[Any]
-"""What a store does in the same step as the changes of a transaction: it alone knows what that may be."""
+"""Operations that a store commits in the same step as the changes of a transaction. Only the store knows their type."""
 
 AnyRecord = TypeVar("AnyRecord", StoredSegmentRecord, ChunkRecord, IndexBlockRecord)
 
@@ -67,7 +67,7 @@ class MetadataStore(abc.ABC):
     def begin(self, *keys: str, read_only: bool = False, with_operations: WithOperations = ()) -> MetadataTransaction:
         """A new transaction, to be used in a with statement. `keys` are read at once, together.
 
-        `with_operations` happen with its commit, even if it changes no record.
+        `with_operations` are committed with it, even if it changes no record.
         """
         return MetadataTransaction(self, keys, read_only=read_only, with_operations=with_operations)
 
@@ -84,7 +84,7 @@ class MetadataStore(abc.ABC):
                 yield key, record
 
     def evict_all(self) -> None:
-        """Forget all that is in memory but pinned records, so that it is read again."""
+        """Drop the cache, except pinned records, so that records are read again."""
         self._cache.clear()
 
     # -- what differs from store to store
@@ -102,8 +102,8 @@ class MetadataStore(abc.ABC):
         All or nothing.
 
         Returns the new version of each changed key: one that it never had, from 0 on, or ABSENT if deleted. `expected`
-        has every key of `changes`, and others. Raises MetadataConflict; after any other error it may have happened. A
-        store that knows of no with_operations raises ValueError for any.
+        has every key of `changes`, and may have more. Raises MetadataConflict; after any other error it may have
+        happened. A store that knows of no with_operations raises ValueError for any.
         """
 
     @abc.abstractmethod
@@ -175,10 +175,10 @@ class MetadataTransaction:
     What is read is remembered with its version, and its own changes are seen. A key that is put without having been
     read is taken for a new one.
 
-    Records that are read one after the other need not fit together if others commit in between: `commit`, which a
-    transaction that only reads may call too, raises MetadataConflict then.
+    Records that are read one after the other need not fit together if another transaction commits in between: `commit`,
+    which a transaction that only reads may call too, raises MetadataConflict then.
 
-    `with_operations` happen in the same step as its changes; until the commit more may be added.
+    `with_operations` are committed in the same step as its changes; until then more may be added.
     """
 
     def __init__(
@@ -253,10 +253,10 @@ class MetadataTransaction:
         self._otherwise.append(act)
 
     def commit(self, external_step: Callable[[], None] | None = None) -> None:
-        """Make the changes, and do the with_operations, all or none, and end the transaction.
+        """Commit the changes and the operations, all or none, and end the transaction.
 
-        `external_step` is called when they are stored, and before they are visible; if it raises, nobody sees those
-        of pinned records, but the others are stored. It must not read keys of this transaction. Raises MetadataConflict
+        `external_step` is called when they are stored, and before they are visible. If it raises, changes of pinned
+        records are dropped, but the rest is stored. It must not read keys of this transaction. Raises MetadataConflict
         if a key was changed since it was read, InvalidRecord for a segment that contradicts itself, and what the store
         raises: then the outcome is not known, and what is read next is what was stored.
         """
@@ -311,6 +311,15 @@ class MemoryTable:
         self.lock = threading.Lock()
         self.versions = itertools.count()
 
+    def put(self, key: str, data: bytes | None) -> int:
+        """Set or delete (None) a record; returns its new version, ABSENT if it is gone."""
+        if data is None:
+            self.rows.pop(key, None)
+            return ABSENT
+        version = next(self.versions)
+        self.rows[key] = version, data
+        return version
+
 
 class MemoryMetadataStore(MetadataStore):
     """Records in this process. Several stores on one `table` are like processes that take over from one another."""
@@ -327,23 +336,19 @@ class MemoryMetadataStore(MetadataStore):
     def _store(
         self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
-        if with_operations:
-            raise ValueError(f"nothing can happen together with a change of records in memory: {with_operations!r}")
         encoded = {key: record and encode(record) for key, record in changes.items()}
         rows = self.table.rows
         with self.table.lock:
             changed = tuple(key for key, version in expected.items() if rows.get(key, (ABSENT,))[0] != version)
             if changed:
                 raise _conflict(changed)
-            versions = {}
-            for key, data in encoded.items():
-                if data is None:
-                    rows.pop(key, None)
-                    versions[key] = ABSENT
-                else:
-                    versions[key] = next(self.table.versions)
-                    rows[key] = versions[key], data
-            return versions
+            self._persist(changes, with_operations)
+            return {key: self.table.put(key, data) for key, data in encoded.items()}
+
+    def _persist(self, changes: Mapping[str, Record | None], with_operations: WithOperations) -> None:
+        """Make a change durable before it is made here. A subclass does so; in memory nothing is durable."""
+        if with_operations:
+            raise ValueError(f"a store in memory cannot commit operations with a change: {with_operations!r}")
 
     def _scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
         with self.table.lock:

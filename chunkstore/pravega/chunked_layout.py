@@ -1,6 +1,6 @@
 """Segments in the chunked layout: the table `storage_metadata_<container>` has a record of each and of its chunks.
 
-A chunk's name tells where it was made, not where it belongs: what was merged into a segment brought its chunks along,
+A chunk's name says for which segment it was created, not to which it belongs: a merge moves chunks between segments,
 and a chunk that is shorter than its object ends where the record says. So only the records count.
 """
 

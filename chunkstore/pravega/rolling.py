@@ -41,7 +41,7 @@ _CHUNK = "$offset."
 _PAGE = 1000
 _DIGITS = 19  # of a number of 64 bits
 _FARTHEST = (1 << 62) - 1  # the greatest offset that a record can hold
-_ATTEMPTS = 10  # looks at a segment that is being changed
+_ATTEMPTS = 10  # reads of a segment that is being changed
 
 _PLAIN = re.compile(
     r"(?:[^/]+/)*[^/]+/\d+(?:\.#epoch\.\d+)?"

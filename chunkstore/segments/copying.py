@@ -1,7 +1,7 @@
 """Copying chunks: the bytes of some become one new chunk, and are checked on the way (S1).
 
-The bytes pass through this process, even where a storage could join objects by itself: nobody would check them then,
-and nobody would know the checksums of the result (`docs/decisions/chunks-are-copied.md`).
+The bytes pass through this process, even where a storage could join objects by itself: then they would not be checked,
+and the checksums of the result would not be known (`docs/decisions/chunks-are-copied.md`).
 """
 
 from __future__ import annotations

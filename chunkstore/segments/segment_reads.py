@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 @dataclass(frozen=True)
 class ReadConfig:
     """`part`: bytes that one request reads at most; `parallel`: requests at a time; `ahead`: parts of a sequential read
-    that are fetched before they are asked for."""
+    that are fetched ahead of the caller."""
 
     part: int = 8 << 20
     parallel: int = 8

@@ -6,8 +6,8 @@ carries the epoch of its owner (S4): an instance of an earlier epoch is refused,
 not. Only the instance that made a chunk adds to it, and no longer once anything about it went wrong. So whatever a
 failed, slow or overtaken instance still writes lies beyond what counts, or in chunks that nothing names.
 
-Garbage is queued before it is made (G1, see `chunkstore.garbage_collector`). Truncation and deletion change metadata
-only; the chunks go in the collector's later turn (F2).
+Garbage is queued before it exists (G1, see `chunkstore.metadata.garbage_queue`). Truncation and deletion change
+metadata only; the collector deletes the chunks later (F2).
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ class ChunkedSegmentStorage:
     """The segments whose metadata is in `metadata`, changed by the instance of `epoch`. May be used by many threads.
 
     Changes of one segment follow one another, those of different ones run in parallel. After an error a change may have
-    happened unless the error is a SegmentError: look at `info`. `with_operations` of a change are done by the metadata
-    store in the same step, even if there turns out to be nothing to change. `journal` makes `_system/` segments system
-    segments, whose records are pinned and journaled. `adopter` is called for a segment that has no metadata, and
-    returns whether it has some now. `clock` is in seconds since the epoch.
+    happened unless the error is a SegmentError: look at `info`. The metadata store commits the operations of a change
+    (`with_operations`) in the same step, even if there turns out to be nothing to change. `journal` makes `_system/`
+    segments system segments, whose records are pinned and journaled. `adopter` is called for a segment that has no
+    metadata, and returns whether it has some now. `clock` is in seconds since the epoch.
     """
 
     def __init__(
@@ -266,8 +266,8 @@ class ChunkedSegmentStorage:
     ) -> int:
         """Make existing chunks the end of the segment, which is at `offset` (S3).
 
-        They were written by others under names that are used nowhere else, and nothing may be added to them any more.
-        Returns their length together. Raises as `write`, and ChunkInUse.
+        Other processes may have written them, under names that are used nowhere else. They must not be appended to any
+        more. Returns their length together. Raises as `write`, and ChunkInUse.
         """
         segment = self._writable(handle)
         names = [chunk.name for chunk in chunks]
@@ -369,8 +369,8 @@ class ChunkedSegmentStorage:
             record = transaction.segment(segment)
             if record is None or not record.status & RecordStatus.ACTIVE:
                 raise StoredSegmentNotFound(segment)
-            # Looked at when the record was read: if the collector comes after that, it forestalls this commit.
-            # A host that was stopped may not know how late it is: whether it came says so too.
+            # Checked after the record was read: a collector that comes later makes this commit fail. The clock of a
+            # host that was stopped may be late, so the queue is asked, too, whether a collector has claimed the chunk.
             if self.clock() >= new.deadline or not self._garbage.waits(new.name):
                 raise ConcurrentModification(segment)
             self._replace(transaction, ChunkList(transaction, record), start, old, start, new.name, length, checksums)
@@ -441,7 +441,7 @@ class ChunkedSegmentStorage:
 
     @staticmethod
     def _leave(transaction: MetadataTransaction) -> None:
-        """Change nothing, where nothing is to be changed; the with_operations of the change happen all the same."""
+        """Change nothing, where nothing is to be changed; commit the operations all the same."""
         if transaction.with_operations:
             transaction.commit()
 

@@ -443,7 +443,7 @@ class StoreContract:
         assert seen == paths
 
     def test_a_listing_that_is_cut_is_an_error(self, store: Store, ways_to_cut: WaysToCut) -> None:
-        """Complete or an error (P2): whoever takes part of a listing, or nothing, for all writes over what is there."""
+        """Complete or an error (P2): a caller that takes part of a listing for all of it overwrites what is there."""
         paths = [f"cut/{folder}/{'x' * 60}/{number}" for folder in "abc" for number in range(4)]
         for path in paths:
             store.put(path, b"")

@@ -1,4 +1,4 @@
-"""The compaction: small chunks become one, readers and writers go on, and nothing is lost whenever it stops."""
+"""Compaction: small chunks become one, readers and writers go on, and nothing is lost whenever it stops."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Rig(NamedTuple):
     metadata: MemoryMetadataStore
     garbage: StoreGarbageQueue
     storage: ChunkedSegmentStorage
-    compaction: Compactor
+    compactor: Compactor
 
     @classmethod
     def over(cls, store: Store, target: int = 100, metadata: MemoryMetadataStore | None = None, epoch: int = 1) -> Rig:
@@ -134,7 +134,7 @@ def test_what_is_merged_is_not_merged_again(rig: Rig) -> None:
 
 
 def test_every_byte_is_copied_a_few_times_only(rig: Rig) -> None:
-    """Chunks come in one by one, and the compaction runs after each."""
+    """Chunks come in one by one, and compaction runs after each."""
     copied = 0
     for _ in range(200):
         rig.write(b"x")

@@ -6,7 +6,7 @@ BREAKAGES = [
     Breakage(
         name="linked-source-not-synced",
         file="chunkstore/backends/local.py",
-        old="        source._opened(name, os.fsync)  # whoever made it may not have\n",
+        old="        source._opened(name, os.fsync)  # the process that made it may not have\n",
         new="",
         tests=["tests/chunkstore/test_power.py::test_what_is_linked_survives_though_its_maker_never_synced_it"],
     ),

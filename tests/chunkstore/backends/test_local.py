@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import pytest
 
 from chunkstore import (
-    InvalidOffset,
     ObjectNotFound,
     Outcome,
     PutUnknown,
@@ -32,6 +31,7 @@ from chunkstore import (
     open_store,
 )
 from chunkstore.backends import local
+from chunkstore.errors import InvalidOffset
 from chunkstore.paths import TEMPORARY
 from chunkstore.testing.contracts import body
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from chunkstore import TOKEN
+from chunkstore.port import TOKEN
 from engine.errors import FrameDamaged, UnknownFormat
 from engine.logs import frames
 from engine.logs.frames import HEADER, NOBODY, START, Frame, Kind, Position
