@@ -7,6 +7,7 @@ which keeps the promise on which this rests: what was acknowledged is what the n
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -62,16 +63,19 @@ class MetadataLog(MemoryMetadataStore):
         super().__init__()
         self.tasks: dict[str, GarbageTask] = {}
         self._segment = segment
+        self._process = os.getpid()
         self._failure: BaseException | None = None
         self._weight = 0  # of all entries in the log
         self._replay()
 
     def check(self) -> None:
-        """Raise StorageNotPrimary if another process took over, StorageError if the outcome of a commit is unknown."""
+        """Raise StorageNotPrimary if another process took over, StorageError after an unknown outcome or a fork."""
         if isinstance(self._failure, StorageNotPrimary):
             raise StorageNotPrimary(LOG, self._failure.owner_epoch, self._failure.epoch)
         if self._failure is not None:
             raise StorageError(f"an earlier change may or may not be durable ({self._failure}): open the store again")
+        if os.getpid() != self._process:  # two processes in one epoch would overwrite each other's journal
+            raise StorageError("the store was opened before a fork: open it in the process that uses it")
 
     def commit_tasks(self, tasks: Sequence[GarbageTask], settled: Sequence[str]) -> None:
         """Commit a change of the garbage queue alone."""

@@ -137,15 +137,14 @@ def length_of(data: Parts) -> int:
 class Store(abc.ABC):
     """Objects below one root. Every method may raise StorageError or one of its subclasses (`chunkstore.errors`).
 
-    `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`,
-    `can_truncate`: whether these verbs are offered. `host_clock`: `clock` may be this host's own, which can be stepped.
+    `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`:
+    whether `append` is offered. `host_clock`: `clock` may be this host's own, which can be stepped.
     `dated`: the answer to a listing carries the storage's time (`chunkstore.stamps`).
     """
 
     root: str
     remote: bool
     can_append: bool
-    can_truncate: bool = False
     host_clock: bool = False
     dated: bool = False
 
@@ -217,15 +216,8 @@ class Store(abc.ABC):
         """
         raise Unsupported(f"{self.root}: objects of {source.root} cannot be linked here, so neither can {name!r}: copy")
 
-    def truncate(self, path: str, length: int) -> None:
-        """Cut an object off behind `length` bytes, which it must have; durable on return, not atomic for readers.
-
-        Raises InvalidOffset if it is shorter, ObjectNotFound, and Unsupported if not `can_truncate`.
-        """
-        raise Unsupported(f"{self.root}: objects cannot be cut here; put what is to stay of {path!r} as a new object")
-
     def set_read_only(self, path: str, read_only: bool) -> None:
-        """Let `append` and `truncate` of an object raise ObjectReadOnly from now on, or no longer.
+        """Let `append` to an object raise ObjectReadOnly from now on, or no longer.
 
         It may be overwritten and deleted all the same. Raises ObjectNotFound, and Unsupported where this cannot be
         done.

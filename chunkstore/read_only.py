@@ -29,7 +29,6 @@ class ReadOnlyStore(Store):
     """Reads pass to another store."""
 
     can_append = False
-    can_truncate = False
     host_clock = True
 
     def __init__(self, inner: Store) -> None:
@@ -65,9 +64,6 @@ class ReadOnlyStore(Store):
         raise RootReadOnly(self.root)
 
     def append(self, path: str, offset: int, data: Data) -> NoReturn:
-        raise RootReadOnly(self.root)
-
-    def truncate(self, path: str, length: int) -> NoReturn:
         raise RootReadOnly(self.root)
 
     def set_read_only(self, path: str, read_only: bool) -> NoReturn:

@@ -115,7 +115,6 @@ class LocalStore(Store):
 
     remote = False
     can_append = True
-    can_truncate = True
     host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
     def __init__(self, folder: str, folders: int = 10_000) -> None:
@@ -216,14 +215,6 @@ class LocalStore(Store):
                     f"{self.root}: {file} cannot be linked here ({os.strerror(error.errno or 0)}): copy it instead"
                 ) from error
             raise self._error(error, path) from error
-
-    def truncate(self, path: str, length: int) -> None:
-        with self._open_to_change(path) as (fd, size):
-            if size < length:
-                message = f"{self.root}: {path!r} has {size} bytes, cannot be cut at {length}"
-                raise InvalidOffset(message, expected=size, given=length)
-            os.ftruncate(fd, length)
-            _sync(fd)
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         def change(fd: int) -> None:

@@ -57,7 +57,6 @@ class SimulatedStore(Store):
         conflict: float = 0.0,
         late: float = 0.0,
         can_append: bool = True,
-        can_truncate: bool = True,
         remote: bool = False,
         now: float = 1_000_000_000.0,
     ) -> None:
@@ -67,7 +66,6 @@ class SimulatedStore(Store):
         self.conflict = conflict
         self.late = late
         self.can_append = can_append
-        self.can_truncate = can_truncate
         self.remote = remote
         self.now = now
         self.arrivals = 0.5
@@ -135,20 +133,6 @@ class SimulatedStore(Store):
         check_path(path)
         content = source.read(name)
         self._request(lambda: self._store(path, content))
-
-    def truncate(self, path: str, length: int) -> None:
-        if not self.can_truncate:
-            return super().truncate(path, length)
-        check_path(path)
-
-        def attempt() -> None:
-            before = self._to_change(path)
-            if len(before) < length:
-                message = f"{self.root}: {path!r} has {len(before)} bytes, cannot be cut at {length}"
-                raise InvalidOffset(message, expected=len(before), given=length)
-            self._store(path, before[:length])
-
-        return self._request(attempt)
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         check_path(path)

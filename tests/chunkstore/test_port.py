@@ -181,7 +181,5 @@ def test_defaults() -> None:
     with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
         store.append("a", 0, b"")
     with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
-        store.truncate("a", 0)
-    with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
         store.set_read_only("a", True)
     store.close()

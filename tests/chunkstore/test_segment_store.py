@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +111,7 @@ VERBS: dict[str, tuple[Verb, Callable[[Model], Model]]] = {
 
 
 def fresh_copy(origin: SimulatedStore) -> SimulatedStore:
-    store = SimulatedStore(can_append=origin.can_append, can_truncate=False)
+    store = SimulatedStore(can_append=origin.can_append)
     store.copy_of(origin)
     return store
 
@@ -427,6 +428,18 @@ def test_after_an_unknown_outcome_the_store_is_opened_again() -> None:
                 call()
     with SegmentStore.open(faulty.inner) as store:
         assert store.exists("b")
+
+
+def test_a_forked_process_cannot_use_the_store_of_its_parent(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a")
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        for call in (lambda: store.append("a", b"x"), lambda: store.info("a"), store.collect_garbage):
+            with pytest.raises(StorageError, match="before a fork"):
+                call()
+    assert store.append("a", b"x") == 0
 
 
 def test_a_log_that_is_not_what_was_written_is_an_error(prepared: tuple[SimulatedStore, Model]) -> None:

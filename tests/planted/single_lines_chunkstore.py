@@ -301,21 +301,15 @@ BREAKAGES = [
     Breakage(
         name="chunk-replaced",
         file="chunkstore/chunk_storage.py",
-        old=("        self._check_free(name)\n        self.store.put(name, data)\n"),
-        new="        self.store.put(name, data)\n",
+        old="            self._check_free(name)\n            self.store.put(name, data)\n",
+        new="            self.store.put(name, data)\n",
         tests=["tests/chunkstore/test_chunk_storage.py::TestLocal::test_a_name_is_taken_once"],
     ),
     Breakage(
         name="written-over",
         file="chunkstore/chunk_storage.py",
-        old=(
-            "        if size:\n"
-            '            raise Unsupported(f"{self.store.root}: {name!r} has {size} bytes and cannot grow'
-        ),
-        new=(
-            "        if size < 0:\n"
-            '            raise Unsupported(f"{self.store.root}: {name!r} has {size} bytes and cannot grow'
-        ),
+        old="            if not self.supports_append:\n",
+        new="            if not self.store.can_append:\n",
         tests=["tests/chunkstore/test_chunk_storage.py::TestLocal::test_writing_at_the_end"],
     ),
     Breakage(
