@@ -60,7 +60,7 @@ def made_for(chunk: str) -> str | None:
     """The segment for which a chunk with this name was made; None for the name of anything else.
 
     Only that: merges, copies and deletions change to which segment a chunk belongs, and the metadata knows. The
-    self-test of another opener, which may run now, puts objects with a chunk's name: they are nobody's.
+    self-test of another opener, which may run now, puts objects with a chunk's name: they belong to no segment.
     """
     match = _NAME.fullmatch(chunk)
     return name_of(match[1]) if match and not chunk.startswith(SELF_TESTS) else None

@@ -1,10 +1,10 @@
-"""Understanding bytes that were written elsewhere: the one place where nonsense becomes a declared error (P2).
+"""Decoding bytes that were written elsewhere: all decoding errors are raised here (P2).
 
-Whoever decodes a record does so within `decoding`; whatever goes wrong there is `InvalidData`, or the declared error
-that the caller makes of it, which names the object. Plain values (of msgpack, of JSON) are compared with the types that
-they should have by a `reader`: a record's annotations are its schema, also of what is about to be written, which a
-`judge` holds against the same rules (W14). A record begins with a format number, and one
-that is not known is a `NewerFormat`: nothing is damaged, this program is too old.
+Every parser of a record runs within `decoding`. Any failure there becomes `InvalidData`, or the declared error that the
+caller makes of it, which names the object. A `reader` checks plain values (of msgpack, of JSON) against their types: a
+record's annotations are its schema. A `validator` checks values that are about to be written by the same rules (W14). A
+record begins with a format number, and one that is not known is a `NewerFormat`: nothing is damaged, this program is
+too old.
 
 Time and memory are bounded by the bytes that are there, never by what they claim: `unpack` looks whether all of a value
 is there before it makes any of it, and `json_value` refuses what is nested deeply.
@@ -147,9 +147,10 @@ def reader(hint: Any) -> Reader:
 
 
 @functools.cache
-def judge(hint: Any) -> Reader:
-    """What judges values of a type before they are written, by the rules of its `reader`: they are given back as it
-    would read them. Raises InvalidData for what it would refuse (W14).
+def validator(hint: Any) -> Reader:
+    """A function that validates values before they are written: it returns them as the type's `reader` would.
+
+    Raises InvalidData for what the reader would refuse (W14).
 
     Of what means the same it makes that: NumPy's integers are integers, its floats are numbers, any buffer is bytes,
     any mapping a dictionary.
@@ -375,7 +376,7 @@ __all__ = [
     "encoded",
     "integer",
     "json_value",
-    "judge",
     "reader",
     "unpack",
+    "validator",
 ]

@@ -98,7 +98,7 @@ class ChunkStorageFull(StorageFull):
 
 
 class InvalidRecord(Damaged, StorageError):
-    """A metadata record that cannot be right: `field` is what contradicts the others."""
+    """A metadata record that contradicts itself: `field` is the field that cannot be right."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)

@@ -8,8 +8,8 @@ A `Metrics` has layers (chunks, log, container), each what one part of the progr
 
 `default_metrics()` is what everything in a process uses that was given no other. To be scraped, start
 `prometheus_client.start_http_server(port, registry=default_metrics().registry)`, or register `default_metrics()` with
-another registry. The numbers are kept here and handed over when they are asked for: importing the library takes longer
-than a short program has.
+another registry. The numbers are kept here and exported at a scrape: importing the library takes longer than a short
+program runs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Metrics:
         return registry
 
     def collect(self) -> Iterator[Metric]:
-        """What prometheus_client asks for at each scrape."""
+        """The metrics of all layers, for prometheus_client at each scrape."""
         with _lock:
             layers = list(self._layers.values())
         for layer in layers:

@@ -1,7 +1,7 @@
-"""Where what is ours lies below a root: all of it in `_system/`, a name that no scope can have (P1).
+"""Where objects of the system lie below a root: all of them in `_system/`, a name that no scope can have (P1).
 
-Users' chunks lie at `<scope>/<stream>/…`, and scopes' names do not begin with `_`. So nothing that a user may name can
-be in our way, and no object outside `_system/` is ever taken for one of ours but a chunk.
+Users' chunks lie at `<scope>/<stream>/…`, and scopes' names do not begin with `_`. So no name that a user chooses
+collides with an object of the system, and outside `_system/` only chunks are ever deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 import re
 
 SYSTEM = "_system/"
-"""The folder that is ours."""
+"""The folder of the system."""
 
 ROOT = "_system/pravega.json"
 """Describes a root of streams; in the root of a log that lies apart, says whose log it is."""
@@ -27,6 +27,9 @@ CONTAINERS = "_system/containers/"
 
 LAYOUTS = "_system/layout/"
 """The modes of layout that a root of chunks has had."""
+
+EPOCHS = "_system/epochs/"
+"""The epochs of a segment store that stands by itself: each opening makes one."""
 
 IMPORTS = "_system/imports/"
 """What is known of imports that are not finished: a folder for each stream."""
@@ -62,7 +65,7 @@ _PLACES = {
     SystemPlace.RECOVERY_POINT: re.compile(rf"{_CONTAINER}/recovery-points/{_GENERATION}{_NUMBERED}"),
     SystemPlace.TABLES: re.compile(rf"{_CONTAINER}/E-[0-9]+-S-[0-9]+\.{_UUID}"),
 }
-_FOLDERS = (SELF_TESTS, IMPORTS, f"{TEMPORARY}/")
+_FOLDERS = (SELF_TESTS, EPOCHS, LAYOUTS, IMPORTS, f"{TEMPORARY}/")
 MARKERS = (ROOT, BACKUP, RESTORING)
 """What says that a folder is a root, the root of a log, or a backup: each is alone in its folder."""
 
@@ -135,7 +138,7 @@ def is_earlier(path: str, container: int) -> bool:
 
 
 def place_of(path: str) -> tuple[SystemPlace, int] | None:
-    """What of ours lies at a path, and of which container (-1: of the root). None: nothing, or a chunk of a segment."""
+    """What the object at a path is, and of which container (-1: of the root). None: foreign, or a segment's chunk."""
     if not path.startswith(SYSTEM):
         return None
     for place, pattern in _PLACES.items():

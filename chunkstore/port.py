@@ -1,11 +1,11 @@
 """The storage port: the only way in which anything in this project touches storage.
 
-A `Store` is a flat map from paths to objects below one root. It owns two promises on which the write-ahead log stands
-(W1, W2, W8): an object appears whole or not at all, and of all that `put_if_absent` one path exactly one succeeds, and
-learns that it did, even when a retry below us or a lost response says otherwise. The second promise needs every such
-object to begin with a token that is unique for the attempt: in doubt the store reads it back and compares. Where the
-token is the caller's, it compares the whole object: two lives of one memory image (a cloned machine, a fork that Python
-does not notice) have the same tokens (W15).
+A `Store` is a flat map from paths to objects below one root. The write-ahead log relies on two guarantees of it (W1,
+W2, W8): an object appears whole or not at all; and if several writers create one path with `put_if_absent`, exactly one
+succeeds and learns that it did, even if a retry in a library or a lost response says otherwise. The second promise
+needs every such object to begin with a token that is unique for the attempt: in doubt the store reads it back and
+compares. If the token is the caller's, it compares the whole object: two copies of one memory image (a cloned machine,
+a fork that Python does not notice) have the same tokens (W15).
 
 Stores are synchronous and may be used by many threads. They survive a fork, or refuse to be used after it. They are
 never pickled: build them where they are used. Where an answer carries the storage's time, the store notes it
@@ -137,15 +137,14 @@ def length_of(data: Parts) -> int:
 class Store(abc.ABC):
     """Objects below one root. Every method may raise StorageError or one of its subclasses (`chunkstore.errors`).
 
-    `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`,
-    `can_truncate`: whether these verbs are offered. `host_clock`: `clock` may be this host's own, which can be stepped.
+    `root`: a URL without credentials, for messages. `remote`: a request costs tens of milliseconds. `can_append`:
+    whether `append` is offered. `host_clock`: `clock` may be this host's own, which can be stepped.
     `dated`: the answer to a listing carries the storage's time (`chunkstore.stamps`).
     """
 
     root: str
     remote: bool
     can_append: bool
-    can_truncate: bool = False
     host_clock: bool = False
     dated: bool = False
 
@@ -211,23 +210,17 @@ class Store(abc.ABC):
     def link(self, path: str, source: Store, name: str) -> None:
         """Make an object here of the object `name` of another store, without moving its bytes; durable on return.
 
-        From then on each of them may be deleted, or put anew, and the other one stays. If there is an object at `path`
-        already that was linked so, nothing happens. Raises ObjectNotFound; Unsupported where this cannot be done, or
-        not between these stores.
+        From then on each of them may be deleted or overwritten, and the other one stays. If there is an object at
+        `path` already that was linked so, nothing happens. Raises ObjectNotFound; Unsupported where this cannot be
+        done, or not between these stores.
         """
         raise Unsupported(f"{self.root}: objects of {source.root} cannot be linked here, so neither can {name!r}: copy")
 
-    def truncate(self, path: str, length: int) -> None:
-        """Cut an object off behind `length` bytes, which it must have; durable on return, not atomic for readers.
-
-        Raises InvalidOffset if it is shorter, ObjectNotFound, and Unsupported if not `can_truncate`.
-        """
-        raise Unsupported(f"{self.root}: objects cannot be cut here; put what is to stay of {path!r} as a new object")
-
     def set_read_only(self, path: str, read_only: bool) -> None:
-        """Let `append` and `truncate` of an object raise ObjectReadOnly from now on, or no longer.
+        """Let `append` to an object raise ObjectReadOnly from now on, or no longer.
 
-        It may be put anew and deleted all the same. Raises ObjectNotFound, and Unsupported where this cannot be done.
+        It may be overwritten and deleted all the same. Raises ObjectNotFound, and Unsupported where this cannot be
+        done.
         """
         raise Unsupported(f"{self.root}: objects cannot be made read-only here, so neither can {path!r}")
 
@@ -247,12 +240,13 @@ class Store(abc.ABC):
         """Delete objects, in any order; what is absent counts as deleted. May be repeated after an error."""
 
     def sync(self, prefix: str) -> None:  # noqa: B027 - most stores show only what is durable
-        """Make durable whatever can be seen in the folder `prefix` ("a/b/", "" = root), whoever made it. For who acts
-        on objects that others made, and may not have synced yet."""
+        """Make all objects in the folder `prefix` ("a/b/", "" = root) durable, whichever process put them.
+
+        For a caller that acts on objects that another process may not have synced yet.
+        """
 
     def mark(self, path: str) -> Hashable:
-        """What tells an object, or its absence, from what takes its place later, where looking costs no request; None
-        elsewhere."""
+        """A value that changes when the object is created, replaced or deleted; None where it would cost a request."""
         return None
 
     def neighbours(self) -> builtins.list[str]:
@@ -262,7 +256,7 @@ class Store(abc.ABC):
     def passed_over(self) -> Mapping[str, str]:
         """What listings have met so far that is no object: names, printable, and what each is. At most 1,000 of them.
 
-        Links, names that are no paths, and whatever else somebody has put there. Nobody reads, follows or deletes it.
+        Links, names that are no paths, and other foreign files. They are never read, followed or deleted.
         """
         return dict(vars(self).get("_foreign", {}))
 
@@ -298,7 +292,7 @@ class Store(abc.ABC):
             self.delete([probe])
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing
-        """Give up connections. The store must not be used afterwards."""
+        """Close connections. The store must not be used afterwards."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"

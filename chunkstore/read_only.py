@@ -1,6 +1,6 @@
-"""A store of which nothing is changed, whatever is asked: what lies in it belongs to somebody else.
+"""A store that is only read, such as the long-term storage of a Pravega.
 
-Every verb that writes raises RootReadOnly before anything is requested.
+Every verb that writes raises RootReadOnly before any request is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from chunkstore.port import Data, ObjectInfo, Parts, Range, Store
 
 
 class RootReadOnly(StorageRefused):
-    """A change was asked for of what can only be read: the long-term storage of a Pravega. root: where it is."""
+    """A change of something that can only be read: the long-term storage of a Pravega. root: where it is."""
 
     def __init__(self, root: str) -> None:
         super().__init__(
@@ -29,7 +29,6 @@ class ReadOnlyStore(Store):
     """Reads pass to another store."""
 
     can_append = False
-    can_truncate = False
     host_clock = True
 
     def __init__(self, inner: Store) -> None:
@@ -65,9 +64,6 @@ class ReadOnlyStore(Store):
         raise RootReadOnly(self.root)
 
     def append(self, path: str, offset: int, data: Data) -> NoReturn:
-        raise RootReadOnly(self.root)
-
-    def truncate(self, path: str, length: int) -> NoReturn:
         raise RootReadOnly(self.root)
 
     def set_read_only(self, path: str, read_only: bool) -> NoReturn:

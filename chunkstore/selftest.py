@@ -1,7 +1,7 @@
 """The test that a storage root must pass before anything is trusted to it.
 
-No look at versions can tell that a create is atomic: libraries drop conditions that they do not know, servers ignore
-them, filesystems check and then write. So it is tried: writers race for the same names while a reader looks on (W1,
+Versions do not show that a create is atomic: libraries drop conditions that they do not know, servers ignore them,
+filesystems check and then write. So it is tried: writers race to create the same names while a reader lists them (W1,
 W8).
 """
 
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 class NameRules(NamedTuple):
-    """What a storage does to names. None of it matters to objects of ours (P5): their names are made for all of it.
+    """What a storage does to names. None of it matters to objects of this project (P5): their names are made for all of
+    it.
 
     folds_case: `a` and `A` are one object. normalises: so are two forms of an accented letter. drops_dots: so are `a`
     and `a.`. short: it takes no names of 255 bytes.
@@ -95,7 +96,7 @@ def _race(store: Store, folder: str) -> None:
                 start_together.wait()
                 outcomes.append(store.put_if_absent(name, body))
         except BaseException:
-            start_together.abort()  # else the others wait for this one for ever
+            start_together.abort()  # else the other threads wait for this one for ever
             raise
         return outcomes
 
@@ -168,7 +169,7 @@ def _try_append(store: Store, name: str, before: bytes) -> None:
 
 
 def _try_names(store: Store, folder: str) -> NameRules:
-    """Names as chunks have them are to be kept as they are; how the storage takes others is only noted."""
+    """Names as chunks have them are to be kept as they are; how the storage treats other names is only noted."""
     unique = uuid.uuid4()
     parts = ("orders", "Orders", "orders.", "con", "ö b", "L" * LONGEST_PART)
     names = sorted(f"{folder}names/{chunk_name(part, 1, 2, unique)}" for part in parts)

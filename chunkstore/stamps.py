@@ -1,8 +1,8 @@
-"""The storage's time, as its answers carry it for nothing: the date of a response, when a file changed (W13).
+"""The storage's time, as responses carry it at no cost: the date of a response, the change time of a file (W13).
 
-A host's clocks may stand still, all of them, while a hypervisor stops it; the storage's goes on. So the log compares
-the storage's time at both ends of an age. A store notes that time when an answer carries it; the caller that made
-the request reads what was noted in its thread. `ObjectInfo.modified` is by the same clock.
+While a hypervisor stops a host, all clocks of the host may stand still; the storage's clock does not. So the log
+compares the storage's time at both ends of an age. A store notes the time when a response carries it, and the caller
+that made the request reads what was noted in its thread. `ObjectInfo.modified` is by the same clock.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 
 
 class listening:
-    """Within it, what this thread's requests are told is noted here: the first and the latest time, seconds since the
-    epoch, None as long as no answer carried any."""
+    """Within it, the times in responses to this thread's requests are noted: the first and the latest, in seconds since
+    the epoch; None as long as no response carried one."""
 
     __slots__ = ("_outer", "first", "latest")
 
@@ -36,7 +36,7 @@ _LISTENER: ContextVar[listening | None] = ContextVar("listener", default=None)
 
 
 def note(stamp: float) -> None:
-    """An answer to a request of this thread carried this time."""
+    """Note the time that a response to a request of this thread carried."""
     listener = _LISTENER.get()
     if listener is not None:
         if listener.first is None:

@@ -2,8 +2,8 @@
 that was not checked yet.
 
 A root's URL is shown wherever the root is: in errors, logs and plans; and it is kept, as the place of a root's log. So
-credentials have no place in it, in whatever form. They go into storage options, which nothing shows. Whoever takes a
-URL from outside checks it before anything else, and an error says what is wrong with it and never repeats it.
+credentials have no place in it, in whatever form. They go into storage options, which are never shown. A URL from
+outside is checked before anything else, and an error says what is wrong with it and never repeats it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from chunkstore import ObjectNotFound, StorageRefused, Store
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.paths import ROOT
 from engine.errors import RootReplaced
 

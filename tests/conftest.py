@@ -57,7 +57,7 @@ LONGEST = (
     "tests/cli/test_upkeep.py",
     "tests/engine/containers/test_crash.py",
     "tests/chunkstore/pravega/test_journal.py",
-    "tests/chunkstore/collection/test_optimiser.py",
+    "tests/chunkstore/test_compaction.py",
     "tests/streams/test_stream.py",
     "tests/chunkstore/segments/",
     "tests/cli/",

@@ -30,8 +30,9 @@ WINGS = {
         "backends",
         "metadata",
         "segments",
-        "collection",
+        "compaction garbage_collector",
         "pravega",
+        "log_segment metadata_log segment_store",
         "testing",
     ),
     "engine": (
@@ -337,6 +338,34 @@ def test_the_engine_package_exports_nothing() -> None:
     """Names are imported from the modules that define them, so no list of them can go out of date."""
     [docstring] = ast.parse((ROOT / "engine" / "__init__.py").read_text("utf-8")).body
     assert isinstance(docstring, ast.Expr)
+
+
+def test_the_face_of_the_chunk_layer_is_what_is_imported_from_it_or_documented() -> None:
+    """A name that no package above takes from it belongs to the segment store used by itself, and is on its page."""
+    exported, code = in_new_python(
+        "import json, chunkstore\n"
+        "print(json.dumps([chunkstore.__all__, [getattr(chunkstore, name).__module__ for name in chunkstore.__all__]]))"
+    )
+    assert all(module.startswith("chunkstore.") for module in code)
+    taken = {
+        alias.name
+        for package in ("engine", "pravega_spark")
+        for file in modules_of(package)
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "chunkstore"
+        for alias in node.names
+    }
+    modules = {file.stem for file in (ROOT / "chunkstore").iterdir()}
+    page = (ROOT / "docs/segment-store.md").read_text("utf-8")
+    documented = {name for name in exported if re.search(rf"`{name}\b", page)}
+    assert set(exported) == (taken - modules) | documented
+
+
+def test_the_segment_store_costs_nothing_before_it_is_used() -> None:
+    loaded = in_new_python(
+        "import json, sys, chunkstore\nprint(json.dumps([name for name in sys.modules if 'segment' in name]))"
+    )
+    assert loaded == []
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
 
 
 def _s3(place: str, options: dict[str, Any]) -> Store:
-    """The store with the client that the option `client` names; the others are the client's."""
+    """The store with the client that the option `client` names; the remaining options are the client's."""
     client = options.pop("client", "s3fs")
     if client == "s3fs":
         from chunkstore.backends.s3 import S3Store

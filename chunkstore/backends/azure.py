@@ -128,7 +128,7 @@ class AzureStore(SingleDeletes):
 
     @staticmethod
     def _once(fs: Any) -> dict[str, Any]:
-        """Settings of each request. The client would repeat it by itself, slowly, and not tell what came before."""
+        """Settings of each request. By default the client repeats it slowly, and hides the earlier failures."""
         return {
             "retry_total": 0,
             "raw_response_hook": lambda response: answered(response.http_response.headers),

@@ -1,8 +1,9 @@
-"""What all buckets have in common, whatever protocol they speak: keys, failures, and how a create in doubt is settled.
+"""What all buckets have in common, whatever protocol they speak: keys, failures, and how a create of unknown outcome is
+settled.
 
-Layers below us, and in doubt we ourselves, repeat requests, so "exists" may be said of our own object: whenever it is
-not plain how a create ended, the stored object is read back and decides: the token that it begins with, and the rest
-only if that token is ours (`Store.holds`).
+Libraries repeat requests, and so does this class, so "exists" may be the response about our own object. Whenever the
+outcome of a create is unknown, the stored object is read back and decides: first the token that it begins with, and the
+rest only if that is the caller's (`Store.holds`).
 
 The filesystem object is made at the first request, and again after a fork. The texts of errors of libraries and servers
 are not passed on, and their exceptions are not chained: they may hold credentials.
@@ -78,7 +79,7 @@ class Failed(Exception):
 
 
 def answered(headers: Mapping[str, str]) -> None:
-    """An answer came, with these headers: its date is noted for whoever waits for the request."""
+    """A response came, with these headers: its date is noted for the thread that waits for the request."""
     dates, date = _DATES.get(), stamps.date_of(headers)
     if dates is not None and date is not None:
         dates.append(date)
@@ -177,7 +178,7 @@ class BucketStore(Store):
 
     @abc.abstractmethod
     def _close_filesystem(self, fs: Any) -> None:
-        """Give up its connections."""
+        """Close its connections."""
 
     @abc.abstractmethod
     def _failure(self, error: Exception) -> Failed:
@@ -210,7 +211,7 @@ class BucketStore(Store):
         return nothing_there(failed)
 
     def _settle(self, path: str, data: Parts, failed: Failed) -> Outcome:
-        """Tell from what is stored how a create ended that did not end well."""
+        """Decide from the stored object whether a create of unknown outcome succeeded."""
         try:
             return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:

@@ -1,7 +1,7 @@
 """Objects in a Google Cloud Storage bucket, through the connections and credentials of gcsfs.
 
 A create is one upload on the condition that the object has no generation. gcsfs's own verbs are not used: they repeat
-requests without telling, and turn answers into errors from which it cannot be told what was refused.
+requests silently, and turn responses into errors that do not show what was refused.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class GcsStore(SingleDeletes):
 
 
 def _refused(status: int, content: bytes) -> Failed:
-    """What an answer says; its text is looked at, and not kept."""
+    """What a response says; its text is read, and not kept."""
     no_bucket = status == 404 and b"bucket does not exist" in content
     return Failed("NoSuchBucket" if no_bucket else f"HTTP status {status}", status, no_bucket=no_bucket)
 

@@ -70,7 +70,7 @@ class GenericStore(Store):
         self._base = str(self._class._strip_protocol(self.root)).rstrip("/")
         self._options = dict(options)
         self._idle: dict[int, deque[Any]] = {}  # filesystems of each process; they do not survive a fork
-        self._used = False  # whether something of ours was read here
+        self._used = False  # whether an object of this project was read here
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         name = self._name(path)
@@ -144,7 +144,7 @@ class GenericStore(Store):
             self._close_filesystem(fs)
 
     def _close_filesystem(self, fs: Any) -> None:
-        """Give up a filesystem's connections; not all have a verb for it."""
+        """Close a filesystem's connections; not all filesystems have a method for it."""
 
     def _create(self, fs: Any, name: str, body: bytes) -> None:
         """Make an object unless there is one; raises anything if there is."""
@@ -261,18 +261,20 @@ class GenericStore(Store):
         return action()
 
     def _check_mounted(self, fs: Any) -> None:
-        """Raise StorageUnavailable if the folder that is ours was there and is gone: all else went with it, and what
-        was put into an empty folder in its place would never be seen again (P1)."""
-        ours = f"{self._base}/{SYSTEM.rstrip('/')}"
+        """Raise StorageUnavailable if the folder `_system` was there and is gone (an unmounted disk, for example).
+
+        What was put into an empty folder in its place would never be seen again (P1).
+        """
+        system = f"{self._base}/{SYSTEM.rstrip('/')}"
         if self._used:
             fs.invalidate_cache()
-            if not fs.isdir(ours):
+            if not fs.isdir(system):
                 raise StorageUnavailable(
-                    f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?"
+                    f"{self.root}: the folder {system!r} is not there any more: is the storage mounted?"
                 )
 
     def _settle(self, path: str, data: Parts, failure: Exception) -> Outcome:
-        """Tell from what is stored how a create ended that did not end well."""
+        """Decide from the stored object whether a create of unknown outcome succeeded."""
         try:
             return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:
@@ -296,7 +298,7 @@ class GenericStore(Store):
 
     @contextlib.contextmanager
     def _filesystem(self) -> Iterator[Any]:
-        """A filesystem that nobody else uses meanwhile. It is not used again if the failure says that it is dead."""
+        """A filesystem for this thread alone. It is not used again if the failure says that it is dead."""
         idle = self._idle.setdefault(os.getpid(), deque())
         try:
             fs = idle.pop()

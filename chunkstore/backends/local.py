@@ -1,18 +1,18 @@
 """Objects as files of a folder: any POSIX filesystem with hard links, local or shared.
 
 An object is written to a temporary file in `<root>/_system/tmp/`, synced, and then linked (`put_if_absent`) or renamed
-(`put`) to its name, so readers, and whoever comes after a killed writer, see it whole or not at all. Then its folder is
-synced. Folders made on the way are synced into their parents before anything is put there. Between link and sync others
-see a name that a power failure takes back; whoever acts on what others made calls `sync` first (G3).
+(`put`) to its name, so other processes see it whole or not at all, also after a writer was killed. Then its folder is
+synced. Folders made on the way are synced into their parents before anything is put there. Between link and sync other
+processes see a name that a power failure takes back; a process that acts on it calls `sync` first (G3).
 
 An object's time is its inode's change time: linking and renaming set it. The modification time is that of the writing,
 and a process that slept between writing and linking would publish an object that looks old, which W7 must not see.
 
-Symbolic links below the root are never followed (P1), neither to a file nor on the way to one: what they lead to is not
-ours. The root itself may be one. Each process looks at a folder once.
+Symbolic links below the root are never followed (P1), neither to a file nor on the way to one: they lead out of the
+root. The root itself may be one. Each process checks a folder once.
 
-A large object leaves the page cache while it is being written, a piece at a time: whoever syncs a small one meanwhile,
-as every append does, waits behind one piece and not behind all of it.
+A large object is written back piece by piece while it is being written: a process that syncs a small object meanwhile,
+as every append does, waits for one piece and not for all of it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from typing import TypeVar
 
 from chunkstore import stamps
 from chunkstore.backends.tree import walk
+from chunkstore.bounded_set import BoundedSet
 from chunkstore.errors import (
     InvalidOffset,
     ObjectNotFound,
@@ -64,7 +65,6 @@ from chunkstore.port import (
     same_content,
     token_of,
 )
-from chunkstore.remembered import Remembered
 from chunkstore.similarity import suggest
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
@@ -115,20 +115,20 @@ class LocalStore(Store):
 
     remote = False
     can_append = True
-    can_truncate = True
     host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
     def __init__(self, folder: str, folders: int = 10_000) -> None:
-        """folders: of so many it is remembered that they are there."""
+        """folders: of so many it is bounded that they are there."""
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
         self._above = self._folder.rstrip("/")  # the folder may be the top one
         self._temporary = f"{self._folder}/{TEMPORARY}"
         self._stamped: int | None = None  # the file that shows the filesystem's time
-        # Folders that exist and are synced into their parents: ours is never forgotten, or a lost mount is not noticed.
-        self._known = Remembered[str](folders, os.path.dirname(self._temporary))
-        self._used = False  # whether something of ours was read here
-        self._real = Remembered[str](folders, self._folder)  # folders that are no links, nor those on the way to them
+        # Folders that exist and are synced into their parents; `_system` is always kept, or a lost mount is not
+        # noticed.
+        self._known = BoundedSet[str](folders, os.path.dirname(self._temporary))
+        self._used = False  # whether an object of this project was read here
+        self._real = BoundedSet[str](folders, self._folder)  # folders that are no links, nor those on the way to them
         self._real.add(self._folder)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
@@ -202,7 +202,7 @@ class LocalStore(Store):
             return super().link(path, source, name)
         target, file = self._file(path), source._file(name)
         source.stat(name)  # raises for what is absent, or a symbolic link
-        source._opened(name, os.fsync)  # whoever made it may not have
+        source._opened(name, os.fsync)  # the process that made it may not have
         try:
             with contextlib.suppress(FileExistsError):
                 self._in_folder_of(target, lambda: os.link(file, target, follow_symlinks=False))
@@ -215,14 +215,6 @@ class LocalStore(Store):
                     f"{self.root}: {file} cannot be linked here ({os.strerror(error.errno or 0)}): copy it instead"
                 ) from error
             raise self._error(error, path) from error
-
-    def truncate(self, path: str, length: int) -> None:
-        with self._open_to_change(path) as (fd, size):
-            if size < length:
-                message = f"{self.root}: {path!r} has {size} bytes, cannot be cut at {length}"
-                raise InvalidOffset(message, expected=size, given=length)
-            os.ftruncate(fd, length)
-            _sync(fd)
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         def change(fd: int) -> None:
@@ -347,7 +339,7 @@ class LocalStore(Store):
         return found
 
     def _found(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes] | None:
-        """Ranges of one object, or None where it is absent: who follows a log asks for what is not there yet."""
+        """Ranges of one object, or None if it is absent: a follower of a log reads addresses that do not exist yet."""
         for _, start, end in ranges:
             check_range(path, start, end)
         found = self._if_there(path, lambda fd: [_read_open(fd, start, end) for _, start, end in ranges])
@@ -440,7 +432,7 @@ class LocalStore(Store):
     def _sweep(self, now: float) -> None:
         """Remove what killed writers left. A writer stopped for longer finds its file gone, and starts again.
 
-        Nothing but files with names as ours have, and in this folder itself: deleting by a link would be elsewhere.
+        Only files whose names are those of temporary files, and only in this folder itself: a link leads elsewhere.
         """
         folder = os.open(self._temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -467,11 +459,14 @@ class LocalStore(Store):
             return action()
 
     def _check_mounted(self) -> None:
-        """Raise StorageUnavailable if the folder that is ours was there and is gone: all else went with it, and what
-        was put into an empty folder in its place would never be seen again (P1)."""
-        ours = os.path.dirname(self._temporary)
-        if (self._used or ours in self._known) and not os.path.isdir(ours):
-            raise StorageUnavailable(f"{self.root}: the folder {ours!r} is not there any more: is the storage mounted?")
+        """Raise StorageUnavailable if the folder `_system` was there and is gone (an unmounted disk, for example).
+
+        What was put into an empty folder in its place would never be seen again (P1).
+        """
+        system = os.path.dirname(self._temporary)
+        if (self._used or system in self._known) and not os.path.isdir(system):
+            gone = f"{self.root}: the folder {system!r} is not there any more: is the storage mounted?"
+            raise StorageUnavailable(gone)
 
     def _make_folder(self, folder: str) -> None:
         if folder in self._known:
@@ -573,7 +568,7 @@ _path_of = operator.attrgetter("path")
 
 
 def _user() -> str:
-    """Who this process runs as: a name if there is one, else a number."""
+    """The user that this process runs as: a name if there is one, else a number."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

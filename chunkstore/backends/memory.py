@@ -32,7 +32,7 @@ from chunkstore.port import (
 )
 
 _files: dict[str, MemoryFile] = MemoryFileSystem.store
-_contents = threading.RLock()  # a file has one position and may be growing: who looks into it holds this
+_contents = threading.RLock()  # a file has one position and may be growing: every access holds this
 
 
 class MemoryStore(Store):
@@ -40,7 +40,6 @@ class MemoryStore(Store):
 
     remote = False
     can_append = True
-    can_truncate = True
     host_clock = True
 
     def __init__(self, folder: str) -> None:
@@ -83,20 +82,9 @@ class MemoryStore(Store):
 
     def link(self, path: str, source: Store, name: str) -> None:
         if isinstance(source, MemoryStore):
-            self.put(path, source.read(name))  # nobody can tell that apart
+            self.put(path, source.read(name))  # which is the same here
         else:
             super().link(path, source, name)
-
-    def truncate(self, path: str, length: int) -> None:
-        file = self._file(path)
-        with _contents:
-            size = self._size_to_change(path, file)
-            if size < length:
-                raise InvalidOffset(
-                    f"{self.root}: {path!r} has {size} bytes, cannot be cut at {length}", expected=size, given=length
-                )
-            file.truncate(length)
-            file.modified = _now()
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         self._file(path).read_only = read_only

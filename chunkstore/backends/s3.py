@@ -214,7 +214,7 @@ def refusal(code: str, status: int, *, bodiless: bool) -> Failed:
 
 @functools.cache
 def _filesystem_type() -> Any:
-    """That of s3fs, but for one thing: no client of it asks the server whether it may send a body."""
+    """The type of s3fs, whose clients send bodies without asking the server first (`Expect: 100-continue`)."""
     import s3fs
 
     class FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
@@ -231,7 +231,7 @@ def _filesystem_type() -> Any:
 
 
 def _send_unasked(params: dict[str, Any], **_: object) -> None:
-    """Botocore asks before each body, however small, and waits for the answer: a commit would take twice as long."""
+    """Without this, botocore waits for the server before each body, however small: a commit takes twice as long."""
     params["headers"].pop("Expect", None)
 
 

@@ -1,8 +1,9 @@
 """Objects in S3 through obstore, which is object_store in Rust: bodies are its affair, all else stays with s3fs.
 
-object_store takes any answer of status 200 for a listing, somebody else's for an empty one, and markers of folders for
-objects; so listings are not asked of it (P2), nor are deletes. Both clients go to the same place as the same user:
-endpoint, region, credentials and timeouts are those of s3fs's client, and what has no counterpart is refused by name.
+object_store takes any response of status 200 for a listing, a proxy's login page for an empty one, and markers of
+folders for objects; so it is not used for listings (P2), nor for deletes. Both clients go to the same place as the same
+user: endpoint, region, credentials and timeouts are those of s3fs's client, and what has no counterpart is refused by
+name.
 
 A create is one PUT with If-None-Match, which object_store repeats below us. obstore's threads do not survive a fork: a
 request in a child would wait for ever, and is refused instead.
@@ -36,7 +37,7 @@ _PIECE = 1 << 20
 """Bytes that are read before they are moved to where they belong."""
 _LONGEST = timedelta(minutes=15)
 _TRUST = timedelta(minutes=5)
-"""How long credentials that may change are used before they are asked for again; botocore renews them 10 before."""
+"""How long credentials that may change are used before they are fetched again; botocore renews them 10 before."""
 
 _ANY: Mapping[str, Any] = MappingProxyType({})
 _TAKEN: Mapping[str, Any] = MappingProxyType(
@@ -291,7 +292,7 @@ def _put(client: Any, key: str, body: memoryview, **how: Any) -> None:
 
 
 def _told(error: BaseException) -> Failed:
-    """What an error of obstore says. Its text is looked at, and not kept: URLs and answers are in it."""
+    """What an error of obstore says. Its text is read, and not kept: URLs and answers are in it."""
     text = str(error)
     answered = _STATUS.search(text)
     if answered is not None:

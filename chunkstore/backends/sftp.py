@@ -9,12 +9,12 @@ The protocol syncs files and not folders: an object survives the death of any pr
 server its name may be missing. What killed writers leave there stays.
 
 Symbolic links below the root are never followed (P1), neither to a file nor on the way to one. The root itself may be
-one. Each process looks at a folder once.
+one. Each process checks a folder once.
 
 A file's time is that of its writing. A process that slept before the rename would publish an object that looks old,
-which W7 must not see. Hence it is published with a time in the far future, which is corrected at once: whoever sees it
-in between, or after a death in between, takes it for new. The time since the writing is that of a clock that runs in
-suspend, too: a host that slept in between publishes a new object.
+which W7 must not see. Hence it is published with a time in the far future, which is corrected at once: a process that
+sees it in between, or after a crash in between, takes it for new. The time since the writing is that of a clock that
+runs in suspend, too: a host that slept in between publishes a new object.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from chunkstore.backends.generic import GenericStore
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
+from chunkstore.bounded_set import BoundedSet
 from chunkstore.errors import StorageError
 from chunkstore.paths import TEMPORARY
-from chunkstore.remembered import Remembered
 
 _AHEAD, _MOST_AHEAD = 2, 64  # requests for parts of a folder that are under way together, at first and at most
 _FAR_FUTURE = 2**32 - 1  # the latest time that the protocol can express, in the year 2106
@@ -40,7 +40,7 @@ class SftpStore(GenericStore):
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         super().__init__(url, options)
-        self._real = Remembered[str](10_000)  # folders that are no links, nor those on the way to them
+        self._real = BoundedSet[str](10_000)  # folders that are no links, nor those on the way to them
 
     def _create(self, fs: Any, name: str, body: bytes) -> None:
         self._publish(fs, name, body, fs.ftp.rename)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chunkstore.decoding import InvalidData, NewerFormat, integer, judge
+from chunkstore.decoding import InvalidData, NewerFormat, integer, validator
 
 MAX_UTF_BYTES = 0xFFFF
 
@@ -65,7 +65,7 @@ class FieldWriter:
         self._data.append(_TRUTH(value))
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are, which tell by themselves where they end."""
+        """Bytes as they are, whose format says where they end."""
         self._data += _BYTES(data)
 
     def utf(self, text: str) -> None:
@@ -82,7 +82,7 @@ class FieldWriter:
         self.utf(_TEXT(text))
 
 
-_TRUTH, _BYTES, _TEXT = judge(bool), judge(bytes), judge(str)
+_TRUTH, _BYTES, _TEXT = validator(bool), validator(bytes), validator(str)
 
 
 class FieldReader:

@@ -1,14 +1,15 @@
-"""Records of segment metadata, changed several at a time or not at all (S4).
+"""Transactions over the records of segment metadata: several change together, or none does (S4).
 
-A `MetadataStore` is transactional: a `MetadataTransaction` reads records, notes changes, and commits them only if
-nothing that it read or changed was changed by anybody else meanwhile. Where the records lie is decided by a subclass,
-with three methods; `MemoryMetadataStore` keeps them in this process.
+A `MetadataStore` is transactional: a `MetadataTransaction` reads records, collects changes, and commits them only if no
+other transaction changed a record that it read or changed. A subclass decides where the records are stored, with three
+methods; `MemoryMetadataStore` keeps them in this process.
 
-Who shares a log with the store may give a transaction companions: what is to happen in the same step as its changes.
-They are opaque here; the transaction carries them, and the store does them with its commit, all or nothing.
+A caller that shares a log with the store may pass operations `with_operations`: the store commits them in the same step
+as the changes, all or nothing. The transaction carries them and does not look inside.
 
-It keeps in memory what was read and written last (write-through: what is in memory was stored before), and pinned
-records: those are nowhere else. So it knows what this process wrote, and what others wrote after a MetadataConflict.
+The store caches the records that were used last (write-through: each was stored before it is cached), and holds pinned
+records, which exist only in memory. So a cache shows this process's commits at once, and those of other processes after
+a MetadataConflict.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from chunkstore.errors import InvalidRecord, MetadataConflict
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     Record,
@@ -39,8 +40,8 @@ ABSENT = -1
 CACHE_SIZE = 100_000
 """Names that records in memory hold together, of which each takes some 200 bytes: a record of a chunk holds two."""
 
-Companions: TypeAlias = Sequence[Any]
-"""What a store does in the same step as the changes of a transaction: it alone knows what that may be."""
+WithOperations: TypeAlias = Sequence[Any]
+"""Operations that a store commits in the same step as the changes of a transaction. Only the store knows their type."""
 
 AnyRecord = TypeVar("AnyRecord", StoredSegmentRecord, ChunkRecord, IndexBlockRecord)
 
@@ -63,12 +64,12 @@ class MetadataStore(abc.ABC):
         self._locks = _KeyLocks()
         self._pinned_versions = itertools.count(ABSENT - 1, -1)  # never one that a subclass gives
 
-    def begin(self, *keys: str, read_only: bool = False, companions: Companions = ()) -> MetadataTransaction:
+    def begin(self, *keys: str, read_only: bool = False, with_operations: WithOperations = ()) -> MetadataTransaction:
         """A new transaction, to be used in a with statement. `keys` are read at once, together.
 
-        `companions` happen with its commit, even if it changes no record.
+        `with_operations` are committed with it, even if it changes no record.
         """
-        return MetadataTransaction(self, keys, read_only=read_only, companions=companions)
+        return MetadataTransaction(self, keys, read_only=read_only, with_operations=with_operations)
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """The keys that begin with `prefix`, in no order."""
@@ -83,7 +84,7 @@ class MetadataStore(abc.ABC):
                 yield key, record
 
     def evict_all(self) -> None:
-        """Forget all that is in memory but pinned records, so that it is read again."""
+        """Drop the cache, except pinned records, so that records are read again."""
         self._cache.clear()
 
     # -- what differs from store to store
@@ -94,14 +95,15 @@ class MetadataStore(abc.ABC):
 
     @abc.abstractmethod
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> Mapping[str, int]:
-        """Change records, None to delete, and do `companions`, if all keys in `expected` have these versions; all or
-        nothing.
+        """Change records (None deletes) and commit `with_operations`, if all keys in `expected` have these versions.
+
+        All or nothing.
 
         Returns the new version of each changed key: one that it never had, from 0 on, or ABSENT if deleted. `expected`
-        has every key of `changes`, and others. Raises MetadataConflict; after any other error it may have happened. A
-        store that knows of no companions raises ValueError for any.
+        has every key of `changes`, and may have more. Raises MetadataConflict; after any other error it may have
+        happened. A store that knows of no with_operations raises ValueError for any.
         """
 
     @abc.abstractmethod
@@ -126,18 +128,18 @@ class MetadataStore(abc.ABC):
         changes: Mapping[str, Record | None],
         pinned: Collection[str],
         external_step: Callable[[], None] | None,
-        companions: Companions,
+        with_operations: WithOperations,
     ) -> None:
         with self._locks.held(read):
             in_memory = {key for key in read if key in pinned or self._cache.is_pinned(key)}
             stored = {key: record for key, record in changes.items() if key not in in_memory}
-            to_store = bool(stored or companions)
+            to_store = bool(stored or with_operations)
             self._check_versions(read, in_memory, ask_store=not to_store)
             try:
                 versions: Mapping[str, int] = {}
                 if to_store:
                     expected = {key: at for key, at in read.items() if key not in in_memory}
-                    versions = self._store(stored, expected, companions)
+                    versions = self._store(stored, expected, with_operations)
                 if external_step is not None:
                     external_step()
             except BaseException:
@@ -173,21 +175,21 @@ class MetadataTransaction:
     What is read is remembered with its version, and its own changes are seen. A key that is put without having been
     read is taken for a new one.
 
-    Records that are read one after the other need not fit together if others commit in between: `commit`, which a
-    transaction that only reads may call too, raises MetadataConflict then.
+    Records that are read one after the other need not fit together if another transaction commits in between: `commit`,
+    which a transaction that only reads may call too, raises MetadataConflict then.
 
-    `companions` happen in the same step as its changes; until the commit more may be added.
+    `with_operations` are committed in the same step as its changes; until then more may be added.
     """
 
     def __init__(
-        self, store: MetadataStore, keys: Collection[str], *, read_only: bool, companions: Companions = ()
+        self, store: MetadataStore, keys: Collection[str], *, read_only: bool, with_operations: WithOperations = ()
     ) -> None:
         self._store = store
         self._read_only = read_only
         self._seen: dict[str, Versioned] = {}
         self._changes: dict[str, Record | None] = {}
         self._pinned: set[str] = set()
-        self.companions = list(companions)
+        self.with_operations = list(with_operations)
         self._otherwise: list[Callable[[], None]] = []
         self._ended = False
         try:
@@ -251,10 +253,10 @@ class MetadataTransaction:
         self._otherwise.append(act)
 
     def commit(self, external_step: Callable[[], None] | None = None) -> None:
-        """Make the changes, and do the companions, all or none, and end the transaction.
+        """Commit the changes and the operations, all or none, and end the transaction.
 
-        `external_step` is called when they are stored, and before they are visible; if it raises, nobody sees those
-        of pinned records, but the others are stored. It must not read keys of this transaction. Raises MetadataConflict
+        `external_step` is called when they are stored, and before they are visible. If it raises, changes of pinned
+        records are dropped, but the rest is stored. It must not read keys of this transaction. Raises MetadataConflict
         if a key was changed since it was read, InvalidRecord for a segment that contradicts itself, and what the store
         raises: then the outcome is not known, and what is read next is what was stored.
         """
@@ -264,7 +266,7 @@ class MetadataTransaction:
                 if isinstance(record, StoredSegmentRecord):
                     record.check_invariants()
             versions = {key: seen.version for key, seen in self._seen.items()}
-            self._store._commit(versions, self._changes, self._pinned, external_step, self.companions)
+            self._store._commit(versions, self._changes, self._pinned, external_step, self.with_operations)
             self._otherwise.clear()
         finally:
             self.abort()
@@ -309,6 +311,15 @@ class MemoryTable:
         self.lock = threading.Lock()
         self.versions = itertools.count()
 
+    def put(self, key: str, data: bytes | None) -> int:
+        """Set or delete (None) a record; returns its new version, ABSENT if it is gone."""
+        if data is None:
+            self.rows.pop(key, None)
+            return ABSENT
+        version = next(self.versions)
+        self.rows[key] = version, data
+        return version
+
 
 class MemoryMetadataStore(MetadataStore):
     """Records in this process. Several stores on one `table` are like processes that take over from one another."""
@@ -323,25 +334,21 @@ class MemoryMetadataStore(MetadataStore):
         return {key: (row[0], decode(row[1])) if row else (ABSENT, None) for key, row in found.items()}
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
-        if companions:
-            raise ValueError(f"nothing can happen together with a change of records in memory: {companions!r}")
         encoded = {key: record and encode(record) for key, record in changes.items()}
         rows = self.table.rows
         with self.table.lock:
             changed = tuple(key for key, version in expected.items() if rows.get(key, (ABSENT,))[0] != version)
             if changed:
                 raise _conflict(changed)
-            versions = {}
-            for key, data in encoded.items():
-                if data is None:
-                    rows.pop(key, None)
-                    versions[key] = ABSENT
-                else:
-                    versions[key] = next(self.table.versions)
-                    rows[key] = versions[key], data
-            return versions
+            self._persist(changes, with_operations)
+            return {key: self.table.put(key, data) for key, data in encoded.items()}
+
+    def _persist(self, changes: Mapping[str, Record | None], with_operations: WithOperations) -> None:
+        """Make a change durable before it is made here. A subclass does so; in memory nothing is durable."""
+        if with_operations:
+            raise ValueError(f"a store in memory cannot commit operations with a change: {with_operations!r}")
 
     def _scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
         with self.table.lock:

@@ -1,9 +1,9 @@
 """The long-term storage of a real Pravega, read without one: its segments, their bytes, attributes and tables.
 
 `open_archive` finds out where everything is: the newest epoch of each container says where its system segments are, its
-storage metadata where all others are (`chunked_layout`); segments that it does not know may be in the rolling layout
-(`rolling_layout`). So a folder in any of the four modes of PDP-34 is read, one that is half on its way too. The table
-`metadata_<container>` has heads, seals and attributes, and which segments were deleted. In the rolling layout a
+storage metadata where all other segments are (`chunked_layout`); segments that it does not know may be in the rolling
+layout (`rolling_layout`). So a folder in any of the four modes of PDP-34 is read, one that is half on its way too. The
+table `metadata_<container>` has heads, seals and attributes, and which segments were deleted. In the rolling layout a
 container may not have flushed any of it; then its segments are what their chunks say.
 
 Nothing is written, and nothing is guessed: what contradicts itself or is missing is an ArchiveDamaged that names the
@@ -186,7 +186,7 @@ class Archive:
         return set(recorded.values()), {size for name, size in found.items() if recorded.get(name) != size}
 
     def problems(self) -> tuple[ArchiveDamaged, ...]:
-        """What is damaged of segments and their attribute indexes, as far as lengths and records tell."""
+        """What is damaged of segments and their attribute indexes, as far as lengths and records show."""
         return tuple(each.problem for each in self._contents.stored.values() if each.problem is not None)
 
     def _segment(self, stored: StoredSegment) -> ArchivedSegment:

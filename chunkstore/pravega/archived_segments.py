@@ -1,7 +1,7 @@
 """A segment as its layout in long-term storage says, and reading its bytes and its table.
 
 The two layouts (`chunked_layout`, `rolling_layout`) make `StoredSegment`s. What cannot be right about one segment stays
-with it, as its `problem`, and is an error when it is read: the others are as sound as they were.
+with it, as its `problem`, and is an error when it is read: other segments are not affected.
 """
 
 from __future__ import annotations

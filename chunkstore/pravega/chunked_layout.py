@@ -1,6 +1,6 @@
 """Segments in the chunked layout: the table `storage_metadata_<container>` has a record of each and of its chunks.
 
-A chunk's name tells where it was made, not where it belongs: what was merged into a segment brought its chunks along,
+A chunk's name says for which segment it was created, not to which it belongs: a merge moves chunks between segments,
 and a chunk that is shorter than its object ends where the record says. So only the records count.
 """
 
@@ -11,7 +11,13 @@ from collections.abc import Mapping
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import ChunkRecord, Record, RecordStatus, StoredSegmentRecord, decode_transaction_data
+from chunkstore.metadata.metadata_records import (
+    ChunkRecord,
+    Record,
+    RecordStatus,
+    StoredSegmentRecord,
+    decode_transaction_data,
+)
 from chunkstore.pravega.archived_segments import ArchivedChunk, StoredSegment, check_chunks
 from chunkstore.pravega.journal_records import SegmentSnapshot
 from chunkstore.pravega.source import ArchiveDamaged, Source

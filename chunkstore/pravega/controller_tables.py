@@ -5,8 +5,8 @@
     <scope>/<stream>/metadata.#.<id>                the stream's records, by the keys below
     <scope>/<stream>/transactionsInEpoch-<n>.#.<id> transaction: its record, while it is not completed
 
-A table that is not there was never flushed, or is lost: what it would have told is then not known, and said so. So it
-is with what was last put into one, where only the table's index was flushed: then what was there before it is given.
+A table that is not there was never flushed, or is lost: then its content is reported as not known. If only a table's
+index was flushed after a change, the entry before that change is returned.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Value = TypeVar("Value")
 
 
 class Ids(dict[str, uuid.UUID]):
-    """Ids by their names. whole: whether these are all; else there may be others, which were not flushed. is_empty:
+    """Ids by their names. whole: whether these are all; else there may be more, which were not flushed. is_empty:
     whether nothing says that there are any."""
 
     def __init__(self, ids: Mapping[str, uuid.UUID], whole: bool = True, is_empty: bool = False) -> None:
@@ -274,7 +274,7 @@ class _Records:
             key = f"epochRecord-{number}"
             epoch = self.value(key, decode)
             if epoch is None and not self.is_newest(key):
-                break  # what its segments are is told by their names
+                break  # the names say what its segments are
             if epoch is None or epoch.epoch != number:
                 is_there = "is missing" if epoch is None else f"is that of epoch {epoch.epoch}"
                 raise ArchiveDamaged(

@@ -5,7 +5,7 @@ change of them is written to the journal before it counts. Now and then a snapsh
 owner of the container starts from the newest one and follows the journals from there (`SystemJournal.boot`).
 
 The invariant: what `boot` puts into the metadata is what the last owner's commits said (S4), whenever that owner, or
-one that was booting, was stopped, and whatever older owners go on writing. It rests on this:
+one that was booting, was stopped, and whatever older owners still write. It rests on this:
 
 - Every instance has its own epoch and writes only files that carry it. It boots after all older epochs were fenced from
   committing, so what they write later is not needed, and its snapshot, which the next boot prefers, leaves it out.
@@ -27,8 +27,8 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import Damaged, ObjectNotFound, StorageError, StorageUnavailable
-from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore
 from chunkstore.paths import CONTAINERS
 from chunkstore.port import Store
@@ -365,7 +365,7 @@ class SystemJournal:
                 self.snapshot()
             except StorageNotPrimary:
                 raise
-            except StorageError as error:  # the journal goes on without
+            except StorageError as error:  # the journal continues without one
                 _log.warning("system journal of container %d: no snapshot: %s", self._container, str(error))
 
     def _try_write(self, data: bytes) -> None:

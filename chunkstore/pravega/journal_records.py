@@ -1,7 +1,7 @@
 """The records of the system journal, their bytes, and the names of the files that hold them.
 
-A journal file is a row of batches, a snapshot file one `Snapshot`, the info file one `SnapshotInfo`. The bytes are
-those of Pravega. Our snapshots end in a checksum, where a reader of the original expects nothing and looks at nothing.
+A journal file is a row of batches, a snapshot file one `JournalSnapshot`, the info file one `SnapshotInfo`. The format
+is Pravega's. Snapshots written here end in a checksum, which Pravega does not read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import crc32c
 
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
-from chunkstore.metadata.records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
+from chunkstore.metadata.metadata_records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
 from chunkstore.metadata.serialization import (
     FieldReader,
     FieldWriter,

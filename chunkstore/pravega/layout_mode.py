@@ -20,16 +20,16 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import ObjectNotFound, PutUnknown, StorageRefused
-from chunkstore.metadata.garbage import GarbageQueue
-from chunkstore.metadata.records import RecordStatus
-from chunkstore.metadata.store import Companions, MetadataStore, MetadataTransaction
+from chunkstore.metadata.garbage_queue import GarbageQueue
+from chunkstore.metadata.metadata_records import RecordStatus
+from chunkstore.metadata.store import MetadataStore, MetadataTransaction, WithOperations
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import LAYOUTS
 from chunkstore.port import TOKEN, Outcome, Store
 from chunkstore.pravega.rolling import LegacySegments
-from chunkstore.segments.storage import ChunkedSegmentStorage, JournalSink, SegmentStorageConfig
+from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 
 _ATTEMPTS = 100
 
@@ -109,8 +109,6 @@ def open_segments(
     garbage: GarbageQueue,
     epoch: int,
     config: SegmentStorageConfig | None = None,
-    *,
-    journal: JournalSink | None = None,
 ) -> ChunkedSegmentStorage:
     """The segments of a root as its mode wants them; without one it is new. Raises StorageRefused for NO_UPGRADE."""
     mode = layout_mode(chunks.store) or LayoutMode.INSTALL_NEW
@@ -121,21 +119,19 @@ def open_segments(
                 "stop that, and set CODE_ONLY_UPGRADE"
             )
         case LayoutMode.CODE_ONLY_UPGRADE:
-            return OldLayoutStorage(chunks, metadata, garbage, epoch, config, journal=journal)
+            return OldLayoutStorage(chunks, metadata, garbage, epoch, config)
         case LayoutMode.LAYOUT_UPGRADE:
             legacy = LegacySegments(chunks, metadata, keep_headers=False)
-            return ChunkedSegmentStorage(
-                chunks, metadata, garbage, epoch, config, journal=journal, adopter=legacy.adopt
-            )
+            return ChunkedSegmentStorage(chunks, metadata, garbage, epoch, config, adopter=legacy.adopt)
         case LayoutMode.INSTALL_NEW:
-            return ChunkedSegmentStorage(chunks, metadata, garbage, epoch, config, journal=journal)
+            return ChunkedSegmentStorage(chunks, metadata, garbage, epoch, config)
 
 
 class OldLayoutStorage(ChunkedSegmentStorage):
     """Segments whose headers are kept as old code writes them (CODE_ONLY_UPGRADE).
 
     A header is written after the commit that changed its segment, and before the change is acknowledged; `open_write`
-    makes good what a crash in between left undone. System segments, which old code knows nothing of, have none.
+    makes good what a crash in between left undone.
     """
 
     def __init__(
@@ -145,16 +141,14 @@ class OldLayoutStorage(ChunkedSegmentStorage):
         garbage: GarbageQueue,
         epoch: int,
         config: SegmentStorageConfig | None = None,
-        *,
-        journal: JournalSink | None = None,
     ) -> None:
         self._legacy = LegacySegments(chunks, metadata, keep_headers=True)
         self._written: dict[str, _Written] = {}
-        super().__init__(chunks, metadata, garbage, epoch, config, journal=journal, adopter=self._legacy.adopt)
+        super().__init__(chunks, metadata, garbage, epoch, config, adopter=self._legacy.adopt)
 
     @contextlib.contextmanager
-    def _changing(self, *segments: str, companions: Companions = ()) -> Iterator[MetadataTransaction]:
-        with super()._changing(*segments, companions=companions) as transaction:
+    def _changing(self, *segments: str, with_operations: WithOperations = ()) -> Iterator[MetadataTransaction]:
+        with super()._changing(*segments, with_operations=with_operations) as transaction:
             yield transaction
             for segment in segments:
                 self._keep_header(segment)
@@ -165,7 +159,7 @@ class OldLayoutStorage(ChunkedSegmentStorage):
         if record is None or not record.status & RecordStatus.ACTIVE:
             self._written.pop(segment, None)
             self._legacy.delete_header(segment)
-        elif not record.status & RecordStatus.SYSTEM_SEGMENT:
+        else:
             sealed = bool(record.status & RecordStatus.SEALED)
             now = _Written(record.first_chunk, record.last_chunk, record.chunk_count, sealed)
             if self._written.get(segment) != now:

@@ -84,7 +84,7 @@ class GroupPositions:
             self._move(_positions(second))
 
     def _move(self, positions: dict[str, int]) -> None:
-        """Go on to these positions, where they are known and not behind."""
+        """Advance to these positions, where they are known and not behind."""
         for name, offset in positions.items():
             if name in self.segments:
                 self.segments[name] = max(self.segments[name], offset)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from chunkstore.chunks import ChunkHandle, ChunkInfo, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkInfo, ChunkStorage
 from chunkstore.errors import (
     ChunkNotFound,
     InvalidOffset,
@@ -27,7 +27,7 @@ from chunkstore.errors import (
     StorageError,
     Unsupported,
 )
-from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataStore
 from chunkstore.paths import SYSTEM, place_of
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
@@ -41,7 +41,7 @@ _CHUNK = "$offset."
 _PAGE = 1000
 _DIGITS = 19  # of a number of 64 bits
 _FARTHEST = (1 << 62) - 1  # the greatest offset that a record can hold
-_ATTEMPTS = 10  # looks at a segment that is being changed
+_ATTEMPTS = 10  # reads of a segment that is being changed
 
 _PLAIN = re.compile(
     r"(?:[^/]+/)*[^/]+/\d+(?:\.#epoch\.\d+)?"

@@ -2,8 +2,9 @@
 
 A header knows where each chunk starts, not where the segment does: chunks that lie before its head as a whole are
 deleted, so the first chunk that is there is the least that the head can be. The container may know more, but old
-servers told it late; the controller knows where its stream was truncated. Nothing says how long the last chunk is but
-the object itself, and nothing but the file's permissions that a segment is sealed, until the container was told.
+servers were informed of it late; the controller knows where its stream was truncated. Nothing says how long the last
+chunk is but the object itself, and nothing but the file's permissions that a segment is sealed, until the container was
+informed.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _without_header(source: Source, infos: Mapping[str, SegmentInfo]) -> Iterato
 
 
 def _with_chunks(source: Source, parts: Collection[str]) -> Iterator[str]:
-    """Segments of which chunks are there that are not `parts` of others: if they have no header, it is missing."""
+    """Segments that have chunks which are not `parts` of another segment: if they have no header, it is missing."""
     for name in source.names():
         match = _CHUNK.fullmatch(name)
         if match is not None and name not in parts and source.size(name):

@@ -1,6 +1,6 @@
 """What a container knows of its segments: the values of its table `metadata_<container>` (Pravega: MetadataStore).
 
-They hold a segment's core attributes only; the others are in its attribute index. An attribute's id is a UUID.
+They hold a segment's core attributes only; the rest is in its attribute index. An attribute's id is a UUID.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The folder that a Pravega left, as something that is only read.
 
-Nothing here writes. All names are listed once, when it is opened; so what is asked of the storage afterwards is the
-bytes that are needed, and an object's size is known without a request. The folder must be at rest.
+Nothing here writes. All names are listed once, when it is opened; so only
+the bytes that are needed are requested afterwards, and sizes are known without a request. The folder must be at rest.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _PAGE = 1000
 
 
 _MARKS = (f"{CONTAINERS}metadata_", f"{CONTAINERS}storage_metadata_", f"{CONTAINERS}_sysjournal", f"{SYSTEM}_tables/")
-"""What names below a root begin with if a Pravega wrote them; none of ours do."""
+"""What names below a root begin with if a Pravega wrote them, or a segment store that stands by itself."""
 
-_BEHIND_OURS = f"{CONTAINERS}:"
-"""The names of our containers are numbers, which come before this."""
+_BEHIND_NUMBERS = f"{CONTAINERS}:"
+"""The names of containers of a root of streams are numbers, which sort before this."""
 
 
 def is_archive(store: Store) -> bool:
     """Whether the store is the long-term storage of a Pravega. Lists a name or two."""
-    listed = store.list(CONTAINERS, _BEHIND_OURS, 1) or store.list(f"{SYSTEM}_tables/", limit=1)
+    listed = store.list(CONTAINERS, _BEHIND_NUMBERS, 1) or store.list(f"{SYSTEM}_tables/", limit=1)
     return any(info.path.startswith(_MARKS) for info in listed)
 
 

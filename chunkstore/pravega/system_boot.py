@@ -1,10 +1,10 @@
 """Where the system segments of an archive are, by the newest epoch's snapshot and journals of each container (PDP-34).
 
-It is the boot of `journal.SystemJournal` for what others wrote and nobody will write again: nothing is passed over. Of
+It is the boot of `journal.SystemJournal` for an archive that no process writes to any more: no record is skipped. Of
 the journals that follow the snapshot none may be missing, none may end within a batch, each record must continue what
 is there, and at the end the chunks must be as long as the journal says. A server that was killed may have left chunks
-that are longer, or a batch that is not whole: that looks as if the end of the journal were missing, so only who
-salvages goes by what the journal says. Pravega's snapshots have no checksum, and which one counts is mostly in the log
+that are longer, or a batch that is not whole: that looks as if the end of the journal were missing, so only
+salvaging goes by what the journal says. Pravega's snapshots have no checksum, and which one counts is mostly in the log
 that is gone; so the newest one counts, which is right because it is written whole before anything builds on it.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData, decoding
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import ChunkRecord
+from chunkstore.metadata.metadata_records import ChunkRecord
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.journal import SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (

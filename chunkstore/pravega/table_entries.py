@@ -5,8 +5,8 @@
 An entry's version is where it lies, unless it was written again by compaction: then the version that it had stands in
 it, and not the least number. Of the entries of a key the one with the highest version counts. A table that is read as a
 whole is checked against its index (`attribute_index`): compaction may have written an entry again that was removed
-meanwhile, and when the removal was compacted away only the index tells. A table whose keys have one length (that of a
-key-value table) has no removals at all: what its index does not lead to is removed.
+meanwhile, and when the removal was compacted away only the index shows it. A table whose keys have one length (that of
+a key-value table) has no removals at all: what its index does not lead to is removed.
 
 Table and index are flushed each by itself, so either may be ahead of the other. An index that is ahead leads behind the
 table's end: of keys that it leads there only an older entry is there, or none, and what it does not lead to is removed.

@@ -1,12 +1,12 @@
 """A segment's list of chunks, as it is seen and changed within one metadata transaction.
 
 The list is linked through the chunks' records, and indexed by blocks. Entries of a block are relative to its start, and
-what a key's entries say stays true for ever: they are added and removed, never moved. A block that must move gets a
+what an entry of a key says stays true: entries are added and removed, never moved. A block that must move gets a
 new key. So a reader that holds an old record of the segment finds the right chunk, or finds a record missing and looks
 again.
 
 Chunks that are taken out become a list of their own, under the name of a deleted segment, so that they are one piece of
-garbage however many they are: what is queued, and kept by whoever queues it, never grows with their number.
+garbage however many they are: the queue does not grow with their number.
 
 Whatever is here changes metadata only (S4); objects are made before and collected after (G1).
 """
@@ -19,7 +19,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore.errors import MetadataConflict
-from chunkstore.metadata.records import BLOCK_CHUNKS, ChunkRecord, IndexBlockRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import (
+    BLOCK_CHUNKS,
+    ChunkRecord,
+    IndexBlockRecord,
+    RecordStatus,
+    StoredSegmentRecord,
+)
 from chunkstore.metadata.store import MetadataTransaction
 
 DELETED = "#deleted."
@@ -91,7 +97,7 @@ class ChunkList:
         together: Sequence[str] | None = None
         while name is not None and start < end:
             if together is None:
-                together = ()  # often one chunk is all: the others are read when there is a second
+                together = ()  # often one chunk is all: more are read when there is a second
             elif name not in together:
                 together = self._names_from(start, end)
                 self._transaction.load(*together)

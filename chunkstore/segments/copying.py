@@ -1,7 +1,7 @@
 """Copying chunks: the bytes of some become one new chunk, and are checked on the way (S1).
 
-The bytes pass through this process, even where a storage could join objects by itself: nobody would check them then,
-and nobody would know the checksums of the result (`docs/decisions/chunks-are-copied.md`).
+The bytes pass through this process, even where a storage could join objects by itself: then they would not be checked,
+and the checksums of the result would not be known (`docs/decisions/chunks-are-copied.md`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore.checksums import BLOCK, WIDTH, block_checksums, first_bad_block
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkAlreadyExists
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged

@@ -42,7 +42,7 @@ class StoredSegmentNotSealed(SegmentError):
 
 
 class StoredSegmentTruncated(SegmentError):
-    """Bytes at `offset` were asked for, but the segment begins at `start_offset` now."""
+    """A read at `offset`, but the segment begins at `start_offset` now."""
 
     def __init__(self, segment: str, offset: int, start_offset: int) -> None:
         super().__init__(f"offset {offset} was truncated away; it begins at {start_offset} now", segment)
@@ -51,7 +51,7 @@ class StoredSegmentTruncated(SegmentError):
 
 
 class BadStoredOffset(SegmentError):
-    """This cannot be done at offset `given`; it can at `expected`, or up to there."""
+    """An operation at offset `given`, which is possible at `expected`, or up to there."""
 
     def __init__(self, segment: str, expected: int, given: int, what: str) -> None:
         super().__init__(f"{what}: offset {given} was given, {expected} was expected", segment)

@@ -6,8 +6,8 @@ carries the epoch of its owner (S4): an instance of an earlier epoch is refused,
 not. Only the instance that made a chunk adds to it, and no longer once anything about it went wrong. So whatever a
 failed, slow or overtaken instance still writes lies beyond what counts, or in chunks that nothing names.
 
-Garbage is queued before it is made (G1, see `chunkstore.collection.garbage`). Truncation and deletion change metadata
-only; the chunks go in the collector's later turn (F2).
+Garbage is queued before it exists (G1, see `chunkstore.metadata.garbage_queue`). Truncation and deletion change
+metadata only; the collector deletes the chunks later (F2).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import NamedTuple, Protocol
 
 from chunkstore.checksums import block_checksums, continued
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import InvalidOffset, MetadataConflict, StorageError, StorageFull
-from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord, segment_key
-from chunkstore.metadata.store import Companions, MetadataStore, MetadataTransaction
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.store import MetadataStore, MetadataTransaction, WithOperations
 from chunkstore.paths import SYSTEM
 from chunkstore.port import Parts, check_path, pieces_of
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk, WrittenChunk, deleted_name
@@ -47,7 +47,7 @@ from chunkstore.segments.errors import (
     StoredSegmentNotSealed,
     StoredSegmentSealed,
 )
-from chunkstore.segments.reads import SegmentReads
+from chunkstore.segments.segment_reads import SegmentReads
 
 _log = logging.getLogger(__name__)
 
@@ -119,10 +119,10 @@ class ChunkedSegmentStorage:
     """The segments whose metadata is in `metadata`, changed by the instance of `epoch`. May be used by many threads.
 
     Changes of one segment follow one another, those of different ones run in parallel. After an error a change may have
-    happened unless the error is a SegmentError: look at `info`. `companions` of a change are done by the metadata
-    store in the same step, even if there turns out to be nothing to change. `journal` makes `_system/` segments system
-    segments, whose records are pinned and journaled. `adopter` is called for a segment that has no metadata, and
-    returns whether it has some now. `clock` is in seconds since the epoch.
+    happened unless the error is a SegmentError: look at `info`. The metadata store commits the operations of a change
+    (`with_operations`) in the same step, even if there turns out to be nothing to change. `journal` makes `_system/`
+    segments system segments, whose records are pinned and journaled. `adopter` is called for a segment that has no
+    metadata, and returns whether it has some now. `clock` is in seconds since the epoch.
     """
 
     def __init__(
@@ -225,10 +225,10 @@ class ChunkedSegmentStorage:
             if isinstance(record, StoredSegmentRecord) and record.status & RecordStatus.ACTIVE:
                 yield _info(record)
 
-    def delete(self, handle: SegmentHandle, companions: Companions = ()) -> None:
+    def delete(self, handle: SegmentHandle, with_operations: WithOperations = ()) -> None:
         """Delete the segment. Its name is free at once; its chunks go when no reader can want them any more."""
         segment = self._writable(handle)
-        with self._changing(segment, companions=companions) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             record = self._owned(transaction, segment).record
             self._refuse_system(record, "deleted")
             self._open_chunks.pop(segment, None)
@@ -240,7 +240,7 @@ class ChunkedSegmentStorage:
 
     # -- writing
 
-    def write(self, handle: SegmentHandle, offset: int, data: Parts, companions: Companions = ()) -> int:
+    def write(self, handle: SegmentHandle, offset: int, data: Parts, with_operations: WithOperations = ()) -> int:
         """Add `data` at `offset`, which must be the segment's length; returns how many bytes that were. All or nothing.
 
         Raises BadStoredOffset, StoredSegmentSealed, StoredSegmentNotFound, StorageNotPrimary, ReadOnlyHandle,
@@ -248,7 +248,7 @@ class ChunkedSegmentStorage:
         """
         segment = self._writable(handle)
         rest = _Rest(data)
-        with self._changing(segment, companions=companions) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._growing(transaction, segment, offset)
             length = rest.length
             if not length:
@@ -262,12 +262,12 @@ class ChunkedSegmentStorage:
         return length
 
     def attach(
-        self, handle: SegmentHandle, offset: int, chunks: Sequence[WrittenChunk], companions: Companions = ()
+        self, handle: SegmentHandle, offset: int, chunks: Sequence[WrittenChunk], with_operations: WithOperations = ()
     ) -> int:
         """Make existing chunks the end of the segment, which is at `offset` (S3).
 
-        They were written by others under names that are used nowhere else, and nothing may be added to them any more.
-        Returns their length together. Raises as `write`, and ChunkInUse.
+        Other processes may have written them, under names that are used nowhere else. They must not be appended to any
+        more. Returns their length together. Raises as `write`, and ChunkInUse.
         """
         segment = self._writable(handle)
         names = [chunk.name for chunk in chunks]
@@ -275,7 +275,7 @@ class ChunkedSegmentStorage:
             check_path(name)
             if length <= 0:
                 raise ValueError(f"segment {segment!r}: chunk {name!r} has {length} bytes: leave it out")
-        with self._changing(segment, companions=companions) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             layout = self._growing(transaction, segment, offset)
             self._refuse_system(layout.record, "attached to")
             transaction.load(*names)
@@ -292,15 +292,15 @@ class ChunkedSegmentStorage:
                 self._leave(transaction)
         return sum(chunk.length for chunk in chunks)
 
-    def seal(self, handle: SegmentHandle, companions: Companions = ()) -> None:
+    def seal(self, handle: SegmentHandle, with_operations: WithOperations = ()) -> None:
         """Let nothing be added to the segment any more. Nothing happens if it is sealed."""
-        self._set_sealed(handle, sealed=True, companions=companions)
+        self._set_sealed(handle, sealed=True, with_operations=with_operations)
 
     def unseal(self, handle: SegmentHandle) -> None:
         """Let the segment grow again."""
         self._set_sealed(handle, sealed=False)
 
-    def concat(self, target: SegmentHandle, offset: int, source: str, companions: Companions = ()) -> None:
+    def concat(self, target: SegmentHandle, offset: int, source: str, with_operations: WithOperations = ()) -> None:
         """Make the sealed segment `source` the end of `target`, which is at `offset`. Only metadata moves.
 
         `source` is gone then. Raises as `write`, StoredSegmentNotSealed, and SegmentUnsupported for a source that is
@@ -310,7 +310,7 @@ class ChunkedSegmentStorage:
         if source == segment:
             raise SegmentUnsupported("it cannot be merged into itself", segment)
         self._has_metadata(source)
-        with self._changing(segment, source, companions=companions) as transaction:
+        with self._changing(segment, source, with_operations=with_operations) as transaction:
             chunks = self._growing(transaction, segment, offset)
             merged = self._owned(transaction, source).record
             for record in (chunks.record, merged):
@@ -328,14 +328,14 @@ class ChunkedSegmentStorage:
 
     # -- truncation
 
-    def truncate(self, handle: SegmentHandle, offset: int, companions: Companions = ()) -> None:
+    def truncate(self, handle: SegmentHandle, offset: int, with_operations: WithOperations = ()) -> None:
         """Let the segment begin at `offset`, sealed or not; nothing happens if it begins there or later.
 
-        `companions` happen when it begins there, and again if a first chunk is copied, with the commit that names the
-        copy: what may forbid the one may forbid the other. Raises BadStoredOffset beyond its end, or below 0.
+        `with_operations` are committed with the new start, and again with the copy of a first chunk, if one is made:
+        what may reject the one commit may reject the other. Raises BadStoredOffset beyond the end, or below 0.
         """
         segment = self._writable(handle)
-        with self._changing(segment, companions=companions) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._owned(transaction, segment)
             if not 0 <= offset <= chunks.record.length:
                 raise BadStoredOffset(segment, chunks.record.length, offset, "truncation")
@@ -347,7 +347,7 @@ class ChunkedSegmentStorage:
         while taken_out == self.config.transaction_batch:
             with self._changing(segment) as transaction:
                 taken_out = self._cut(transaction, self._owned(transaction, segment))
-        self._relocate_first_chunk(handle, companions)
+        self._relocate_first_chunk(handle, with_operations)
 
     def replace_chunks(
         self,
@@ -369,8 +369,8 @@ class ChunkedSegmentStorage:
             record = transaction.segment(segment)
             if record is None or not record.status & RecordStatus.ACTIVE:
                 raise StoredSegmentNotFound(segment)
-            # Looked at when the record was read: if the collector comes after that, it forestalls this commit.
-            # A host that was stopped may not know how late it is: whether it came says so too.
+            # Checked after the record was read: a collector that comes later makes this commit fail. The clock of a
+            # host that was stopped may be late, so the queue is asked, too, whether a collector has claimed the chunk.
             if self.clock() >= new.deadline or not self._garbage.waits(new.name):
                 raise ConcurrentModification(segment)
             self._replace(transaction, ChunkList(transaction, record), start, old, start, new.name, length, checksums)
@@ -409,11 +409,11 @@ class ChunkedSegmentStorage:
     # -- how changes are made
 
     @contextlib.contextmanager
-    def _changing(self, *segments: str, companions: Companions = ()) -> Iterator[MetadataTransaction]:
+    def _changing(self, *segments: str, with_operations: WithOperations = ()) -> Iterator[MetadataTransaction]:
         """A transaction over segments, whose other changes wait meanwhile."""
         with self._locks.held(segments):
             try:
-                with self._metadata.begin(*map(segment_key, segments), companions=companions) as transaction:
+                with self._metadata.begin(*map(segment_key, segments), with_operations=with_operations) as transaction:
                     yield transaction
             except MetadataConflict as error:
                 for segment in segments:
@@ -441,8 +441,8 @@ class ChunkedSegmentStorage:
 
     @staticmethod
     def _leave(transaction: MetadataTransaction) -> None:
-        """Change nothing, where nothing is to be changed; the companions of the change happen all the same."""
-        if transaction.companions:
+        """Change nothing, where nothing is to be changed; commit the operations all the same."""
+        if transaction.with_operations:
             transaction.commit()
 
     def _owned(self, transaction: MetadataTransaction, segment: str) -> ChunkList:
@@ -539,9 +539,9 @@ class ChunkedSegmentStorage:
         self._garbage.add([task], transaction)
         transaction.put(deleted)
 
-    def _set_sealed(self, handle: SegmentHandle, *, sealed: bool, companions: Companions = ()) -> None:
+    def _set_sealed(self, handle: SegmentHandle, *, sealed: bool, with_operations: WithOperations = ()) -> None:
         segment = self._writable(handle)
-        with self._changing(segment, companions=companions) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._owned(transaction, segment)
             self._refuse_system(chunks.record, "sealed")
             status = chunks.record.status & ~RecordStatus.SEALED | (RecordStatus.SEALED if sealed else RecordStatus(0))
@@ -566,11 +566,11 @@ class ChunkedSegmentStorage:
         self._commit(transaction, chunks, changes.record_all)
         return count
 
-    def _relocate_first_chunk(self, handle: SegmentHandle, companions: Companions) -> None:
+    def _relocate_first_chunk(self, handle: SegmentHandle, with_operations: WithOperations) -> None:
         """Copy the rest of a first chunk that is mostly truncated away. It only saves space, so failures are logged."""
         segment = handle.segment
         try:
-            with self._changing(segment, companions=companions) as transaction:
+            with self._changing(segment, with_operations=with_operations) as transaction:
                 # One transaction over the copy, however long it takes: the collector forestalls its commit, or waits.
                 chunks = self._owned(transaction, segment)
                 first, start = chunks.record.first_chunk, chunks.record.start_offset

@@ -320,26 +320,7 @@ class StoreContract:
         assert won.count(True) == 1
         assert store.read("a") == b"start" + bytes([won.index(True)]) * 1000
 
-    # -- cutting off and protecting
-
-    def test_truncate(self, store: Store) -> None:
-        store.put("a", BODY)
-        if not store.can_truncate:
-            refused(Unsupported, store.truncate, "a", 5)
-            assert store.read("a") == BODY
-            return
-        for length in (len(BODY), 150, 150, 7, 0):
-            store.truncate("a", length)
-            assert store.read("a") == BODY[:length]
-            assert store.stat("a").size == length
-        error = refused(InvalidOffset, store.truncate, "a", 1)
-        assert (error.expected, error.given) == (0, 1)
-        refused(ObjectNotFound, store.truncate, "none", 0)
-        if store.can_append:
-            store.append("a", 0, b"again")
-            store.truncate("a", 2)
-            store.append("a", 2, b".")
-            assert store.read("a") == b"ag."
+    # -- protecting
 
     def test_read_only(self, store: Store) -> None:
         store.put("a", b"content")
@@ -352,8 +333,6 @@ class StoreContract:
         assert store.read("a") == b"content"
         if store.can_append:
             assert "'a'" in str(refused(ObjectReadOnly, store.append, "a", 7, b"more"))
-        if store.can_truncate:
-            assert "'a'" in str(refused(ObjectReadOnly, store.truncate, "a", 3))
         assert store.read("a") == b"content"
         store.set_read_only("a", False)
         if store.can_append:
@@ -443,7 +422,7 @@ class StoreContract:
         assert seen == paths
 
     def test_a_listing_that_is_cut_is_an_error(self, store: Store, ways_to_cut: WaysToCut) -> None:
-        """Complete or an error (P2): whoever takes part of a listing, or nothing, for all writes over what is there."""
+        """Complete or an error (P2): a caller that takes part of a listing for all of it overwrites what is there."""
         paths = [f"cut/{folder}/{'x' * 60}/{number}" for folder in "abc" for number in range(4)]
         for path in paths:
             store.put(path, b"")
@@ -498,8 +477,6 @@ class StoreContract:
                 refused(ValueError, verb, *arguments)
             if store.can_append:
                 refused(ValueError, store.append, path, 0, BODY)
-            if store.can_truncate:
-                refused(ValueError, store.truncate, path, 0)
         assert store.list("") == []
 
     def test_the_longest_path(self, store: Store) -> None:

@@ -1,7 +1,7 @@
 """A store that fails, or whose process crashes, at chosen requests.
 
 A crash matrix runs an operation once to learn how many requests it makes (`FaultStore.passed`), and then once for every
-request with `crash_at(number, when)`; each time it opens the inner store afresh and looks at what is left:
+request with `crash_at(number, when)`; each time it opens the inner store again and checks what is left:
 
     store = FaultStore(inner); operation(store)
     for number in range(1, store.passed + 1):
@@ -89,7 +89,7 @@ class FaultStore(WrappingStore):
         fault = self._fault(request)
         if fault is None:
             result = call()
-            self._refuse_if_crashed()  # another thread's crash ended this one too, before it could hear the answer
+            self._refuse_if_crashed()  # another thread's crash ended this one too, before it could receive the response
             return result
         with contextlib.suppress(StorageError):  # the caller hears of the fault, not of what the store answered
             if fault.when == "after":

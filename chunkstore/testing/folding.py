@@ -68,9 +68,6 @@ class FoldingStore(WrappingStore):
     def append(self, path: str, offset: int, data: Data) -> None:
         super().append(self._name(path), offset, data)
 
-    def truncate(self, path: str, length: int) -> None:
-        super().truncate(self._name(path), length)
-
     def list(self, prefix: str, after: str = "", limit: int | None = None) -> builtins.list[ObjectInfo]:
         found = [info for info in super().list("", after) if folded(info.path).startswith(folded(prefix))]
         return found[:limit]

@@ -38,9 +38,9 @@ class SimulatedStore(Store):
     """An in-memory store with faults. The share of requests that meet each fault is from 0 to 1 and may be changed.
 
     `fail_before`: the request is lost, nothing happens. `fail_after`: it takes effect, the response is lost. Both raise
-    StorageUnavailable, or PutUnknown for put_if_absent. `conflict`: put_if_absent is told to come back later until
-    it gives up: PutUnknown, and no effect. `late`: put, put_if_absent and delete raise the same errors, and take
-    effect between later requests, or at `arrive()`: a request that was on its way when its sender gave up.
+    StorageUnavailable, or PutUnknown for put_if_absent. `conflict`: put_if_absent gets "try later" until its retries
+    are used up: PutUnknown, and no effect. `late`: put, put_if_absent and delete raise the same errors, and take effect
+    between later requests, or at `arrive()`: a request that was on its way when its sender timed out.
 
     `arrivals` is the share of requests before which one that is on its way takes effect; 0 keeps all until `arrive()`.
     `now` stamps `modified` and is `clock()`, in seconds. `faults` counts the faults met so far.
@@ -57,7 +57,6 @@ class SimulatedStore(Store):
         conflict: float = 0.0,
         late: float = 0.0,
         can_append: bool = True,
-        can_truncate: bool = True,
         remote: bool = False,
         now: float = 1_000_000_000.0,
     ) -> None:
@@ -67,7 +66,6 @@ class SimulatedStore(Store):
         self.conflict = conflict
         self.late = late
         self.can_append = can_append
-        self.can_truncate = can_truncate
         self.remote = remote
         self.now = now
         self.arrivals = 0.5
@@ -135,20 +133,6 @@ class SimulatedStore(Store):
         check_path(path)
         content = source.read(name)
         self._request(lambda: self._store(path, content))
-
-    def truncate(self, path: str, length: int) -> None:
-        if not self.can_truncate:
-            return super().truncate(path, length)
-        check_path(path)
-
-        def attempt() -> None:
-            before = self._to_change(path)
-            if len(before) < length:
-                message = f"{self.root}: {path!r} has {len(before)} bytes, cannot be cut at {length}"
-                raise InvalidOffset(message, expected=len(before), given=length)
-            self._store(path, before[:length])
-
-        return self._request(attempt)
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         check_path(path)
@@ -236,7 +220,7 @@ class SimulatedStore(Store):
 
 
 class SimulatedExecutor(Executor):
-    """Carries out submitted calls one at a time, in an order drawn from the seed, and only when somebody asks.
+    """Carries out submitted calls one at a time, in an order drawn from the seed, and only when a result is requested.
 
     Asking for `result()`, `exception()` or `done()` of a future makes steps: a step carries out one of all the calls
     that wait, of whatever writer. `done()` makes one, the other two as many as it takes. There are no threads: use it
@@ -283,7 +267,7 @@ class SimulatedExecutor(Executor):
 
 
 class _SteppingFuture(Future[T]):
-    """A future that makes its executor work when it is asked."""
+    """A future that lets its executor work when its result is requested."""
 
     def __init__(self, executor: SimulatedExecutor) -> None:
         super().__init__()

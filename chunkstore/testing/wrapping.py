@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
 
-WRITES = frozenset({"put", "post", "put_if_absent", "append", "link", "truncate", "set_read_only", "delete"})
+WRITES = frozenset({"put", "post", "put_if_absent", "append", "link", "set_read_only", "delete"})
 """The verbs that change what is stored."""
 
 Result = TypeVar("Result")
@@ -32,7 +32,6 @@ class WrappingStore(Store):
         self.root = inner.root
         self.remote = inner.remote
         self.can_append = inner.can_append
-        self.can_truncate = inner.can_truncate
         self.host_clock = inner.host_clock
         self.dated = inner.dated
 
@@ -66,9 +65,6 @@ class WrappingStore(Store):
 
     def link(self, path: str, source: Store, name: str) -> None:
         return self._carry_out(Request("link", (path,)), lambda: self.inner.link(path, source, name))
-
-    def truncate(self, path: str, length: int) -> None:
-        return self._carry_out(Request("truncate", (path,)), lambda: self.inner.truncate(path, length))
 
     def set_read_only(self, path: str, read_only: bool) -> None:
         return self._carry_out(Request("set_read_only", (path,)), lambda: self.inner.set_read_only(path, read_only))

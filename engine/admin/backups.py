@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import first_bad_block
-from chunkstore.metadata.records import ChunkRecord, decode
+from chunkstore.metadata.metadata_records import ChunkRecord, decode
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import BACKUP, RESTORING, ROOT
 from chunkstore.selftest import self_test

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from chunkstore.errors import MetadataConflict, ObjectNotFound
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataTransaction
 from chunkstore.numbered import list_numbered
 from chunkstore.segments.chunk_list import ChunkList

@@ -17,7 +17,7 @@ the last moment wins, and the sweep can be stopped at any point.
 A deleted object is no longer garbage, and still must never be attached. Each way in which a chunk becomes named
 excludes it: appends by the container's fence, which the same append to the log moves (`engine.state.attach_fence`);
 flush cycles by their number, as above; compaction by the collector, which prevents the commit of a chunk that was
-queued as garbage before it was created (`chunkstore.collection.garbage`).
+queued as garbage before it was created (`chunkstore.garbage_collector`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from chunkstore import ObjectInfo, StorageError
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.paths import generation_of
 from engine.clocks import StorageClock
 from engine.containers.maintenance_scheduler import MaintenanceScheduler

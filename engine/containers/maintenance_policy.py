@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 
 from chunkstore import ObjectInfo
-from chunkstore.metadata.garbage import GarbageKind
+from chunkstore.metadata.garbage_queue import GarbageKind
 from engine.clocks import age
 from engine.state.segments import CREATION_TIME
 from engine.state.state import ATTRIBUTES_GARBAGE, State

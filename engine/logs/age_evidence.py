@@ -32,7 +32,7 @@ import msgpack
 
 from chunkstore import ObjectNotFound, Store
 from chunkstore.checksums import crc32c
-from chunkstore.decoding import InvalidData, check_format, decoding, judge, reader, unpack
+from chunkstore.decoding import InvalidData, check_format, decoding, reader, unpack, validator
 from engine.logs.log import age_evidence_path
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def boot_id() -> str:
 
 def encode(evidence: Sequence[AgeEvidence]) -> bytes:
     """The object's content."""
-    body: bytes = msgpack.packb([FORMAT, judge(_FIELDS)(evidence)])
+    body: bytes = msgpack.packb([FORMAT, validator(_FIELDS)(evidence)])
     return _CRC.pack(crc32c(body)) + body
 
 

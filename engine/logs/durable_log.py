@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from chunkstore import ObjectInfo, StorageError, Store, stamps
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.metrics import default_metrics
 from engine.clocks import StorageClock
 from engine.identity import ANY_IDENTITY, Identity

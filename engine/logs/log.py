@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgpack
 
 from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError, StorageUnavailable, Store, stamps
-from chunkstore.clocks import boot_time
-from chunkstore.decoding import Natural, judge, reader, unpack
+from chunkstore.boot_clock import boot_time
+from chunkstore.decoding import Natural, reader, unpack, validator
 from chunkstore.metrics import default_metrics
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import generation_folder
@@ -120,7 +120,7 @@ def repair_of(frame: Frame, path: str) -> Repair:
 
 def _encoded(repair: Repair) -> bytes:
     """The metadata of a repair frame, by the rules of `repair_of` (W14)."""
-    return bytes(msgpack.packb(judge(Repair)(repair)))
+    return bytes(msgpack.packb(validator(Repair)(repair)))
 
 
 class Executor(Protocol):

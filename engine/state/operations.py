@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgpack
 
 from chunkstore.checksums import block_checksums
-from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, judge, reader, unpack
+from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, reader, unpack, validator
 from engine.errors import InvalidOperation
 from engine.state.index_records import IndexRecords
 from engine.state.segments import Extent, FrameRef, StoredRef
@@ -293,7 +293,7 @@ class QueueGarbage(NamedTuple):
     """Queue chunks, or deleted segments in LTS, as garbage: name, kind and segment. They are deleted unless metadata
     names them.
 
-    Kinds are those of `chunkstore.collection.garbage`.
+    Kinds are those of `chunkstore.garbage_collector`.
     """
 
     tasks: tuple[tuple[str, int, str], ...]
@@ -571,8 +571,17 @@ _READERS: dict[int, Callable[[list[Any], ReadContent], Operation]] = {
 }
 
 
-_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = judge(str), judge(int), judge(bytes), judge(Natural)
-_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = judge(tuple[AttributeUpdate, ...]), judge(TableLayout), judge(bool)
+_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = (
+    validator(str),
+    validator(int),
+    validator(bytes),
+    validator(Natural),
+)
+_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = (
+    validator(tuple[AttributeUpdate, ...]),
+    validator(TableLayout),
+    validator(bool),
+)
 
 
 def _checked_append(given: Append) -> Append:
@@ -695,7 +704,7 @@ _SPECIAL_CHECKS: dict[type[Any], Callable[[Any], Any]] = {
     RecordTableFlush: _checked_tables,
 }
 _KINDS: tuple[Any, ...] = tuple(_TYPES.values())
-_CHECKS: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_CHECKS.get(kind) or judge(kind) for kind in _KINDS}
+_CHECKS: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_CHECKS.get(kind) or validator(kind) for kind in _KINDS}
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:

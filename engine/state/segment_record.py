@@ -9,7 +9,7 @@ from __future__ import annotations
 import immutables
 import msgpack
 
-from chunkstore.decoding import Natural, check_format, judge, reader, unpack
+from chunkstore.decoding import Natural, check_format, reader, unpack, validator
 from chunkstore.metadata.serialization import FieldReader, FieldWriter, check_version, read_revisions, with_version
 from engine.errors import understanding
 from engine.state.operations import AttributeId
@@ -60,8 +60,8 @@ def decode_segment(data: bytes, sequence: int, name: str) -> Segment:
 
 
 _Ours = tuple[int, Natural, str, Natural, bool, bool, dict[AttributeId, int], str]
-_OURS, _JUDGED_OURS = reader(_Ours), judge(_Ours)
-_JUDGED_ATTRIBUTES = judge(dict[AttributeId, int])
+_OURS, _JUDGED_OURS = reader(_Ours), validator(_Ours)
+_JUDGED_ATTRIBUTES = validator(dict[AttributeId, int])
 
 
 def _segment(revisions: dict[int, FieldReader], sequence: int) -> Segment:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NoReturn
 
 from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
 from chunkstore.segments.chunk_list import ChunkList
 from engine.errors import DataCorruption, Unresolved, understanding
 from engine.state.segments import Extents

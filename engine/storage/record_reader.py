@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from chunkstore.decoding import InvalidData
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import Record, decode
-from chunkstore.metadata.store import ABSENT, Companions, MetadataStore
+from chunkstore.metadata.metadata_records import Record, decode
+from chunkstore.metadata.store import ABSENT, MetadataStore, WithOperations
 from engine.state.tables import Entry
 
 Entries = Callable[[Collection[str]], Mapping[str, Entry | None]]
@@ -32,7 +32,7 @@ class RecordReader(MetadataStore):
         }
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         raise RuntimeError("the records of one state cannot be changed")
 

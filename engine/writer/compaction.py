@@ -1,6 +1,6 @@
 """Compaction: runs of small chunks of a segment in LTS are replaced by larger chunks (Pravega: PDP-34).
 
-The chunk layer (`chunkstore.collection.optimiser`) plans, copies and swaps, over the container's records. A swap is one
+The chunk layer (`chunkstore.compaction`) plans, copies and swaps, over the container's records. A swap is one
 append to the container's log, conditional on the segment's record; it also queues the old chunks as garbage (S4, G1).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.optimiser import Copies, StorageOptimiser
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.compaction import Compactor, CopyTasks
 from chunkstore.segments.errors import SegmentDamaged
 from engine.errors import DataCorruption
 from engine.writer.flush_context import FlushContext
@@ -32,18 +32,18 @@ class CompactedSegment(NamedTuple):
 
 
 def compact_segments(
-    context: FlushContext, prefix: str, target: int, copies: Copies | None = None, together: int = 1
+    context: FlushContext, prefix: str, target: int, copies: CopyTasks | None = None, together: int = 1
 ) -> Iterator[CompactedSegment]:
     """Merge the small chunks of all segments in LTS whose names there begin with `prefix`. Yields segments that had
     any.
 
     target: the most bytes of a new chunk. copies, together: who copies, and how many merges are copied at a time (see
-    `StorageOptimiser.optimise`). Raises DataCorruption if a chunk fails its checks, StorageError.
+    `Compactor.optimise`). Raises DataCorruption if a chunk fails its checks, StorageError.
     """
     storage = context.segment_storage(announce=True)
-    optimiser = StorageOptimiser(storage, ChunkStorage(context.stores.chunks), context.records, target)
+    compactor = Compactor(storage, ChunkStorage(context.stores.chunks), context.records, target)
     try:
-        for report in optimiser.optimise(sorted(info.name for info in storage.list(prefix)), copies, together):
+        for report in compactor.compact(sorted(info.name for info in storage.list(prefix)), copies, together):
             counts = report.merges, report.chunks, report.bytes, report.refused
             yield CompactedSegment(report.segment, context.log.number, *counts)
     except SegmentDamaged as error:

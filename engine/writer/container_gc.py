@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector, GarbageConfig
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.garbage_collector import GarbageCollector, GarbageConfig
 from engine.clocks import is_plausible
 from engine.state.operations import DequeueGarbage, PutEntry, QueueGarbage
 from engine.state.state import ATTRIBUTES_GARBAGE, State
@@ -39,7 +39,7 @@ def collect_garbage(context: FlushContext, now: float, delay: float, covered: in
         LogGarbageQueue(context.log, before=before, covered=covered),
         GarbageConfig(transaction_batch=BATCH),
         held=lambda names: _named(context.log.refresh(), names),
-        may_go_on=lambda: _unflushed(context.log.state) < UNFLUSHED,
+        should_continue=lambda: _unflushed(context.log.state) < UNFLUSHED,
     )
     return collector.run_once(now).deleted
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkstore.errors import MetadataConflict
-from chunkstore.metadata.records import Record, encode
-from chunkstore.metadata.store import ABSENT, Companions
+from chunkstore.metadata.metadata_records import Record, encode
+from chunkstore.metadata.store import ABSENT, WithOperations
 from engine.errors import BadKeyVersion
 from engine.logs.durable_log import DurableLog
 from engine.reading.table_store import TableStore
@@ -21,14 +21,14 @@ from engine.storage.record_reader import RecordReader
 
 
 class ContainerRecords(RecordReader):
-    """The records of an open container, changed through its log. Companions of a transaction are `Operation`s."""
+    """The records of an open container, changed through its log. WithOperations of a transaction are `Operation`s."""
 
     def __init__(self, tables: TableStore, log: DurableLog) -> None:
         super().__init__(lambda keys: tables.entries(STORAGE, keys), lambda prefix: tables.scan(STORAGE, prefix))
         self._log = log
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         operations: list[Operation] = [
             PutEntry(STORAGE, key, encode(record) if record is not None else None, expected[key])
@@ -36,7 +36,7 @@ class ContainerRecords(RecordReader):
         ]
         operations += [CheckEntry(STORAGE, key, version) for key, version in expected.items() if key not in changes]
         try:
-            results = self._log.commit([*operations, *companions]).results
+            results = self._log.commit([*operations, *with_operations]).results
         except BadKeyVersion as error:
             raise MetadataConflict(f"another process changed {error.key!r}: begin again", (error.key,)) from error
         return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from engine.clocks import StorageClock
 from engine.logs.durable_log import DurableLog

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from chunkstore.errors import StorageError
-from chunkstore.metadata.garbage import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.garbage_queue import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
 from chunkstore.metadata.store import MetadataTransaction
 from engine.errors import EngineError
 from engine.logs.durable_log import DurableLog
@@ -50,10 +50,10 @@ class LogGarbageQueue(GarbageQueue):
         elif new:
             transaction.unless_committed(lambda: self._queue_uncommitted(new))
         if old:
-            transaction.companions.append(queueing(old))
+            transaction.with_operations.append(queueing(old))
 
     def claim(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction) -> None:
-        transaction.companions.append(queueing(tasks))
+        transaction.with_operations.append(queueing(tasks))
 
     def waits(self, name: str) -> bool:
         garbage = self._log.refresh().garbage.get(name)

@@ -95,15 +95,15 @@ class SegmentFlush:
         flushed = RecordFlush(self._number, segment.name, storage, step.offset, step.end, moved)
         if step.joined:
             self._segments.seal(SegmentHandle(step.joined, read_only=False))
-            self._segments.concat(handle, step.offset, step.joined, companions=[flushed])
+            self._segments.concat(handle, step.offset, step.joined, with_operations=[flushed])
             return
         if step.attached:
             with contextlib.suppress(ChunkInUse):
-                self._segments.attach(handle, step.offset, step.attached, companions=[flushed])
+                self._segments.attach(handle, step.offset, step.attached, with_operations=[flushed])
                 return
             flushed = flushed._replace(moved=())  # LTS has this chunk from an earlier attachment, so it is copied
         data = fetch(self._context.stores, self._context.segments.plan_of(segment, step.offset, step.end))
-        self._segments.write(handle, step.offset, data, companions=[flushed])
+        self._segments.write(handle, step.offset, data, with_operations=[flushed])
 
     def _explained(self, segment: Segment, error: SegmentError) -> Exception:
         """Why LTS contradicts the state: another process changed it meanwhile (FlushOvertaken), or it is damaged.
@@ -136,9 +136,9 @@ class SegmentFlush:
         mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.stored_sealed)
         try:
             if start > segment.stored_start:
-                self._segments.truncate(handle, start, companions=[mark])
+                self._segments.truncate(handle, start, with_operations=[mark])
             if sealed and not segment.stored_sealed:
-                self._segments.seal(handle, companions=[mark._replace(sealed=True)])
+                self._segments.seal(handle, with_operations=[mark._replace(sealed=True)])
             self.marked.add(segment.name)
         except (FlushOvertaken, SegmentNotFound):
             if not self._context.log.refresh().cycle.runs(self._number):
@@ -151,7 +151,7 @@ class SegmentFlush:
         self._check_not_stopped()
         deletion = RecordDeletion(self._number, (storage,))
         try:
-            self._segments.delete(SegmentHandle(storage, read_only=False), companions=[deletion])
+            self._segments.delete(SegmentHandle(storage, read_only=False), with_operations=[deletion])
         except StoredSegmentNotFound:  # nothing was ever written for it
             self._context.log.commit([deletion])
         except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle deletes it too

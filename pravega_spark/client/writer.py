@@ -273,12 +273,12 @@ class EventWriter:
     def _wait_for(self, events: int) -> None:
         """Wait until so many events are durable, the writer failed, or this thread may append the next batch."""
 
-        def may_continue() -> bool:
+        def should_continue() -> bool:
             with self._lock:
                 return self._durable_end[0] >= events or self._cause is not None or self._may_append_inline()
 
         self._work.wake()
-        self._done.wait(may_continue)
+        self._done.wait(should_continue)
 
     def close(self) -> None:
         """Flush and close. Raises an error that no other call has raised.

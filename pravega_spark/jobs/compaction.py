@@ -11,22 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from chunkstore import StorageError, open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.optimiser import Copies, Merge, copy
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.compaction import CompactionTask, CopyTasks, copy_task
 from pravega_spark.jobs.spread import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def copier_on(spark: SparkSession, target: Target) -> Copies:
+def copier_on(spark: SparkSession, target: Target) -> CopyTasks:
     """A function that copies the bytes of merges on the executors, which must reach the root, in one task for each
     merge.
 
     It raises the first error of a copy when all tasks are done.
     """
 
-    def copies(merges: Sequence[Merge]) -> list[bytes | None]:
+    def copies(merges: Sequence[CompactionTask]) -> list[bytes | None]:
         if not merges:
             return []
         results: list[Any] = spark.sparkContext.parallelize(merges, len(merges)).map(partial(_copy, target)).collect()
@@ -38,14 +38,14 @@ def copier_on(spark: SparkSession, target: Target) -> Copies:
     return copies
 
 
-def _copy(target: Target, merge: Merge) -> bytes | StorageError | None:
+def _copy(target: Target, merge: CompactionTask) -> bytes | StorageError | None:
     """Runs in a task. Returns errors: if raised, they would reach the driver as text in an error of Spark."""
     try:
         store = open_store(target.root, target.storage)
     except StorageError as error:
         return error
     try:
-        return copy(merge, ChunkStorage(store))
+        return copy_task(merge, ChunkStorage(store))
     except StorageError as error:
         return error
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chunkstore.collection.optimiser import Copies
+from chunkstore.compaction import CopyTasks
 from engine.admin import orphans, root_gc
 from engine.admin.checks.findings import Severity
 from engine.admin.orphans import AGE
@@ -83,7 +83,7 @@ def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcom
 
 
 def _root(
-    root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: Copies | None = None
+    root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: CopyTasks | None = None
 ) -> Iterator[JobOutcome]:
     steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
     if not dry_run:
@@ -105,7 +105,7 @@ def _flush(root: Root) -> JobOutcome:
     return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
 
 
-def _compact(root: Root, copies: Copies | None) -> JobOutcome:
+def _compact(root: Root, copies: CopyTasks | None) -> JobOutcome:
     """copies: copies the bytes of merges on a cluster, None without one."""
     if not root.config.garbage_delay_seconds:
         return JobOutcome("", "", "compaction", detail="skipped: the root's garbage delay is 0")

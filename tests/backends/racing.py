@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from chunkstore import TOKEN, ObjectNotFound, Outcome, open_store
+from chunkstore import ObjectNotFound, Outcome, open_store
+from chunkstore.port import TOKEN
 
 Report = tuple[str, list[Any]]
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from chunkstore import Outcome, Range, StorageRefused, Store, open_store, stamps
 from chunkstore.backends.bucket import BucketStore
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
 from tests.backends.racing import check, names_of, race_processes

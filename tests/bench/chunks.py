@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from chunkstore import open_store
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.metadata.store import MemoryMetadataStore
-from chunkstore.segments.reads import ReadConfig
+from chunkstore.segments.segment_reads import ReadConfig
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore
 from tests.support.garbage_queue import StoreGarbageQueue

@@ -19,7 +19,7 @@ import msgpack
 import pyarrow as pa
 
 from chunkstore import Store, open_store
-from chunkstore.metadata.records import ChunkRecord, encode
+from chunkstore.metadata.metadata_records import ChunkRecord, encode
 from chunkstore.testing.latency import LatencyStore
 from engine.containers.container import Container
 from engine.logs import checkpoints

@@ -22,7 +22,7 @@ class TestSimulated(StoreContract):
     @pytest.fixture(params=["can do all", "can do little"])
     def store(self, request: pytest.FixtureRequest) -> Store:
         able = request.param == "can do all"
-        return SimulatedStore(can_append=able, can_truncate=able)
+        return SimulatedStore(can_append=able)
 
 
 class TestWrapped(StoreContract):

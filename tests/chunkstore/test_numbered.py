@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.metadata.garbage import GarbageTask
+from chunkstore.metadata.garbage_queue import GarbageTask
 from chunkstore.numbered import list_numbered, number_of
 from chunkstore.pravega.layout_mode import LayoutMode, layout_mode, set_layout_mode
 from chunkstore.testing import CountingStore, SimulatedStore

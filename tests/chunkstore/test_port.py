@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from chunkstore import (
-    InvalidOffset,
     ObjectInfo,
     ObjectNotFound,
-    ObjectReadOnly,
     Outcome,
     PutUnknown,
     StorageError,
@@ -20,7 +18,6 @@ from chunkstore import (
     StorageRefused,
     StorageUnavailable,
     Store,
-    Unsupported,
     open_store,
 )
 from chunkstore.backends.azure import AzureStore
@@ -30,6 +27,7 @@ from chunkstore.backends.local import LocalStore
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.backends.s3 import S3Store
 from chunkstore.backends.sftp import SftpStore
+from chunkstore.errors import InvalidOffset, ObjectReadOnly, Unsupported
 from chunkstore.port import TOKEN, Parts, check_path, check_prefix, joined, token_of
 from chunkstore.testing.contracts import BAD_PATHS
 
@@ -182,8 +180,6 @@ def test_defaults() -> None:
     assert store.objects == {}
     with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
         store.append("a", 0, b"")
-    with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
-        store.truncate("a", 0)
     with pytest.raises(Unsupported, match=r"smallest://.*'a'"):
         store.set_read_only("a", True)
     store.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chunkstore import ObjectNotFound, open_store
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.port import TOKEN
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.optimiser import Copies, Merge, copy
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.compaction import CompactionTask, CopyTasks, copy_task
 from chunkstore.errors import ObjectNotFound
 from chunkstore.paths import BACKUP, RESTORING, ROOT, is_log
 from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, format_header, parse_header
@@ -202,7 +202,7 @@ def merging(folder: str) -> Iterator[tuple[Root, Container]]:
         yield root, container
 
 
-def merged(container: Container, copies: Copies | None = None) -> list[tuple[int, int]]:
+def merged(container: Container, copies: CopyTasks | None = None) -> list[tuple[int, int]]:
     done = compact_segments(container.flush_context, SEGMENT + ".", 1 << 20, copies)
     return [(row.merges, row.refused) for row in done]
 
@@ -213,10 +213,10 @@ def test_a_merge_that_takes_too_long_is_not_made(
     root, container = merging
     before = container.read(SEGMENT, 0, 500)
 
-    def slowly(merges: Sequence[Merge]) -> Iterator[bytes | None]:
+    def slowly(merges: Sequence[CompactionTask]) -> Iterator[bytes | None]:
         for merge in merges:
             set_ahead(monkeypatch, container.settings.garbage_delay / 2 + 1)
-            yield copy(merge, ChunkStorage(container.stores.chunks))
+            yield copy_task(merge, ChunkStorage(container.stores.chunks))
 
     assert merged(container, slowly) == [(0, 1)]
     monkeypatch.undo()
@@ -246,11 +246,11 @@ def test_others_change_the_chunks_meanwhile(merging: tuple[Root, Container], whe
                     another.flush()
                     collect_garbage(another.flush_context, time.time() + 1000, 0.0, EVERYTHING.sequence)
 
-    def copies(merges: Sequence[Merge]) -> Iterator[bytes | None]:
+    def copies(merges: Sequence[CompactionTask]) -> Iterator[bytes | None]:
         for merge in merges:
             if when == "planned":
                 change()
-            copied = copy(merge, ChunkStorage(root.stores.chunks))
+            copied = copy_task(merge, ChunkStorage(root.stores.chunks))
             if when == "copied":
                 change()
             yield copied

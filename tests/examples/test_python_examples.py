@@ -14,6 +14,7 @@ from examples import (
     python_client,
     reader_group,
     retention_job,
+    segment_store,
     transactions,
 )
 from pravega_spark import StreamManager
@@ -36,6 +37,10 @@ def test_reader_group(tmp_path: Path) -> None:
 def test_large_files(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     assert large_files.run(str(tmp_path / "root"), tmp_path / "files")
+
+
+def test_segment_store(tmp_path: Path) -> None:
+    assert segment_store.run(str(tmp_path)) == b"worked\nstopped\n"
 
 
 def test_metrics_scrape(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import json
 import msgpack
 
 from chunkstore import StorageError
-from chunkstore.decoding import InvalidData, json_value, unpack
+from chunkstore.decoding import InvalidData, decoding, json_value, unpack
 from chunkstore.errors import InvalidRecord, StorageRefused
-from chunkstore.metadata.records import (
+from chunkstore.metadata.garbage_queue import GarbageTask
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     ReadIndexBlock,
@@ -22,6 +23,7 @@ from chunkstore.metadata.records import (
     encode_transaction_data,
 )
 from chunkstore.metadata.store import MemoryMetadataStore
+from chunkstore.metadata_log import MetadataEntry, decode_entries, encode_entry
 from chunkstore.port import TOKEN
 from chunkstore.pravega.journal import JournalConfig, SystemJournal, SystemLayouts
 from chunkstore.pravega.journal_records import (
@@ -100,6 +102,13 @@ def _booted(name: str, data: bytes) -> None:
     SystemJournal(store, 0, 5, garbage, config, lambda: store.now).boot(MemoryMetadataStore())
 
 
+def _log_entries(data: bytes) -> None:
+    with decoding():
+        for entry in decode_entries(data):
+            for row in entry.rows:
+                decode_transaction_data(row)
+
+
 def _layout_mode(data: bytes) -> None:
     store = SimulatedStore()
     store.put(f"_system/layout/{1:020d}", data)
@@ -117,6 +126,11 @@ INFO = encode_info(SnapshotInfo(2, 1))
 BATCH_SAMPLES = [encode_batch(batch) for batch in BATCHES] + [b"".join([encode_batch(batch) for batch in BATCHES])]
 SNAPSHOTS = [encode_snapshot(SNAPSHOT)]
 STORED = (StorageError,)
+ROWS = tuple(encode_transaction_data(TransactionData(0, record.key, record)) for record in RECORDS)
+LOG_ENTRIES = [
+    b"".join(encode_entry(MetadataEntry(1, ROWS))),
+    b"".join(encode_entry(MetadataEntry(1, (), (GarbageTask("s/a.1", 1.5, segment="s/a"),), ("s/a.2",)))),
+]
 
 PARSERS = [
     Parser("msgpack", unpack, [bytes(msgpack.packb(PLAIN))], (InvalidData,)),
@@ -128,6 +142,7 @@ PARSERS = [
         [encode_transaction_data(TransactionData(7, "s/a.1", record)) for record in (CHUNKS[0], SEGMENT, None)],
         (InvalidData,),
     ),
+    Parser("metadata-log", lambda data: _log_entries(data), LOG_ENTRIES, (InvalidData,)),
     Parser("journal", _journal, BATCH_SAMPLES, (InvalidData,)),
     Parser("journal-snapshot", decode_snapshot, [encode_snapshot(SNAPSHOT)], (InvalidData,)),
     Parser("journal-info", decode_info, [INFO], (InvalidData,)),

@@ -2,13 +2,45 @@
 
 from tests.planted import Breakage
 
+_SEGMENT_STORE = "tests/chunkstore/test_segment_store.py"
+
 BREAKAGES = [
+    Breakage(
+        name="an-overtaken-segment-store-acknowledges",
+        file="chunkstore/log_segment.py",
+        old="        self._storage.write(self._handle, self.end, data)\n        self._epoch.check()\n",
+        new="        self._storage.write(self._handle, self.end, data)\n",
+        tests=[
+            f"{_SEGMENT_STORE}::test_a_process_that_is_overtaken_at_any_request_acknowledges_what_the_next_one_finds"
+        ],
+    ),
+    Breakage(
+        name="new-chunks-of-a-segment-store-are-queued-with-their-commit",
+        file="chunkstore/metadata_log.py",
+        old="        if transaction is None or any(task.kind is GarbageKind.NEW_CHUNK for task in tasks):\n",
+        new="        if transaction is None:\n",
+        tests=[f"{_SEGMENT_STORE}::test_after_a_crash_at_any_request_a_verb_has_happened_or_not"],
+    ),
+    Breakage(
+        name="a-segment-store-goes-on-after-an-unknown-outcome",
+        file="chunkstore/metadata_log.py",
+        old="            self._failure = error\n",
+        new="            pass\n",
+        tests=[f"{_SEGMENT_STORE}::test_after_an_unknown_outcome_the_store_is_opened_again"],
+    ),
+    Breakage(
+        name="a-segment-store-in-a-root-of-streams",
+        file="chunkstore/segment_store.py",
+        old="        if not store.list(EPOCHS, limit=1):\n            _check_place(store, layout)\n",
+        new="",
+        tests=[f"{_SEGMENT_STORE}::test_a_root_of_streams_is_no_segment_store"],
+    ),
     Breakage(
         name="a-merge-carries-damage-on",
         file="chunkstore/segments/copying.py",
         old="    if source.checksums and first_bad_block(",
         new="    if not source.name and first_bad_block(",
-        tests=["tests/chunkstore/collection/test_optimiser.py::test_what_is_damaged_is_not_merged"],
+        tests=["tests/chunkstore/test_compaction.py::test_what_is_damaged_is_not_merged"],
     ),
     Breakage(
         name="a-chunk-is-added-to-after-a-failure",
@@ -39,7 +71,7 @@ BREAKAGES = [
         file="chunkstore/segments/storage.py",
         old="            if self.clock() >= new.deadline or ",
         new="            if new.deadline < 0 or ",
-        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_optimiser.py"],
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/test_compaction.py"],
     ),
     Breakage(
         name="an-unsealed-segment-is-merged",
@@ -53,6 +85,6 @@ BREAKAGES = [
         file="chunkstore/segments/storage.py",
         old="            self._let_go(transaction, segment, deleted)\n            transaction.commit()\n",
         new="            transaction.put(deleted)\n            transaction.commit()\n",
-        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/collection/test_garbage.py"],
+        tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/test_garbage_collector.py"],
     ),
 ]

@@ -32,7 +32,7 @@ BREAKAGES = [
     Breakage(
         name="a-collector-claims-nothing",
         file="engine/writer/garbage_queue.py",
-        old="        transaction.companions.append(queueing(tasks))\n\n    def waits",
+        old="        transaction.with_operations.append(queueing(tasks))\n\n    def waits",
         new="        pass\n\n    def waits",
         tests=[f"{_STOPPED_MERGES}a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in"],
     ),

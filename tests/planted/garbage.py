@@ -13,7 +13,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-record-is-taken-apart-though-its-chunks-are-there",
-        file="chunkstore/collection/garbage.py",
+        file="chunkstore/garbage_collector.py",
         old="                    self._chunks.delete_all(garbage)\n",
         new="""                    try:
                         self._chunks.delete_all(garbage)
@@ -24,10 +24,10 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-deleted-segment-takes-chunks-with-it-that-something-else-names",
-        file="chunkstore/collection/garbage.py",
+        file="chunkstore/garbage_collector.py",
         old="if garbage := [name for name in names if name not in held]:",
         new="if garbage := list(names):",
-        tests=["tests/chunkstore/collection/test_garbage.py::test_chunks_that_something_else_names_stay"],
+        tests=["tests/chunkstore/test_garbage_collector.py::test_chunks_that_something_else_names_stay"],
     ),
     Breakage(
         name="truncation-queues-every-chunk-by-its-name",
@@ -38,10 +38,10 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-collection-never-pauses-for-a-flush",
-        file="chunkstore/collection/garbage.py",
+        file="chunkstore/garbage_collector.py",
         old="        while self._may_go_on():\n",
         new="        while True:\n",
-        tests=["tests/engine/logs/test_checkpoint_size.py", "tests/chunkstore/collection/test_garbage.py"],
+        tests=["tests/engine/logs/test_checkpoint_size.py", "tests/chunkstore/test_garbage_collector.py"],
     ),
     Breakage(
         name="a-detached-list-leads-on-to-the-chunks-that-stayed",
@@ -164,7 +164,7 @@ BREAKAGES = [
     Breakage(
         name="what-goes-with-no-change-of-a-record-is-lost",
         file="chunkstore/metadata/store.py",
-        old="            to_store = bool(stored or companions)\n",
+        old="            to_store = bool(stored or with_operations)\n",
         new="            to_store = bool(stored)\n",
         tests=[
             "tests/chunkstore/metadata/test_store.py::"
@@ -174,14 +174,14 @@ BREAKAGES = [
     Breakage(
         name="the-containers-state-hears-nothing-of-a-flush",
         file="engine/writer/container_records.py",
-        old="commit([*operations, *companions])",
+        old="commit([*operations, *with_operations])",
         new="commit(operations)",
         tests=["tests/engine/writer/test_records.py::test_a_change_and_its_companions_are_one_append"],
     ),
     Breakage(
         name="a-copied-first-chunk-is-not-fenced",
         file="chunkstore/segments/storage.py",
-        old="        self._relocate_first_chunk(handle, companions)\n",
+        old="        self._relocate_first_chunk(handle, with_operations)\n",
         new="        self._relocate_first_chunk(handle, ())\n",
         tests=[
             "tests/chunkstore/segments/test_storage.py::test_each_change_hands_on_its_companions",

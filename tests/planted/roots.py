@@ -139,8 +139,8 @@ BREAKAGES = [
     Breakage(
         name="only-own-writes-tell-of-a-root",
         file="chunkstore/backends/local.py",
-        old="        if (self._used or ours in self._known) and not os.path.isdir(ours):",
-        new="        if ours in self._known and not os.path.isdir(ours):",
+        old="        if (self._used or system in self._known) and not os.path.isdir(system):",
+        new="        if system in self._known and not os.path.isdir(system):",
         tests=["tests/chunkstore/backends/test_local.py::test_who_has_only_read_notices_that_the_storage_is_gone"],
     ),
     Breakage(

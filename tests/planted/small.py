@@ -127,10 +127,10 @@ BREAKAGES = [
     ),
     Breakage(
         name="folders-are-remembered-for-ever",
-        file="chunkstore/remembered.py",
+        file="chunkstore/bounded_set.py",
         old="        if len(self._values) >= self._most:\n",
         new="        if len(self._values) >= 100 * self._most:\n",
-        tests=["tests/chunkstore/test_remembered.py"],
+        tests=["tests/chunkstore/test_bounded_set.py"],
     ),
     Breakage(
         name="a-manager-keeps-what-it-has-made",

@@ -35,7 +35,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 import engine.root
 from chunkstore import StorageError, Store
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.paths import SystemPlace, place_of
 from chunkstore.testing import CountingStore, Crashed, SimulatedStore
 from engine.containers.container import Container

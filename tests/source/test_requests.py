@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructType
 
 import engine.root
 from chunkstore import open_store
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.root import Root

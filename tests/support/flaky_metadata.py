@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 
 from chunkstore.errors import PutUnknown, StorageError
-from chunkstore.metadata.records import Record
-from chunkstore.metadata.store import CACHE_SIZE, Companions, MemoryMetadataStore, MemoryTable
+from chunkstore.metadata.metadata_records import Record
+from chunkstore.metadata.store import CACHE_SIZE, MemoryMetadataStore, MemoryTable, WithOperations
 
 
 class FlakyMetadataStore(MemoryMetadataStore):
@@ -35,13 +35,13 @@ class FlakyMetadataStore(MemoryMetadataStore):
         self._random = random.Random(seed)
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         if self.fence is not None:
             raise self.fence
         if self._meets(self.fail_before):
             raise PutUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
-        versions = super()._store(changes, expected, companions)
+        versions = super()._store(changes, expected, with_operations)
         if self._meets(self.fail_after):
             raise PutUnknown(f"the commit of {', '.join(changes)} got no answer: read what is stored")
         return versions

@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 
-from chunkstore.metadata.garbage import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.garbage_queue import GarbageBatch, GarbageKind, GarbageQueue, GarbageTask
 from chunkstore.metadata.store import MetadataTransaction
 from chunkstore.paths import CONTAINERS
 from chunkstore.port import Store

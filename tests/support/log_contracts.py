@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from chunkstore import Outcome, Store
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.testing import CountingStore, FaultStore, Request, WrappingStore, fail_at
 from chunkstore.testing.wrapping import Result
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken

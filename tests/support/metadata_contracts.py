@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore.errors import InvalidRecord, MetadataConflict
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     Record,

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from chunkstore import TOKEN, ObjectNotFound, PutUnknown, StorageUnavailable, Store, stamps
+from chunkstore import ObjectNotFound, PutUnknown, StorageUnavailable, Store, stamps
 from chunkstore.paths import container_folder
+from chunkstore.port import TOKEN
 from chunkstore.testing import Request, SimulatedExecutor, SimulatedStore, WrappingStore
 from engine import errors
 from engine.logs import frames

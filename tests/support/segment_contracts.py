@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunks import ChunkHandle, ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
+from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import (
@@ -35,7 +35,7 @@ from chunkstore.segments.errors import (
     StoredSegmentSealed,
     StoredSegmentTruncated,
 )
-from chunkstore.segments.reads import ReadConfig, SegmentReads
+from chunkstore.segments.segment_reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, NewChunk, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing.contracts import BAD_PATHS, refused
 from tests.support.garbage_queue import StoreGarbageQueue

@@ -21,18 +21,25 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 from chunkstore.chunk_names import made_for
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector, GarbageConfig
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import StorageError
-from chunkstore.metadata.garbage import GarbageKind
-from chunkstore.metadata.records import ChunkRecord, Record, RecordStatus, StoredSegmentRecord, decode, segment_key
-from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable
+from chunkstore.garbage_collector import GarbageCollector, GarbageConfig
+from chunkstore.metadata.garbage_queue import GarbageKind
+from chunkstore.metadata.metadata_records import (
+    ChunkRecord,
+    Record,
+    RecordStatus,
+    StoredSegmentRecord,
+    decode,
+    segment_key,
+)
+from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable, WithOperations
 from chunkstore.metrics import Metrics
 from chunkstore.port import Data, Parts, Store
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentError, StorageNotPrimary
-from chunkstore.segments.reads import ReadConfig, SegmentReads
+from chunkstore.segments.segment_reads import ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.testing.wrapping import Request, Result, WrappingStore
@@ -94,12 +101,12 @@ class SleepyMetadataStore(FlakyMetadataStore):
     sleep: Callable[[], None] | None = None
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         sleep, self.sleep = self.sleep, None
         if sleep is not None:
             sleep()
-        return super()._store(changes, expected, companions)
+        return super()._store(changes, expected, with_operations)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from chunkstore.errors import InvalidRecord, MetadataConflict, fact_of
-from chunkstore.metadata.records import StoredSegmentRecord
+from chunkstore.metadata.metadata_records import StoredSegmentRecord
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
 from engine.admin.checks.reference_counts import checksums_of
 from engine.storage.record_reader import RecordReader

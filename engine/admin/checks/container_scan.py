@@ -12,8 +12,14 @@ from typing import NamedTuple
 from chunkstore import ObjectNotFound
 from chunkstore.decoding import InvalidData
 from chunkstore.errors import fact_of
-from chunkstore.metadata.garbage import GarbageKind
-from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, RecordStatus, StoredSegmentRecord, decode
+from chunkstore.metadata.garbage_queue import GarbageKind
+from chunkstore.metadata.metadata_records import (
+    ChunkRecord,
+    IndexBlockRecord,
+    RecordStatus,
+    StoredSegmentRecord,
+    decode,
+)
 from chunkstore.paths import container_folder
 from engine.admin.batching import batches
 from engine.admin.checks.chunk_lists import list_problems

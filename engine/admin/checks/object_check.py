@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from chunkstore import ObjectInfo, ObjectNotFound, Store
 from chunkstore.decoding import InvalidData
-from chunkstore.metadata.records import ChunkRecord, decode
+from chunkstore.metadata.metadata_records import ChunkRecord, decode
 from chunkstore.paths import SYSTEM, SystemPlace, container_folder, is_earlier, nested_folder, place_of
 from engine.admin.checks.container_scan import newest_recovery_point
 from engine.admin.checks.findings import Problem, Severity

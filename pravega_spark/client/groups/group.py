@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import encoded
 from engine.root import Root
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig

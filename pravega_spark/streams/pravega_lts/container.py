@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import immutables
 
 from chunkstore import ObjectInfo, StorageError
-from chunkstore.clocks import boot_time
+from chunkstore.boot_clock import boot_time
 from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
 from chunkstore.pravega.source import ArchiveDamaged

@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 import pytest
 
 from chunkstore import (
-    InvalidOffset,
     ObjectNotFound,
     Outcome,
     PutUnknown,
@@ -33,6 +32,7 @@ from chunkstore import (
     open_store,
 )
 from chunkstore.backends import local
+from chunkstore.errors import InvalidOffset
 from chunkstore.paths import TEMPORARY
 from chunkstore.testing.contracts import body
 
@@ -340,7 +340,7 @@ def test_an_unknown_outcome_is_settled_by_the_same_bytes(
     assert temporary_files(tmp_path) == []
 
 
-@pytest.mark.parametrize("verb", ["append", "truncate", "set_read_only"])
+@pytest.mark.parametrize("verb", ["append", "set_read_only"])
 def test_a_change_is_durable_on_return(store: Store, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     local = sys.modules["chunkstore.backends.local"]
     store.put("a", b"content")
@@ -353,9 +353,9 @@ def test_a_change_is_durable_on_return(store: Store, monkeypatch: pytest.MonkeyP
             return call(*arguments)
 
         monkeypatch.setattr(module, name, noted)
-    arguments: dict[str, tuple[Any, ...]] = {"append": (7, b"more"), "truncate": (3,), "set_read_only": (True,)}
+    arguments: dict[str, tuple[Any, ...]] = {"append": (7, b"more"), "set_read_only": (True,)}
     getattr(store, verb)("a", *arguments[verb])
-    change = {"append": "pwritev", "truncate": "ftruncate", "set_read_only": "fchmod"}[verb]
+    change = {"append": "pwritev", "set_read_only": "fchmod"}[verb]
     assert events == [change, "fsync" if verb == "set_read_only" else "_sync"]
 
 
@@ -479,7 +479,6 @@ def test_links_below_a_root_are_not_followed(tmp_path: Path, store: Store, outsi
             partial(store.stat, path),
             partial(store.put_if_absent, path, body()),
             partial(store.append, path, 8, b"x"),
-            partial(store.truncate, path, 0),
             partial(store.set_read_only, path, True),
         ]
         for call in calls:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     ReadIndexBlock,

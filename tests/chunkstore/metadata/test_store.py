@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from chunkstore.errors import MetadataConflict, PutUnknown, StorageError
-from chunkstore.metadata.records import ChunkRecord, IndexBlockRecord, Record
-from chunkstore.metadata.store import Companions, MemoryMetadataStore, MemoryTable, MetadataStore
+from chunkstore.metadata.metadata_records import ChunkRecord, IndexBlockRecord, Record
+from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable, MetadataStore, WithOperations
 from chunkstore.testing.contracts import refused
 from tests.support.flaky_metadata import FlakyMetadataStore
 from tests.support.metadata_contracts import BLOCK, CHUNKS, RECORDS, MetadataStoreContract, get, put
@@ -45,10 +45,10 @@ class WatchedStore(MemoryMetadataStore):
         return loaded
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         self.stores.append((dict(changes), sorted(expected)))
-        versions = super()._store(changes, expected, companions)
+        versions = super()._store(changes, expected, with_operations)
         self.after_store()
         return versions
 
@@ -409,18 +409,18 @@ class StoreWithCompanions(MemoryMetadataStore):
         self.done: list[str] = []
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> dict[str, int]:
         versions = super()._store(changes, expected, ())
-        self.done += companions
+        self.done += with_operations
         return versions
 
 
 def test_companions_happen_with_the_commit() -> None:
     metadata = StoreWithCompanions()
-    with metadata.begin(companions=["one"]) as transaction:
+    with metadata.begin(with_operations=["one"]) as transaction:
         transaction.put(CHUNKS[0])
-        transaction.companions.append("two")
+        transaction.with_operations.append("two")
         assert metadata.done == []
         transaction.commit()
     assert metadata.done == ["one", "two"]
@@ -432,9 +432,9 @@ def test_companions_of_what_is_refused_or_left_never_happen() -> None:
     table = MemoryTable()
     metadata, other = StoreWithCompanions(table), MemoryMetadataStore(table)
     put(metadata, *CHUNKS)
-    with metadata.begin("c0", companions=["left"]) as transaction:
+    with metadata.begin("c0", with_operations=["left"]) as transaction:
         transaction.put(CHUNKS[0]._replace(length=1))
-    with metadata.begin("c0", companions=["refused"]) as transaction:
+    with metadata.begin("c0", with_operations=["refused"]) as transaction:
         put(other, CHUNKS[0]._replace(length=2))
         transaction.put(CHUNKS[0]._replace(length=3))
         with pytest.raises(MetadataConflict):
@@ -447,9 +447,9 @@ def test_companions_happen_though_no_record_changes_and_on_the_same_conditions()
     table = MemoryTable()
     metadata, other = StoreWithCompanions(table), MemoryMetadataStore(table)
     put(metadata, *CHUNKS)
-    with metadata.begin("c0", companions=["one"]) as transaction:
+    with metadata.begin("c0", with_operations=["one"]) as transaction:
         transaction.commit()
-    with metadata.begin("c0", companions=["two"]) as transaction:
+    with metadata.begin("c0", with_operations=["two"]) as transaction:
         put(other, CHUNKS[0]._replace(length=2))
         with pytest.raises(MetadataConflict):
             transaction.commit()
@@ -458,7 +458,7 @@ def test_companions_happen_though_no_record_changes_and_on_the_same_conditions()
 
 def test_a_store_that_knows_of_no_companions_says_so() -> None:
     metadata = MemoryMetadataStore()
-    with metadata.begin(companions=["one"]) as transaction:
+    with metadata.begin(with_operations=["one"]) as transaction:
         transaction.put(CHUNKS[0])
         with pytest.raises(ValueError, match="'one'"):
             transaction.commit()

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from chunkstore import open_store
-from chunkstore.metadata.records import ChunkRecord, StoredSegmentRecord, TransactionData, encode_transaction_data
+from chunkstore.metadata.metadata_records import (
+    ChunkRecord,
+    StoredSegmentRecord,
+    TransactionData,
+    encode_transaction_data,
+)
 from chunkstore.pravega.archive import Archive, open_archive
 from chunkstore.pravega.archived_segments import INDEX_SUFFIX, SegmentTruncated
 from chunkstore.pravega.chunked_layout import stored_segments

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from chunkstore import ObjectNotFound, StorageUnavailable, Store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector, GarbageReport
-from chunkstore.metadata.records import ChunkRecord, RecordStatus, StoredSegmentRecord
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.garbage_collector import GarbageCollector, GarbageReport
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import JournalConfig, JournalDamaged, SystemJournal, SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (

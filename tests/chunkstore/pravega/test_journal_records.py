@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chunkstore.decoding import InvalidData
-from chunkstore.metadata.records import ChunkRecord, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord
 from chunkstore.pravega.journal_records import (
     Appended,
     ChunkAdded,

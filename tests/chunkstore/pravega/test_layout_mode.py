@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from chunkstore import Outcome, StorageRefused, Store, open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.layout_mode import LayoutMode, OldLayoutStorage, layout_mode, open_segments, set_layout_mode
 from chunkstore.pravega.rolling import LegacySegments, header_name

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chunkstore import Store, open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.paths import ROOT
 from chunkstore.pravega.rolling import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.metadata.records import ChunkRecord, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord
 from chunkstore.pravega.journal import system_segments
 from chunkstore.pravega.journal_records import (
     Appended,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chunkstore.errors import MetadataConflict
-from chunkstore.metadata.records import Record, RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.metadata_records import Record, RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable
 from chunkstore.segments import chunk_list
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chunkstore.checksums import BLOCK, block_checksums
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentDamaged

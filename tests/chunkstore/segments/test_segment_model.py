@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from chunkstore.chunks import ChunkHandle
-from chunkstore.collection.garbage import GarbageCollector
+from chunkstore.chunk_storage import ChunkHandle
 from chunkstore.errors import StorageError
-from chunkstore.metadata.garbage import GarbageKind
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
-from chunkstore.segments import chunk_list, reads as segment_reads, storage
+from chunkstore.garbage_collector import GarbageCollector
+from chunkstore.metadata.garbage_queue import GarbageKind
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
+from chunkstore.segments import chunk_list, segment_reads, storage
 from chunkstore.segments.chunk_list import ChunkList
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import StoredSegmentNotFound

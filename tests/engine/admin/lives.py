@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from chunkstore import Store
-from chunkstore.metadata.records import ChunkRecord, StoredSegmentRecord, decode
+from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord, decode
 from engine.admin.checks.findings import Finding, Severity
 from engine.admin.progress import Progress, no_progress
 from engine.admin.verify import Report, verify

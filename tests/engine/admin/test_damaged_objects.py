@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.metadata.records import ChunkRecord
+from chunkstore.metadata.metadata_records import ChunkRecord
 from engine.admin.checks.findings import Severity
 from tests.engine.admin.lives import assert_told, flip, lived, told
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
     RecordStatus,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from chunkstore import Store
-from chunkstore.metadata.records import StoredSegmentRecord
+from chunkstore.metadata.metadata_records import StoredSegmentRecord
 from chunkstore.paths import is_log
 from chunkstore.testing import Request, WrappingStore
 from chunkstore.testing.wrapping import WRITES

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chunkstore import Store
-from chunkstore.metadata.records import ChunkRecord
+from chunkstore.metadata.metadata_records import ChunkRecord
 from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.state.operations import Append, AttributeUpdate, Payload

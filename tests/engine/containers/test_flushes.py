@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from chunkstore.metadata.garbage import GarbageKind
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.garbage_queue import GarbageKind
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
 from chunkstore.paths import is_log
 from chunkstore.testing import Crashed, FaultStore, Request, crash_at
 from engine.containers.container import Container

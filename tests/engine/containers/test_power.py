@@ -19,7 +19,7 @@ import pytest
 
 from chunkstore import StorageRefused, open_store
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.paths import ROOT, container_folder
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, FrameDamaged, LogLost, SegmentNotFound

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, strategies as st
 
-from chunkstore import TOKEN
+from chunkstore.port import TOKEN
 from engine.errors import FrameDamaged, UnknownFormat
 from engine.logs import frames
 from engine.logs.frames import HEADER, NOBODY, START, Frame, Kind, Position

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from chunkstore import TOKEN
+from chunkstore.port import TOKEN
 from chunkstore.testing import SimulatedStore
 from engine.admin.verify import verify
 from engine.errors import Overtaken

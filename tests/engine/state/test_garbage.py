@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from chunkstore.metadata.garbage import GarbageKind
+from chunkstore.metadata.garbage_queue import GarbageKind
 from engine.errors import ChunksExpired, Rejected
 from engine.state.operations import (
     Append,

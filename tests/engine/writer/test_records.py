@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 import pytest
 
 from chunkstore import open_store
-from chunkstore.chunks import ChunkStorage
-from chunkstore.metadata.garbage import GarbageKind
-from chunkstore.metadata.records import Record
-from chunkstore.metadata.store import Companions, MetadataStore
+from chunkstore.chunk_storage import ChunkStorage
+from chunkstore.metadata.garbage_queue import GarbageKind
+from chunkstore.metadata.metadata_records import Record
+from chunkstore.metadata.store import MetadataStore, WithOperations
 from chunkstore.segments.storage import ChunkedSegmentStorage
 from engine.containers.container import Container
 from engine.errors import FlushOvertaken
@@ -77,9 +77,9 @@ class InTurn(MetadataStore):
         return self._following()._load(keys)
 
     def _store(
-        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], companions: Companions
+        self, changes: Mapping[str, Record | None], expected: Mapping[str, int], with_operations: WithOperations
     ) -> Mapping[str, int]:
-        return self._next()._store(changes, expected, companions)
+        return self._next()._store(changes, expected, with_operations)
 
     def _scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
         return self._following()._scan(prefix)
@@ -114,7 +114,7 @@ def test_a_change_and_its_companions_are_one_append(simulation: Simulation) -> N
     segments = segments_of(container)
     handle = segments.create("s.1")
     before = container.head.address
-    segments.write(handle, 0, b"data", companions=[PutEntry("t", "k", b"v", -1)])
+    segments.write(handle, 0, b"data", with_operations=[PutEntry("t", "k", b"v", -1)])
     assert container.head.address == before + 1
     assert (segments.info("s.1").length, container.entry("t", "k").value) == (4, b"v")  # type: ignore[union-attr]
     assert not container.state.garbage, "the new chunk is named"
@@ -126,7 +126,7 @@ def test_a_change_whose_companion_is_refused_is_not_made_and_its_chunk_is_garbag
     segments = segments_of(container)
     handle = segments.create("s.1")
     with pytest.raises(FlushOvertaken):
-        segments.write(handle, 0, b"late", companions=[EndCycle(1), PutEntry("t", "k", b"late")])
+        segments.write(handle, 0, b"late", with_operations=[EndCycle(1), PutEntry("t", "k", b"late")])
     assert segments.info("s.1").length == 0 and container.entry("t", "k") is None
     [(name, garbage)] = container.state.garbage.items()
     assert (garbage.kind, garbage.segment) == (GarbageKind.NEW_CHUNK, "s.1") and simulation.store.read(name) == b"late"
@@ -140,7 +140,7 @@ def test_what_a_failed_deletion_would_have_made_garbage_goes_with_no_other_chang
     segments = segments_of(container)
     handle, other = segments.create("s.1"), segments.create("t.1")
     with pytest.raises(FlushOvertaken):
-        segments.delete(handle, companions=[EndCycle(1)])
+        segments.delete(handle, with_operations=[EndCycle(1)])
     segments.write(other, 0, b"data")
     assert not container.state.garbage and segments.exists("s.1")
     segments.delete(handle)

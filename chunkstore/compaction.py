@@ -1,4 +1,4 @@
-"""The storage optimiser: runs of small chunks become one (PDP-34's defragmentation).
+"""Compaction: runs of small chunks become one (PDP-34 calls it defragmentation).
 
 Small chunks come from failovers, from tasks that attach what they wrote, and from storages where each write is a chunk.
 A merge has three steps, which may happen in different processes:
@@ -7,8 +7,8 @@ A merge has three steps, which may happen in different processes:
     copy    makes the new chunk, and checks the bytes that it reads                       needs the storage only
     swap    puts it in the place of the old ones, in one transaction (S4)                needs the metadata
 
-Readers and writers go on. Whoever has read the old list reads the old chunks, which are deleted after the delay (G1). A
-swap that comes too late, because the chunks are others by now, is refused, and the new chunk is garbage.
+Readers and writers are not blocked. A reader that has read the old list reads the old chunks, which are deleted after
+the delay (G1). A swap that comes too late, because the list has changed, is refused, and the new chunk is garbage.
 
 A new chunk is queued as garbage before it is made, and is swapped in within half of the garbage delay or not at all
 (`ChunkedSegmentStorage.track_new_chunks`): so nothing is swapped in that the collector may be deleting.
@@ -23,9 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import ChunkNotFound, MetadataConflict
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord, segment_key
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataStore
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk, WrittenChunk
 from chunkstore.segments.copying import copy_chunks
@@ -42,10 +42,10 @@ _log = logging.getLogger(__name__)
 PARTS = 1000
 """Chunks that one merge joins at most."""
 
-_ATTEMPTS = 5  # looks at a list of chunks that is being changed
+_ATTEMPTS = 5  # reads of a list of chunks that is being changed
 
 
-class Merge(NamedTuple):
+class CompactionTask(NamedTuple):
     """The chunks `parts`, one after the other from `start` of the segment on, are to become the chunk `target`.
 
     It is a plain value: it may be pickled, and copied anywhere. `deadline` is in seconds since the epoch.
@@ -63,14 +63,14 @@ class Merge(NamedTuple):
         return sum(part.length for part in self.parts)
 
 
-Copies: TypeAlias = Callable[[Sequence[Merge]], Iterable[bytes | None]]
-"""Copies merges somewhere, in any order. Returns for each, in theirs, what `copy` returns."""
+CopyTasks: TypeAlias = Callable[[Sequence[CompactionTask]], Iterable[bytes | None]]
+"""Runs `copy_task` for each task, anywhere and in any order. Returns the results in the order of the tasks."""
 
 
 @dataclass
-class OptimiserReport:
-    """What was done to a segment: merges, the chunks that they joined, the bytes of those, and merges that were not
-    made because the chunks were others by then, or it was too late."""
+class CompactionReport:
+    """What was done to a segment: merges, the chunks that they joined and their bytes, and merges that were refused
+    because the list of chunks had changed, or they came too late."""
 
     segment: str
     merges: int = 0
@@ -79,7 +79,7 @@ class OptimiserReport:
     refused: int = 0
 
 
-class StorageOptimiser:
+class Compactor:
     """Merges small chunks of the segments in `storage`. May be used by many threads.
 
     target: bytes of a new chunk, at most; a segment's rolling length is a limit too. Chunks longer than half of it stay
@@ -94,19 +94,19 @@ class StorageOptimiser:
         self._metadata = metadata
         self._target = target
 
-    def optimise(
-        self, segments: Iterable[str], copies: Copies | None = None, together: int = 1
-    ) -> Iterator[OptimiserReport]:
+    def compact(
+        self, segments: Iterable[str], copies: CopyTasks | None = None, together: int = 1
+    ) -> Iterator[CompactionReport]:
         """Plan, copy and swap all merges of these segments; a report for each that had any. One that is gone had none.
 
         copies: copies the merges, here and one after the other by default. together: segments are planned until there
         are as many merges to be copied at a time. Raises SegmentDamaged for a chunk that is not what was written,
         StorageError.
         """
-        left = deque(OptimiserReport(segment) for segment in segments)
+        left = deque(CompactionReport(segment) for segment in segments)
         while left:
-            merges: list[Merge] = []
-            reports: dict[str, OptimiserReport] = {}
+            merges: list[CompactionTask] = []
+            reports: dict[str, CompactionReport] = {}
             while left and len(merges) < together:
                 report = left.popleft()
                 reports[report.segment] = report
@@ -119,7 +119,7 @@ class StorageOptimiser:
                 if segment not in again and (report.merges or report.refused)
             )
 
-    def plan(self, segment: str) -> list[Merge]:
+    def plan(self, segment: str) -> list[CompactionTask]:
         """The merges that make sense now, none for a system segment.
 
         The last chunk, which may be growing, is left out unless the segment is sealed. The new chunks are queued as
@@ -133,14 +133,14 @@ class StorageOptimiser:
         found = list(_runs(placed, min(self._target, record.max_rolling_length or NO_ROLLING)))
         targets = self._storage.track_new_chunks(segment, [run[0].start for run in found])
         return [
-            Merge(segment, run[0].start, tuple(map(_written, run)), target.name, target.deadline)
+            CompactionTask(segment, run[0].start, tuple(map(_written, run)), target.name, target.deadline)
             for run, target in zip(found, targets, strict=True)
         ]
 
-    def swap(self, merge: Merge, checksums: bytes) -> bool:
+    def swap(self, merge: CompactionTask, checksums: bytes) -> bool:
         """Put a merged chunk with these checksums in the place of its parts, once it was copied.
 
-        False if it came too late, or the chunks are others by now; then nothing has changed.
+        False if it came too late, or the list of chunks has changed; then nothing is done.
         """
         old = [part.name for part in merge.parts]
         handle = SegmentHandle(merge.segment, read_only=False)
@@ -152,13 +152,15 @@ class StorageOptimiser:
             return False
         return True
 
-    def _planned(self, segment: str) -> list[Merge]:
+    def _planned(self, segment: str) -> list[CompactionTask]:
         try:
             return self.plan(segment)
         except StoredSegmentNotFound:  # it was deleted meanwhile
             return []
 
-    def _carry_out(self, merges: Sequence[Merge], copies: Copies, reports: dict[str, OptimiserReport]) -> set[str]:
+    def _carry_out(
+        self, merges: Sequence[CompactionTask], copies: CopyTasks, reports: dict[str, CompactionReport]
+    ) -> set[str]:
         """Copy and swap. Returns the segments of which more should be merged: time may be all that was lacking."""
         done, refused = set[str](), set[str]()
         for report in reports.values():
@@ -177,12 +179,12 @@ class StorageOptimiser:
                 refused.add(merge.segment)
         return done & refused
 
-    def _copied_here(self, merges: Sequence[Merge]) -> Iterator[bytes | None]:
+    def _copied_here(self, merges: Sequence[CompactionTask]) -> Iterator[bytes | None]:
         for merge in merges:
             is_late = self._storage.clock() >= merge.deadline
-            yield None if is_late else copy(merge, self._chunks)
+            yield None if is_late else copy_task(merge, self._chunks)
 
-    def _check_gone(self, merge: Merge) -> None:
+    def _check_gone(self, merge: CompactionTask) -> None:
         """Raise SegmentDamaged if the segment has the chunks still that could not be copied."""
         if self._storage.clock() >= merge.deadline:
             return
@@ -218,7 +220,7 @@ class StorageOptimiser:
         raise ConcurrentModification(segment)
 
 
-def copy(merge: Merge, chunks: ChunkStorage) -> bytes | None:
+def copy_task(merge: CompactionTask, chunks: ChunkStorage) -> bytes | None:
     """Make the new chunk of a merge; returns its checksums, or None if a part is gone by now. See `copy_chunks`."""
     try:
         return copy_chunks(chunks, merge.segment, merge.parts, merge.target)

@@ -1,20 +1,20 @@
-"""What is remembered to spare work is bounded, and forgetting it costs work only."""
+"""What is bounded to spare work is bounded, and forgetting it costs work only."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from chunkstore.backends.local import LocalStore
-from chunkstore.remembered import Remembered
+from chunkstore.bounded_set import BoundedSet
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    remembered = Remembered[int](10, kept=0)
+    bounded = BoundedSet[int](10, kept=0)
     for number in range(1000):
-        remembered.add(number)
-        assert number in remembered and 0 in remembered and len(remembered) <= 10
-    remembered.clear()
-    assert len(remembered) == 0 and 0 not in remembered
+        bounded.add(number)
+        assert number in bounded and 0 in bounded and len(bounded) <= 10
+    bounded.clear()
+    assert len(bounded) == 0 and 0 not in bounded
 
 
 def test_a_store_that_remembers_few_folders_is_as_good(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from chunkstore.decoding import InvalidData
 from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.records import (
+from chunkstore.metadata.metadata_records import (
     BLOCK_CHUNKS,
     ChunkRecord,
     IndexBlockRecord,

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
-from chunkstore.chunks import ChunkStorage
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged, StoredSegmentTruncated
-from chunkstore.segments.reads import ChunkRange, ReadConfig, SegmentReads
+from chunkstore.segments.segment_reads import ChunkRange, ReadConfig, SegmentReads
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
 from chunkstore.testing import CountingStore, SimulatedStore, WrappingStore
 from chunkstore.testing.contracts import refused

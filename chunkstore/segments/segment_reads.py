@@ -15,9 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkNotFound, MetadataConflict
-from chunkstore.metadata.records import RecordStatus, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
 from chunkstore.segments.errors import BadStoredOffset, SegmentDamaged, StoredSegmentNotFound, StoredSegmentTruncated
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 @dataclass(frozen=True)
 class ReadConfig:
     """`part`: bytes that one request reads at most; `parallel`: requests at a time; `ahead`: parts of a sequential read
-    that are fetched before they are asked for."""
+    that are fetched ahead of the caller."""
 
     part: int = 8 << 20
     parallel: int = 8

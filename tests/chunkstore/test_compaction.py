@@ -1,4 +1,4 @@
-"""The optimiser: small chunks become one, readers and writers go on, and nothing is lost whenever it stops."""
+"""Compaction: small chunks become one, readers and writers go on, and nothing is lost whenever it stops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
-from chunkstore import Store, open_store
+from chunkstore import Store, compaction, open_store
 from chunkstore.checksums import block_checksums
-from chunkstore.chunks import ChunkHandle, ChunkStorage
-from chunkstore.collection import optimiser
-from chunkstore.collection.garbage import GarbageCollector
-from chunkstore.collection.optimiser import Merge, OptimiserReport, StorageOptimiser, copy
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
+from chunkstore.compaction import CompactionReport, CompactionTask, Compactor, copy_task
+from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import SystemJournal, system_segments
 from chunkstore.segments.chunk_list import WrittenChunk
@@ -46,7 +45,7 @@ class Rig(NamedTuple):
     metadata: MemoryMetadataStore
     garbage: StoreGarbageQueue
     storage: ChunkedSegmentStorage
-    optimiser: StorageOptimiser
+    compactor: Compactor
 
     @classmethod
     def over(cls, store: Store, target: int = 100, metadata: MemoryMetadataStore | None = None, epoch: int = 1) -> Rig:
@@ -56,7 +55,7 @@ class Rig(NamedTuple):
         storage = ChunkedSegmentStorage(
             chunks, metadata, garbage, epoch, SegmentStorageConfig(appends=False, garbage_delay=DELAY)
         )
-        return cls(store, chunks, metadata, garbage, storage, StorageOptimiser(storage, chunks, metadata, target))
+        return cls(store, chunks, metadata, garbage, storage, Compactor(storage, chunks, metadata, target))
 
     def write(self, *pieces: bytes, segment: str = S, rolling: int = 0) -> SegmentHandle:
         known = self.storage.exists(segment)
@@ -78,14 +77,14 @@ class Rig(NamedTuple):
     def objects(self) -> int:
         return sum(".E-" in found.path for found in self.store.list("scope/"))
 
-    def optimise(self, segment: str = S) -> OptimiserReport:
+    def compact(self, segment: str = S) -> CompactionReport:
         """Its report, an empty one if there was nothing to do."""
-        return next(iter(self.optimiser.optimise([segment])), OptimiserReport(segment))
+        return next(iter(self.compactor.compact([segment])), CompactionReport(segment))
 
-    def run(self, merge: Merge) -> bool:
+    def run(self, merge: CompactionTask) -> bool:
         """Copy and swap."""
-        checksums = copy(merge, self.chunks)
-        return checksums is not None and self.optimiser.swap(merge, checksums)
+        checksums = copy_task(merge, self.chunks)
+        return checksums is not None and self.compactor.swap(merge, checksums)
 
     def assert_consistent(self) -> None:
         """Every chunk that the metadata names is there, no shorter than it should be, and is what was written."""
@@ -114,7 +113,7 @@ def small_pieces(count: int, seed: int = 0, longest: int = 20) -> list[bytes]:
 def test_small_chunks_become_large_ones(rig: Rig) -> None:
     pieces = small_pieces(100)
     rig.write(*pieces)
-    report = rig.optimise()
+    report = rig.compact()
     lengths = rig.lengths()
     assert rig.content() == b"".join(pieces)
     assert all(80 < length <= 100 for length in lengths[:-2])
@@ -131,31 +130,31 @@ def test_small_chunks_become_large_ones(rig: Rig) -> None:
 
 def test_what_is_merged_is_not_merged_again(rig: Rig) -> None:
     rig.write(*small_pieces(100))
-    rig.optimise()
-    assert rig.optimiser.plan(S) == []
+    rig.compact()
+    assert rig.compactor.plan(S) == []
 
 
 def test_every_byte_is_copied_a_few_times_only(rig: Rig) -> None:
-    """Chunks come in one by one, and the optimiser runs after each."""
+    """Chunks come in one by one, and compaction runs after each."""
     copied = 0
     for _ in range(200):
         rig.write(b"x")
-        copied += rig.optimise().bytes
+        copied += rig.compact().bytes
     assert copied <= 200 * 8
     assert len(rig.lengths()) < 15
 
 
 def test_the_rolling_length_is_a_limit(rig: Rig) -> None:
     rig.write(*[b"x" * 4] * 20, rolling=10)
-    rig.optimise()
+    rig.compact()
     assert rig.lengths() == [8] * 9 + [4, 4]
 
 
 def test_the_last_chunk_is_left_until_the_segment_is_sealed(rig: Rig) -> None:
     handle = rig.write(b"a", b"b")
-    assert rig.optimiser.plan(S) == []
+    assert rig.compactor.plan(S) == []
     rig.storage.seal(handle)
-    rig.optimise()
+    rig.compact()
     assert rig.lengths() == [2]
 
 
@@ -164,10 +163,10 @@ def test_truncated_chunks_are_left_alone(rig: Rig) -> None:
     handle = rig.write(*pieces)
     data = b"".join(pieces)
     rig.storage.truncate(handle, 123)
-    rig.optimise()
+    rig.compact()
     assert rig.content() == data[123:]
     rig.storage.truncate(handle, len(data))
-    assert rig.optimiser.plan(S) == []
+    assert rig.compactor.plan(S) == []
 
 
 def test_only_what_counts_of_a_chunk_is_copied(rig: Rig) -> None:
@@ -175,7 +174,7 @@ def test_only_what_counts_of_a_chunk_is_copied(rig: Rig) -> None:
     rig.write(b"one", b"two", b"three", b"end")
     for placed in list(rig.storage.layout(S))[:2]:
         rig.store.put(placed.chunk.name, rig.store.read(placed.chunk.name) + b"zombie")
-    rig.optimise()
+    rig.compact()
     assert rig.lengths() == [11, 3]
     assert rig.content() == b"onetwothreeend"
 
@@ -183,7 +182,7 @@ def test_only_what_counts_of_a_chunk_is_copied(rig: Rig) -> None:
 def test_what_nobody_has_or_nobody_may_merge(store: Store) -> None:
     rig = Rig.over(store)
     with pytest.raises(StoredSegmentNotFound):
-        rig.optimiser.plan(S)
+        rig.compactor.plan(S)
     journal = SystemJournal(store, 0, 1, rig.garbage)
     journal.boot(rig.metadata)
     storage = ChunkedSegmentStorage(
@@ -192,20 +191,20 @@ def test_what_nobody_has_or_nobody_may_merge(store: Store) -> None:
     segment = system_segments(0)[0]
     for at in range(10):
         storage.write(storage.open_write(segment), at, b"x")
-    assert list(StorageOptimiser(storage, rig.chunks, rig.metadata, 100).optimise([segment])) == []
+    assert list(Compactor(storage, rig.chunks, rig.metadata, 100).compact([segment])) == []
 
 
 def test_long_chunks_stay(rig: Rig) -> None:
     rig.write(*[b"a" * 2, b"b" * 2, b"c" * 60, b"d" * 2, b"e" * 30, b"f" * 30, b"g" * 2, b"end"])
-    rig.optimise()
+    rig.compact()
     assert rig.lengths() == [4, 60, 64, 3], "longer than half the target stays"
 
 
 def test_a_merge_has_a_bounded_number_of_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimiser, "PARTS", 7)
+    monkeypatch.setattr(compaction, "PARTS", 7)
     rig = Rig.over(store, 1000)
     rig.write(*[b"x"] * 50)
-    rig.optimise()
+    rig.compact()
     assert rig.lengths() == [7] * 7 + [1]
 
 
@@ -218,7 +217,7 @@ def test_what_is_damaged_is_not_merged(rig: Rig, damage: bytes | None, problem: 
     chunk = next(rig.storage.layout(S)).chunk.name
     rig.store.put(chunk, damage) if damage is not None else rig.store.delete([chunk])
     with pytest.raises(SegmentDamaged, match=problem) as raised:
-        rig.optimise()
+        rig.compact()
     assert raised.value.segment == S and chunk in str(raised.value)
     assert rig.lengths() == [3, 3, 3]
 
@@ -228,7 +227,7 @@ def test_what_was_written_elsewhere_without_checksums_gets_some(rig: Rig) -> Non
     for number in range(3):
         rig.store.put(f"attached/{number}", b"data")
     rig.storage.attach(handle, 0, [WrittenChunk(f"attached/{number}", 4) for number in range(3)])
-    rig.optimise()
+    rig.compact()
     first, last = rig.storage.layout(S)
     assert (first.chunk.checksums, last.chunk.checksums) == (block_checksums(b"datadata"), b"")
 
@@ -240,15 +239,15 @@ def test_segments_are_merged_together(rig: Rig) -> None:
         rig.write(*[b"x" * 10] * 21, segment=segment)
     calls = []
 
-    def copies(merges: Sequence[Merge]) -> list[bytes | None]:
+    def copies(merges: Sequence[CompactionTask]) -> list[bytes | None]:
         calls.append(len(merges))
-        done = {merge: copy(merge, rig.chunks) for merge in reversed(merges)}
+        done = {merge: copy_task(merge, rig.chunks) for merge in reversed(merges)}
         return [done[merge] for merge in merges]
 
-    reports = list(rig.optimiser.optimise([*segments, "scope/stream/none"], copies, together=3))
+    reports = list(rig.compactor.compact([*segments, "scope/stream/none"], copies, together=3))
     assert calls == [4, 4, 2]
-    assert reports == [OptimiserReport(segment, 2, 20, 200) for segment in segments]
-    assert list(rig.optimiser.optimise(segments, copies)) == []
+    assert reports == [CompactionReport(segment, 2, 20, 200) for segment in segments]
+    assert list(rig.compactor.compact(segments, copies)) == []
 
 
 def test_a_merge_that_came_too_late_is_planned_again(rig: Rig) -> None:
@@ -256,13 +255,13 @@ def test_a_merge_that_came_too_late_is_planned_again(rig: Rig) -> None:
     now = time.time()
     rig.storage.clock = lambda: now
 
-    def copies(merges: Sequence[Merge]) -> Iterator[bytes | None]:
+    def copies(merges: Sequence[CompactionTask]) -> Iterator[bytes | None]:
         nonlocal now
         for merge in merges:
             now += 0.6 * DELAY / 2
-            yield copy(merge, rig.chunks)
+            yield copy_task(merge, rig.chunks)
 
-    [report] = rig.optimiser.optimise([S], copies)
+    [report] = rig.compactor.compact([S], copies)
     assert (report.merges, report.refused) == (4, 0)
     assert rig.lengths() == [100] * 4 + [10]
 
@@ -273,13 +272,13 @@ def test_a_merge_that_came_too_late_is_planned_again(rig: Rig) -> None:
 def test_merges_are_copied_elsewhere_and_swapped_here(rig: Rig) -> None:
     pieces = small_pieces(60)
     rig.write(*pieces)
-    merges = rig.optimiser.plan(S)
+    merges = rig.compactor.plan(S)
     sent, checksums = pickle.dumps(merges), list[bytes]()
     for merge in pickle.loads(sent):
-        checksums.append(copy(merge, ChunkStorage(rig.store)) or b"")
-        assert copy(merge, ChunkStorage(rig.store)) == checksums[-1], "a task that was repeated"
-    assert all(map(rig.optimiser.swap, merges, checksums))
-    assert not any(map(rig.optimiser.swap, merges, checksums)), "swapped already"
+        checksums.append(copy_task(merge, ChunkStorage(rig.store)) or b"")
+        assert copy_task(merge, ChunkStorage(rig.store)) == checksums[-1], "a task that was repeated"
+    assert all(map(rig.compactor.swap, merges, checksums))
+    assert not any(map(rig.compactor.swap, merges, checksums)), "swapped already"
     rig.assert_consistent()
     assert rig.content() == b"".join(pieces)
 
@@ -287,12 +286,12 @@ def test_merges_are_copied_elsewhere_and_swapped_here(rig: Rig) -> None:
 def test_a_swap_that_comes_too_late_is_refused(rig: Rig) -> None:
     data = b"".join(small_pieces(30))
     handle = rig.write(*small_pieces(30))
-    merges = rig.optimiser.plan(S)
-    checksums = [copy(merge, rig.chunks) or b"" for merge in merges]
-    rig.optimise()  # somebody else was quicker
-    assert not any(map(rig.optimiser.swap, merges, checksums))
+    merges = rig.compactor.plan(S)
+    checksums = [copy_task(merge, rig.chunks) or b"" for merge in merges]
+    rig.compact()  # somebody else was quicker
+    assert not any(map(rig.compactor.swap, merges, checksums))
     assert rig.content() == data
-    merges = rig.optimiser.plan(S) or merges
+    merges = rig.compactor.plan(S) or merges
     rig.storage.truncate(handle, len(data) - 1)
     assert not any(rig.run(merge) for merge in merges)
     rig.storage.delete(handle)
@@ -309,13 +308,13 @@ def test_a_new_chunk_that_may_be_collected_is_not_swapped_in(store: Store) -> No
     rig.write(*small_pieces(30))
     data = rig.content()
     (slow, of_slow), (slower, of_slower) = (
-        (merge, copy(merge, rig.chunks) or b"") for merge in rig.optimiser.plan(S)[:2]
+        (merge, copy_task(merge, rig.chunks) or b"") for merge in rig.compactor.plan(S)[:2]
     )
     now += DELAY / 2 - 1
     rig.collect(DELAY / 2 - 1)
-    assert rig.optimiser.swap(slow, of_slow)
+    assert rig.compactor.swap(slow, of_slow)
     now += 2
-    assert not rig.optimiser.swap(slower, of_slower)
+    assert not rig.compactor.swap(slower, of_slower)
     rig.collect()
     assert rig.content() == data
 
@@ -324,11 +323,11 @@ def test_any_instance_may_merge(rig: Rig) -> None:
     """No byte of the segment changes, so who owns it does not matter; and it is not taken from its owner."""
     pieces = small_pieces(30)
     rig.write(*pieces)
-    merge, *_ = rig.optimiser.plan(S)
+    merge, *_ = rig.compactor.plan(S)
     owner = Rig.over(rig.store, 100, MemoryMetadataStore(rig.metadata.table), epoch=2)
     handle = owner.write(b"owner")
     assert not rig.run(merge), "it knew an older record"
-    assert rig.optimise().merges
+    assert rig.compact().merges
     with pytest.raises(StorageNotPrimary, match="epoch 2"):
         rig.storage.write(handle, owner.storage.info(S).length, b"overtaken")
     with contextlib.suppress(ConcurrentModification):
@@ -337,10 +336,10 @@ def test_any_instance_may_merge(rig: Rig) -> None:
     owner.assert_consistent()
 
 
-def test_two_optimisers_at_once(rig: Rig) -> None:
+def test_two_compactors_at_once(rig: Rig) -> None:
     pieces = small_pieces(200)
     rig.write(*pieces)
-    threads = [threading.Thread(target=rig.optimise) for _ in range(4)]
+    threads = [threading.Thread(target=rig.compact) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -370,7 +369,7 @@ def test_a_crash_at_every_request(store: Store, when: When) -> None:
         faulty, rig = prepared()
         faulty.plan = crash_at(faulty.passed + number, when)
         with contextlib.suppress(Crashed):
-            rig.optimise()
+            rig.compact()
         left = Rig.over(faulty.inner, 60, MemoryMetadataStore(rig.metadata.table), epoch=2)
         assert left.content() == b"".join(pieces)
         left.collect()
@@ -454,7 +453,7 @@ def defragment(store: Store, count: int, size: int, target: int) -> dict[str, in
 
     try:
         wait_for_everybody()
-        merges = rig.optimiser.plan(S)
+        merges = rig.compactor.plan(S)
         report = [rig.run(merge) for merge in merges]
         wait_for_everybody()
         rig.collect()
@@ -494,7 +493,7 @@ def test_the_requests_of_a_merge(store: Store) -> None:
     rig = Rig.over(counting, 64 * KIB)
     rig.write(*[b"x" * KIB] * 65)
     counting.reset()
-    [merge] = rig.optimiser.plan(S)
+    [merge] = rig.compactor.plan(S)
     assert dict(counting.counts) == {"put": 1}, "the new chunk is queued as garbage"
     counting.reset()
     assert rig.run(merge)
@@ -503,7 +502,7 @@ def test_the_requests_of_a_merge(store: Store) -> None:
 
 
 def test_a_merge_is_a_plain_value() -> None:
-    merge = Merge(S, 5, (), "target", 1.0)
+    merge = CompactionTask(S, 5, (), "target", 1.0)
     assert pickle.loads(pickle.dumps(merge)) == merge
     assert merge.length == 0
     assert ChunkHandle("a", read_only=True).name == "a"

@@ -18,7 +18,6 @@ from chunkstore.errors import (
     ChunkAlreadyExists,
     ChunkNotFound,
     ChunkStorageFull,
-    InvalidOffset,
     ObjectNotFound,
     ObjectReadOnly,
     StorageFull,
@@ -31,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class ChunkHandle(NamedTuple):
-    """A chunk that was opened: `read_only`, or for writing too."""
+    """A chunk for reading (`read_only`), or for writing too."""
 
     name: str
     read_only: bool
@@ -48,7 +47,7 @@ class ChunkInfo(NamedTuple):
 class ChunkStorage:
     """The chunks in `store`. Methods may be called by many threads, and raise StorageError or one of its subclasses.
 
-    With `appends` off a chunk is written once even where the storage could add to it. `metrics` is where operations
+    With `appends` off chunks do not grow even where the storage could add to them. `metrics` is where operations
     are measured, as the layer "chunks": those of this process if None.
 
     ChunkNotFound, ChunkStorageFull, and ValueError for a name that is no storage path, may be raised by every method.
@@ -61,27 +60,8 @@ class ChunkStorage:
 
     @property
     def supports_append(self) -> bool:
-        """Whether a chunk that has bytes can be written to."""
+        """Whether bytes can be added to a chunk."""
         return self._appends and self.store.can_append
-
-    @property
-    def supports_truncation(self) -> bool:
-        """Whether the end of a chunk can be cut off."""
-        return self.store.can_truncate
-
-    def exists(self, name: str) -> bool:
-        """Whether there is such a chunk."""
-        with self._measured("exists", name):
-            try:
-                self.store.stat(name)
-            except ObjectNotFound:
-                return False
-            return True
-
-    def create(self, name: str) -> ChunkHandle:
-        """Make an empty chunk. Raises ChunkAlreadyExists; see `create_with_content`."""
-        with self._measured("create", name):
-            return self._create(name, b"")
 
     def create_with_content(self, name: str, data: Parts) -> ChunkHandle:
         """Make a chunk of `data`: whole or not at all. Raises ChunkAlreadyExists.
@@ -91,9 +71,10 @@ class ChunkStorage:
         an error the name must not be used again: the chunk may appear yet.
         """
         with self._measured("create_with_content", name) as measurement:
-            handle = self._create(name, data)
+            self._check_free(name)
+            self.store.put(name, data)
             measurement.bytes = length_of(data)
-            return handle
+            return ChunkHandle(name, read_only=False)
 
     def delete(self, handle: ChunkHandle) -> None:
         """Delete a chunk; nothing happens if it is gone. Raises ObjectReadOnly."""
@@ -108,18 +89,6 @@ class ChunkStorage:
         """
         with self._measured("delete_all", names[0]):
             self.store.delete(names)
-
-    def open_read(self, name: str) -> ChunkHandle:
-        """A handle for reading. Raises ChunkNotFound."""
-        with self._measured("open_read", name):
-            self.store.stat(name)
-            return ChunkHandle(name, read_only=True)
-
-    def open_write(self, name: str) -> ChunkHandle:
-        """A handle for reading and writing. Raises ChunkNotFound."""
-        with self._measured("open_write", name):
-            self.store.stat(name)
-            return ChunkHandle(name, read_only=False)
 
     def info(self, name: str) -> ChunkInfo:
         """Size and time of a chunk. Raises ChunkNotFound."""
@@ -143,39 +112,17 @@ class ChunkStorage:
     def write(self, handle: ChunkHandle, offset: int, data: Parts) -> int:
         """Add `data` at the end of the chunk, which must be at `offset`; how many bytes that were.
 
-        Durable on return. After an error some of it may be there, or all. A storage without append takes one write to
-        an empty chunk. Raises InvalidOffset, ObjectReadOnly, ChunkNotFound, and Unsupported for a chunk that cannot
-        grow.
+        Durable on return. After an error some of it may be there, or all. Raises InvalidOffset, ObjectReadOnly,
+        ChunkNotFound, and Unsupported where chunks cannot grow.
         """
         with self._measured("write", handle.name, offset) as measurement:
             self._check_writable(handle)
             _check_not_negative(handle.name, "offset", offset)
-            if self.supports_append:
-                self.store.append(handle.name, offset, joined(data))
-            else:
-                self._write_once(handle.name, offset, data)
+            if not self.supports_append:
+                raise Unsupported(f"{self.store.root}: {handle.name!r} cannot grow: write a new chunk")
+            self.store.append(handle.name, offset, joined(data))
             measurement.bytes = length_of(data)
             return measurement.bytes
-
-    def truncate(self, handle: ChunkHandle, length: int) -> bool:
-        """Cut off what is behind `length` bytes; False if there was nothing.
-
-        Raises ObjectReadOnly, ChunkNotFound, InvalidOffset for a chunk that is shorter, and Unsupported.
-        """
-        with self._measured("truncate", handle.name, length):
-            self._check_writable(handle)
-            _check_not_negative(handle.name, "length", length)
-            if not self.supports_truncation:
-                raise Unsupported(
-                    f"{self.store.root}: chunks cannot be truncated here: copy what is to stay of {handle.name!r}"
-                )
-            size = self.store.stat(handle.name).size
-            if size < length:
-                message = f"{self.store.root}: {handle.name!r} has {size} bytes, cannot be cut at {length}"
-                raise InvalidOffset(message, expected=size, given=length)
-            if size > length:
-                self.store.truncate(handle.name, length)
-            return size > length
 
     def set_read_only(self, handle: ChunkHandle, read_only: bool) -> None:
         """Let the storage refuse changes to a chunk, or take them again. Raises ChunkNotFound and Unsupported."""
@@ -203,20 +150,6 @@ class ChunkStorage:
             moved = measurement.bytes
             _log.debug("%s %r at %d: %s, %d bytes, %.4f s", operation, name, offset, outcome, moved, seconds)
 
-    def _create(self, name: str, data: Parts) -> ChunkHandle:
-        self._check_free(name)
-        self.store.put(name, data)
-        return ChunkHandle(name, read_only=False)
-
-    def _write_once(self, name: str, offset: int, data: Parts) -> None:
-        size = self.store.stat(name).size
-        if size != offset:
-            message = f"{self.store.root}: {name!r} has {size} bytes, cannot write at {offset}"
-            raise InvalidOffset(message, expected=size, given=offset)
-        if size:
-            raise Unsupported(f"{self.store.root}: {name!r} has {size} bytes and cannot grow: write a new chunk")
-        self.store.put(name, data)
-
     def _check_free(self, name: str) -> None:
         try:
             self.store.stat(name)
@@ -226,7 +159,9 @@ class ChunkStorage:
 
     def _check_writable(self, handle: ChunkHandle) -> None:
         if handle.read_only:
-            raise ObjectReadOnly(f"{self.store.root}: {handle.name!r} was opened for reading only: use open_write")
+            raise ObjectReadOnly(
+                f"{self.store.root}: {handle.name!r} was opened for reading only: use a handle for writing"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.store!r})"

@@ -6,5 +6,5 @@ import time
 
 
 def boot_time() -> float:
-    """Seconds on a monotonic clock that goes on while the machine is suspended (W7)."""
+    """Seconds on a monotonic clock that also runs while the machine is suspended (W7)."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

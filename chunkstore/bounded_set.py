@@ -1,4 +1,4 @@
-"""What is remembered only to spare work: a process that lives for long meets ever more names, and need not keep all."""
+"""What is bounded only to spare work: a process that lives for long meets ever more names, and need not keep all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Remembered(Generic[T]):
+class BoundedSet(Generic[T]):
     """A set of `most` values at most: when it is full, all are forgotten but `kept`. May be used by many threads."""
 
     def __init__(self, most: int, kept: T | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from chunkstore import StorageFull, StorageUnavailable, Store, open_store
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import ChunkNotFound, ChunkStorageFull, InvalidOffset
 from chunkstore.metrics import Metrics, default_metrics
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, fail_at
@@ -37,10 +37,9 @@ class TestMemory(ChunkStorageContract):
 
 
 class TestSimulated(ChunkStorageContract):
-    @pytest.fixture(params=["appends", "truncates", "does all", "does nothing"])
+    @pytest.fixture(params=[True, False], ids=["appends", "does not append"])
     def storage(self, request: pytest.FixtureRequest) -> ChunkStorage:
-        able = [request.param in ("does all", verb) for verb in ("appends", "truncates")]
-        return ChunkStorage(SimulatedStore(can_append=able[0], can_truncate=able[1]))
+        return ChunkStorage(SimulatedStore(can_append=request.param))
 
 
 class TestWrapped(ChunkStorageContract):
@@ -51,29 +50,22 @@ class TestWrapped(ChunkStorageContract):
 
 def test_capabilities_are_those_of_the_store(tmp_path: Path) -> None:
     folder = ChunkStorage(open_store(str(tmp_path)))
-    assert (folder.supports_append, folder.supports_truncation) == (True, True)
+    assert folder.supports_append
     assert not ChunkStorage(folder.store, appends=False).supports_append
-    bucket = ChunkStorage(SimulatedStore(can_append=False, can_truncate=False))
-    assert (bucket.supports_append, bucket.supports_truncation) == (False, False)
+    assert not ChunkStorage(SimulatedStore(can_append=False)).supports_append
 
 
 # -- what it costs
 
 Operation = Callable[[ChunkStorage, ChunkHandle], object]
 COSTS: list[tuple[str, Operation, list[str]]] = [
-    ("exists", lambda storage, handle: storage.exists(handle.name), ["stat"]),
-    ("create", lambda storage, handle: storage.create(new_name()), ["stat", "put"]),
     ("create with content", lambda storage, handle: storage.create_with_content(new_name(), CONTENT), ["stat", "put"]),
-    ("open for reading", lambda storage, handle: storage.open_read(handle.name), ["stat"]),
-    ("open for writing", lambda storage, handle: storage.open_write(handle.name), ["stat"]),
     ("info", lambda storage, handle: storage.info(handle.name), ["stat"]),
     ("read", lambda storage, handle: storage.read(handle, 3, 5), ["read"]),
     ("read into", lambda storage, handle: storage.read_into(handle, 3, memoryview(bytearray(5))), ["read_into"]),
     ("write", lambda storage, handle: storage.write(handle, len(CONTENT), CONTENT), ["append"]),
     ("delete", lambda storage, handle: storage.delete(handle), ["delete"]),
     ("delete_all", lambda storage, handle: storage.delete_all([handle.name, new_name()]), ["delete"]),
-    ("truncate", lambda storage, handle: storage.truncate(handle, 5), ["stat", "truncate"]),
-    ("truncate nothing", lambda storage, handle: storage.truncate(handle, len(CONTENT)), ["stat"]),
     ("set read-only", lambda storage, handle: storage.set_read_only(handle, True), ["set_read_only"]),
     ("list", lambda storage, handle: storage.list("scope/"), ["list"]),
 ]
@@ -89,22 +81,13 @@ def test_requests_of_an_operation(operation: Operation, requests: list[str]) -> 
     assert [request.verb for request in store.requests] == requests
 
 
-def test_requests_of_a_write_without_append() -> None:
-    store = CountingStore(SimulatedStore(can_append=False))
-    storage = ChunkStorage(store)
-    handle = storage.create(new_name())
-    store.reset()
-    storage.write(handle, 0, CONTENT)
-    assert [request.verb for request in store.requests] == ["stat", "put"]
-
-
 # -- what goes wrong
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     storage = ChunkStorage(open_store(str(tmp_path)))
-    handle = storage.create(new_name())
+    handle = storage.create_with_content(new_name(), b"")
 
     def full(*arguments: Any) -> Any:
         raise OSError(number, os.strerror(number))
@@ -127,7 +110,7 @@ def test_a_response_that_is_lost() -> None:
     """The segment layer goes on under a new name, or learns from the offset that its write took place."""
     store = FaultStore(SimulatedStore())
     storage = ChunkStorage(store)
-    handle = storage.create(new_name())
+    handle = storage.create_with_content(new_name(), b"")
     store.plan = fail_at(store.passed + 1, "after")
     with pytest.raises(StorageUnavailable):
         storage.write(handle, 0, CONTENT)
@@ -160,7 +143,7 @@ def test_counts_bytes_times_and_failures() -> None:
     metrics = Metrics()
     store = SimulatedStore()
     storage = ChunkStorage(store, metrics=metrics)
-    handle = storage.create(new_name())
+    handle = storage.create_with_content(new_name(), b"")
     storage.write(handle, 0, CONTENT)
     storage.write(handle, len(CONTENT), [b"12", b"345"])
     assert storage.read(handle, 0, 10) == storage.read(handle, 0, 10)
@@ -169,7 +152,6 @@ def test_counts_bytes_times_and_failures() -> None:
             storage.write(handle, 3, CONTENT)
     with pytest.raises(ChunkNotFound):
         storage.info(new_name())
-    assert not storage.exists(new_name())
     store.fail_before = 1.0
     with pytest.raises(StorageUnavailable):
         storage.read(handle, 0, 10)
@@ -180,26 +162,32 @@ def test_counts_bytes_times_and_failures() -> None:
     assert measured(metrics, "failures_total", operation="write", error="InvalidOffset") == 2
     assert measured(metrics, "failures_total", operation="info", error="ChunkNotFound") == 1
     assert measured(metrics, "failures_total", operation="read", error="StorageUnavailable") == 1
-    assert measured(metrics, "failures_total", operation="exists", error="ObjectNotFound") is None
     sums = [value for name, value in values_of(metrics).items() if name.startswith("pravega_chunks_seconds_sum")]
-    assert len(sums) == 5 and all(value > 0 for value in sums)
+    assert len(sums) == 4 and all(value > 0 for value in sums)
 
 
 def test_storages_of_one_process_share_their_metrics() -> None:
-    before = default_metrics().registry.get_sample_value("pravega_chunks_seconds_count", {"operation": "create"}) or 0
+    before = (
+        default_metrics().registry.get_sample_value(
+            "pravega_chunks_seconds_count", {"operation": "create_with_content"}
+        )
+        or 0
+    )
     for _ in range(2):
-        ChunkStorage(SimulatedStore()).create(new_name())
-    after = default_metrics().registry.get_sample_value("pravega_chunks_seconds_count", {"operation": "create"})
+        ChunkStorage(SimulatedStore()).create_with_content(new_name(), b"")
+    after = default_metrics().registry.get_sample_value(
+        "pravega_chunks_seconds_count", {"operation": "create_with_content"}
+    )
     assert after == before + 2
 
 
 def test_every_operation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "chunkstore.chunks")
+    caplog.set_level(logging.DEBUG, "chunkstore.chunk_storage")
     storage = ChunkStorage(SimulatedStore())
     handle = storage.create_with_content("a\nb", CONTENT)
     with pytest.raises(InvalidOffset):
         storage.write(handle, 3, b"x")
-    texts = [record.getMessage() for record in caplog.records if record.name == "chunkstore.chunks"]
+    texts = [record.getMessage() for record in caplog.records if record.name == "chunkstore.chunk_storage"]
     assert len(texts) == 2
     assert texts[0].startswith("create_with_content 'a\\nb' at 0: done, 1000 bytes, ")
     assert texts[1].startswith("write 'a\\nb' at 3: InvalidOffset, 0 bytes, ")

@@ -1,14 +1,15 @@
-"""What may have to be deleted, and the durable queue of it (G1, G2). Who deletes it is `chunkstore.collection.garbage`.
+"""The garbage queue: what the collector (`chunkstore.garbage_collector`) may have to delete (G1, G2).
 
-Whoever makes garbage queues it first: a chunk before it is made (if nothing comes to name it, it is garbage), a chunk
-before the commit that takes it out of its segment, a segment before the commit that deletes it. So the queue may name
-what is alive.
+Garbage is queued before it exists: a new chunk before it is created (if no commit names it, it is garbage), a chunk
+before the commit that takes it out of its segment, a segment before the commit that deletes it. So a task may name
+something that is alive.
 """
 
 from __future__ import annotations
 
 import abc
 import enum
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class GarbageKind(enum.IntEnum):
 
 
 class GarbageTask(NamedTuple):
-    """Something to look at when `due` (epoch s) has come, after `attempts` that failed.
+    """Something that may have to be deleted from `due` (epoch s) on, after `attempts` that failed.
 
     `name` is the chunk, the record that leads to the list of chunks, or the journal's file. `segment` is the one that
     the commit changes which decides: after it the name is garbage, or alive if it is new.
@@ -47,7 +48,7 @@ class GarbageBatch(NamedTuple):
 
 
 class GarbageQueue(abc.ABC):
-    """Tasks that survive this process. Nothing is lost; a task may be met again, even when it is done."""
+    """A durable queue. No task is lost; a task may be returned again after it is done."""
 
     @abc.abstractmethod
     def add(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction | None = None) -> None:
@@ -64,7 +65,7 @@ class GarbageQueue(abc.ABC):
         """
 
     def waits(self, name: str) -> bool:
-        """Whether a new chunk may still be named: no collector has claimed it, by the newest that anybody knows."""
+        """Whether a new chunk may still be named: by the newest state of the queue no collector has claimed it."""
         return True
 
     @abc.abstractmethod
@@ -73,5 +74,34 @@ class GarbageQueue(abc.ABC):
 
     @abc.abstractmethod
     def settle(self, batch: GarbageBatch, again: Sequence[GarbageTask] = (), aside: Sequence[GarbageTask] = ()) -> None:
-        """Forget a batch, all but those of its tasks that are to be tried `again`, or are put `aside`, for the
-        operator (G2): no crash, and no error, loses one of these."""
+        """Remove a batch from the queue, except tasks to retry (`again`) and tasks that failed for good (`aside`).
+
+        The latter are kept for the operator (G2). Neither a crash nor an error loses one of these.
+        """
+
+
+class MemoryGarbageQueue(GarbageQueue):
+    """Tasks in this process only: for garbage that the next process finds by itself."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, GarbageTask] = {}
+
+    def add(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction | None = None) -> None:
+        self._change(tasks)
+
+    def due(self, now: float) -> Iterator[GarbageBatch]:
+        tasks = tuple(task for task in list(self.tasks.values()) if task.due <= now)
+        if tasks:
+            yield GarbageBatch("", tasks)
+
+    def settle(self, batch: GarbageBatch, again: Sequence[GarbageTask] = (), aside: Sequence[GarbageTask] = ()) -> None:
+        left = [*again, *(task._replace(due=math.inf) for task in aside)]
+        left = [task._replace(kind=self.tasks.get(task.name, task).kind) for task in left]  # a claim stays one
+        kept = {task.name for task in left}
+        self._change(left, [task.name for task in batch.tasks if task.name not in kept])
+
+    def _change(self, tasks: Sequence[GarbageTask], settled: Sequence[str] = ()) -> None:
+        """Add or replace tasks, by their names, and forget those that are settled."""
+        self.tasks.update({task.name: task for task in tasks})
+        for name in settled:
+            self.tasks.pop(name, None)

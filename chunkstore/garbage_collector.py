@@ -1,16 +1,16 @@
-"""The collector of garbage: it deletes what is queued as garbage (`chunkstore.metadata.garbage`; G1, G2).
+"""The collector of garbage: it deletes what is queued as garbage (`chunkstore.metadata.garbage_queue`; G1, G2).
 
 The queue may name what is alive. So the collector decides: it deletes a chunk only when, after the delay, no metadata
 names it.
 
-Whoever queued a task may sleep, for longer than the delay, and commit after the collector has looked. So where the
-collector finds that the commit has not been made (a new chunk that nothing names, an old one that is still named, a
+The process that queued a task may sleep for longer than the delay, and commit after the collector has looked. So where
+the collector finds that the commit has not been made (a new chunk that nothing names, an old one that is still named, a
 segment that is not deleted), it changes the version of the segment's record first. Then that commit can never be made,
 and what the collector found stays true.
 
-The records of system segments are in this process's memory, which proves nothing to others. Before it decides anything
-about their chunks the collector has a snapshot of them made, which fails if another instance has taken over, and leaves
-no doubt about earlier commits to the instance that boots next.
+The records of system segments are in this process's memory, which other processes do not see. Before it decides
+anything about their chunks the collector has a snapshot of them made, which fails if another instance has taken over,
+and leaves no doubt about earlier commits to the instance that boots next.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
-from chunkstore.chunks import ChunkHandle, ChunkStorage
+from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import MetadataConflict, StorageError
-from chunkstore.metadata.garbage import GarbageKind, GarbageQueue, GarbageTask
-from chunkstore.metadata.records import RecordStatus, segment_key
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
+from chunkstore.metadata.metadata_records import RecordStatus, segment_key
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
 from chunkstore.paths import SYSTEM
 from chunkstore.segments.chunk_list import ChunkList
@@ -37,8 +37,8 @@ _CONFLICTS = 10  # times that a commit is tried against busy writers
 
 @dataclass(frozen=True)
 class GarbageConfig:
-    """`delay`: seconds before garbage is looked at, or looked at again; longer than any read takes. `attempts`: tries
-    before a task is put aside. `transaction_batch`: chunks of a deleted segment that go in one transaction."""
+    """`delay`: seconds before a task is retried; longer than any read takes. `attempts`: tries before a task counts as
+    failed. `transaction_batch`: chunks of a deleted segment that one transaction removes."""
 
     delay: float = 60.0
     attempts: int = 3
@@ -47,7 +47,7 @@ class GarbageConfig:
 
 @dataclass
 class GarbageReport:
-    """What a run did: objects deleted, tasks whose object is alive, tasks to be tried again, tasks put aside."""
+    """What a run did: objects deleted, tasks whose object is alive, tasks to retry, tasks that failed for good."""
 
     deleted: int = 0
     alive: int = 0
@@ -59,9 +59,9 @@ class GarbageCollector:
     """Carries out the tasks of a queue. Several at once do no harm, and no more good than one.
 
     `is_needed` returns whether the next boot may read a journal or snapshot, and `snapshot` makes one of the system
-    segments; a `SystemJournal` has both. Without them journals, and chunks of system segments, are kept. `held` tells
-    which chunks something names beside the metadata. `may_go_on` is asked before each batch of a deleted segment: if
-    the metadata must not change any more for now, the rest is for a later run. `executor` deletes in parallel.
+    segments; a `SystemJournal` has both. Without them journals, and chunks of system segments, are kept. `held` returns
+    the chunks that are in use outside the metadata. `should_continue` is called before each batch of a deleted segment:
+    once it returns False, the rest is left for a later run. `executor` deletes in parallel.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GarbageCollector:
         is_needed: Callable[[str], bool] | None = None,
         snapshot: Callable[[], object] | None = None,
         held: Callable[[Sequence[str]], Collection[str]] = lambda names: (),
-        may_go_on: Callable[[], bool] = lambda: True,
+        should_continue: Callable[[], bool] = lambda: True,
         executor: Executor | None = None,
     ) -> None:
         self._chunks = chunks
@@ -84,7 +84,7 @@ class GarbageCollector:
         self._is_needed = is_needed
         self._snapshot = snapshot
         self._held = held
-        self._may_go_on = may_go_on
+        self._may_go_on = should_continue
         self._map = executor.map if executor else map
 
     def run_once(self, now: float | None = None) -> GarbageReport:
@@ -159,7 +159,7 @@ class GarbageCollector:
                     dead = {name for name in names if transaction.chunk(name) is None}
                     if dead if are_new else len(dead) < len(names):
                         self._forestall_commits(transaction, segment)
-                    if dead and are_new:  # for who begins such a commit later: its clock may have stood still
+                    if dead and are_new:  # a process whose clock stood still may begin such a commit later
                         claimed = [GarbageTask(name, 0.0, segment=segment) for name in sorted(dead)]
                         self._queue.claim(claimed, transaction)
                     transaction.commit()

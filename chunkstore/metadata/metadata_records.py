@@ -6,8 +6,8 @@ offset without walking that list, the segment's record lists blocks, and an `Ind
 Segments, chunks and blocks are stored under keys (`record.key`). A chunk's key is its name; a segment's is
 `segment_key(name)`, because a legacy segment may consist of one object that has its very name.
 
-The bytes are those of Pravega (so what it wrote can be read), with what is ours in later revisions and a type of our
-own; unknown revisions and trailing fields are skipped.
+The format is Pravega's, so records that it wrote can be read. Fields of this project are in later revisions, and its
+index blocks have a type of their own. Unknown revisions and trailing fields are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chunkstore.decoding import NewerFormat, decoding, judge
+from chunkstore.decoding import NewerFormat, decoding, validator
 from chunkstore.errors import InvalidRecord
 from chunkstore.metadata.serialization import (
     FieldReader,
@@ -148,7 +148,7 @@ _NOT_NEGATIVE = (
 class ChunkRecord(NamedTuple):
     """A chunk: the object `name`, of which the first `length` bytes count. `next_chunk` is None for the last.
 
-    `checksums` of its blocks (see `chunkstore.checksums`) are ours; empty for a chunk of which they are not known.
+    `checksums` of its blocks (see `chunkstore.checksums`) are not in Pravega's format; empty if they are not known.
     """
 
     name: str
@@ -179,7 +179,7 @@ class IndexBlockRecord(NamedTuple):
 
 
 class ReadIndexBlock(NamedTuple):
-    """The block of the original, which knows one chunk: the one that holds the offset that its key ends in.
+    """Pravega's own index block, which knows one chunk: the one that holds the offset that its key ends in.
 
     `chunk_start` is where that chunk starts in the segment. It is read when metadata is imported.
     """
@@ -351,7 +351,7 @@ def _read_entries(fields: FieldReader) -> tuple[tuple[int, str], ...]:
     return tuple((fields.compact_long(), fields.name()) for _ in range(fields.count(3)))
 
 
-_CHECKSUMS = judge(bytes)
+_CHECKSUMS = validator(bytes)
 _KINDS: dict[type[Record], int] = {ChunkRecord: 2, StoredSegmentRecord: 3, ReadIndexBlock: 4, IndexBlockRecord: 32}
 _READERS: dict[int, Callable[[dict[int, FieldReader]], Record]] = {
     2: _read_chunk,

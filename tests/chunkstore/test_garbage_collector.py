@@ -13,11 +13,11 @@ import pytest
 
 from chunkstore import StorageUnavailable, Store, open_store
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunks import ChunkStorage
-from chunkstore.collection.garbage import GarbageCollector, GarbageConfig, GarbageReport
+from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import MetadataConflict
-from chunkstore.metadata.garbage import GarbageKind, GarbageTask
-from chunkstore.metadata.records import segment_key
+from chunkstore.garbage_collector import GarbageCollector, GarbageConfig, GarbageReport
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageTask
+from chunkstore.metadata.metadata_records import segment_key
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import JournalConfig, SystemJournal
 from chunkstore.segments.chunk_list import ChunkList
@@ -209,7 +209,7 @@ def test_a_collection_stops_when_it_is_told_and_is_resumed(world: World) -> None
     deleted: list[int] = []
     while world.stored_chunks():
         report = collector(
-            world, config=GarbageConfig(transaction_batch=3, attempts=100), may_go_on=lambda: next(left)
+            world, config=GarbageConfig(transaction_batch=3, attempts=100), should_continue=lambda: next(left)
         ).run_once(world.now + 60 * (len(deleted) + 1))
         deleted.append(report.deleted)
     assert deleted == [6, 6, 6, 2]

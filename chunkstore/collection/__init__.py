@@ -1,1 +1,0 @@
-"""Deleting and merging chunks: garbage, orphans, the optimiser."""
