@@ -25,8 +25,8 @@ LAYERED = {*PACKAGES, "pyspark"}
 
 WINGS = {
     "chunkstore": (
-        "errors port read_only chunk_names chunks checksums clocks decoding metrics numbered paths remembered "
-        "selftest similarity stamps urls",
+        "errors port read_only chunk_names chunk_storage checksums boot_clock decoding metrics numbered paths "
+        "bounded_set selftest similarity stamps urls",
         "backends",
         "metadata",
         "segments",

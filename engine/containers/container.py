@@ -23,8 +23,8 @@ from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
 from engine.logs.log import Executor, Repair
 from engine.logs.transaction import Receipt
+from engine.reading.container_segments import ContainerSegments
 from engine.reading.read_index import ReadEntry, ReadIndex
-from engine.reading.segment_store import SegmentStore
 from engine.reading.table_store import TableStore
 from engine.settings import Settings
 from engine.state.operations import (
@@ -125,7 +125,7 @@ class Container:
         )
         self.background = TaskRunner(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
         self.tables = TableStore(self.log, self.lookups)
-        self.segments = SegmentStore(stores, self.log, self.lookups, self.tables, self.cache)
+        self.segments = ContainerSegments(stores, self.log, self.lookups, self.tables, self.cache)
         self.read_index = ReadIndex(self.segments, self.log, self.background, settings.poll, clock)
         self.records = ContainerRecords(self.tables, self.log)
         self.flush_context = FlushContext(
@@ -316,7 +316,7 @@ class Container:
         return self.segments.plan_of(segment, start, end)
 
     def read(self, segment: str, start: int, end: int) -> bytes:
-        """The bytes `[start, end)` of a segment; see SegmentStore.read."""
+        """The bytes `[start, end)` of a segment; see ContainerSegments.read."""
         return self.segments.read(segment, start, end)
 
     def follow(self, segment: str, offset: int, length: int, timeout: float) -> Iterator[ReadEntry]:

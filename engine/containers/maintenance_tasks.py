@@ -17,7 +17,7 @@ from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.age_evidence import Observed, observed_before
 from engine.logs.durable_log import DurableLog
 from engine.logs.truncation import truncate_log
-from engine.reading.segment_store import SegmentStore
+from engine.reading.container_segments import ContainerSegments
 from engine.state.operations import ExpireSegments
 from engine.state.segments import Segment
 from engine.state.state import State
@@ -44,7 +44,7 @@ class MaintenanceTasks:
         self,
         context: FlushContext,
         log: DurableLog,
-        segments: SegmentStore,
+        segments: ContainerSegments,
         writer: StorageWriter,
         log_clock: StorageClock,
         clock: Callable[[], float],

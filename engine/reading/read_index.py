@@ -18,7 +18,7 @@ from typing import NamedTuple
 from chunkstore import StorageError
 from engine.errors import EngineError, SegmentNotFound, SegmentTruncated
 from engine.logs.durable_log import DurableLog
-from engine.reading.segment_store import SegmentStore
+from engine.reading.container_segments import ContainerSegments
 from engine.task_runner import TaskRunner
 
 ENTRY_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class ReadIndex:
 
     def __init__(
         self,
-        segments: SegmentStore,
+        segments: ContainerSegments,
         log: DurableLog,
         background: TaskRunner,
         poll: float,

@@ -11,8 +11,8 @@ from engine.clocks import is_plausible
 from engine.state.operations import DequeueGarbage, PutEntry, QueueGarbage
 from engine.state.state import ATTRIBUTES_GARBAGE, State
 from engine.state.tables import ATTRIBUTES, STORAGE
+from engine.writer.container_garbage import ContainerGarbage
 from engine.writer.flush_context import FlushContext
-from engine.writer.garbage_queue import LogGarbageQueue
 
 BATCH = 1000
 """The most entries that one append removes, and the most pieces of garbage in one operation."""
@@ -36,7 +36,7 @@ def collect_garbage(context: FlushContext, now: float, delay: float, covered: in
     collector = GarbageCollector(
         ChunkStorage(context.stores.chunks),
         context.records,
-        LogGarbageQueue(context.log, before=before, covered=covered),
+        ContainerGarbage(context.log, before=before, covered=covered),
         GarbageConfig(transaction_batch=BATCH),
         held=lambda names: _named(context.log.refresh(), names),
         should_continue=lambda: _unflushed(context.log.state) < UNFLUSHED,

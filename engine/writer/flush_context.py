@@ -12,13 +12,13 @@ from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from engine.clocks import StorageClock
 from engine.logs.durable_log import DurableLog
-from engine.reading.segment_store import SegmentStore
+from engine.reading.container_segments import ContainerSegments
 from engine.reading.table_store import TableStore
 from engine.settings import Settings
 from engine.storage.lookups import Lookups
 from engine.storage.object_reads import Stores
+from engine.writer.container_garbage import ContainerGarbage
 from engine.writer.container_records import ContainerRecords
-from engine.writer.garbage_queue import LogGarbageQueue
 
 
 class FlushContext(NamedTuple):
@@ -35,18 +35,18 @@ class FlushContext(NamedTuple):
     log: DurableLog
     lookups: Lookups
     tables: TableStore
-    segments: SegmentStore
+    segments: ContainerSegments
     records: ContainerRecords
 
     def segment_storage(self, *, announce: bool) -> ChunkedSegmentStorage:
         """The segments in LTS, as the log's present epoch changes them: it appends only to chunks that it created (S2).
 
-        announce: see `LogGarbageQueue`.
+        announce: see `ContainerGarbage`.
         """
         return ChunkedSegmentStorage(
             ChunkStorage(self.stores.chunks),
             self.records,
-            LogGarbageQueue(self.log, announce=announce),
+            ContainerGarbage(self.log, announce=announce),
             self.log.head.epoch,
             SegmentStorageConfig(garbage_delay=self.settings.garbage_delay),
             clock=self.storage_clock.now,

@@ -31,7 +31,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="a-collector-claims-nothing",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old="        transaction.with_operations.append(queueing(tasks))\n\n    def waits",
         new="        pass\n\n    def waits",
         tests=[f"{_STOPPED_MERGES}a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in"],

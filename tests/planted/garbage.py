@@ -6,7 +6,7 @@ from tests.planted import Breakage
 BREAKAGES = [
     Breakage(
         name="garbage-is-forgotten-when-its-deletion-failed",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old="        left = {task.name for task in (*again, *aside)}\n",
         new="        left: set[str] = set()\n",
         tests=["tests/engine/writer/test_garbage.py"],
@@ -190,7 +190,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="chunks-of-a-refused-step-are-forgotten",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old="            transaction.unless_committed(lambda: self._queue_uncommitted(new))\n",
         new="            pass\n",
         tests=[

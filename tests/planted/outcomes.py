@@ -60,7 +60,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="read-refused-by-an-old-state",
-        file="engine/reading/segment_store.py",
+        file="engine/reading/container_segments.py",
         old="if known is None or not known.start_offset <= start <= end <= known.length:",
         new="if known is None or end > known.length:",
         tests=[_OUTCOMES + "test_a_read_is_refused_by_no_older_state_either"],

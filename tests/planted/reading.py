@@ -23,7 +23,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="what-moved-is-not-looked-up-again",
-        file="engine/reading/segment_store.py",
+        file="engine/reading/container_segments.py",
         old="                self._log.refresh()\n                if self.plan(segment, start, end) == pieces:\n",
         new="                if self.plan(segment, start, end) == pieces:\n",
         tests=[

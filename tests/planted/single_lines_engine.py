@@ -532,7 +532,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="alive-garbage-collected",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old="            if name not in state.chunks\n",
         new="            if name\n",
         tests=[
@@ -541,7 +541,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="garbage-of-this-recovery-point",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old="        return old and not state.is_kept_for_recovery(garbage)\n",
         new="        return old\n",
         tests=[
@@ -550,7 +550,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="uncovered-garbage",
-        file="engine/writer/garbage_queue.py",
+        file="engine/writer/container_garbage.py",
         old=" and garbage.sequence < self._covered\n",
         new="\n",
         tests=["tests/engine/containers/test_clocks.py::test_garbage_of_a_folder_stays_when_its_clock_is_stepped"],

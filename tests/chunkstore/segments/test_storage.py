@@ -40,6 +40,7 @@ from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, Wrappi
 from chunkstore.testing.contracts import refused
 from chunkstore.testing.wrapping import Request
 from tests.support import limits
+from tests.support.chunk_contracts import is_stored
 from tests.support.flaky_metadata import FlakyMetadataStore
 from tests.support.garbage_queue import StoreGarbageQueue
 from tests.support.segment_contracts import DATA, NAME, OTHER, SegmentContract, World

@@ -19,8 +19,8 @@ from engine.errors import FlushOvertaken
 from engine.settings import Settings
 from engine.state.operations import EndCycle, PutEntry
 from engine.storage.object_reads import Stores
+from engine.writer.container_garbage import ContainerGarbage
 from engine.writer.container_records import ContainerRecords
-from engine.writer.garbage_queue import LogGarbageQueue
 from tests.support import limits
 from tests.support.metadata_contracts import MetadataStoreContract
 from tests.support.simulation import Simulation
@@ -105,7 +105,7 @@ def simulation() -> Simulation:
 def segments_of(container: Container) -> ChunkedSegmentStorage:
     """The segments in LTS as a flush cycle changes them."""
     chunks = ChunkStorage(container.stores.chunks)
-    return ChunkedSegmentStorage(chunks, container.records, LogGarbageQueue(container.log, announce=False), 1)
+    return ChunkedSegmentStorage(chunks, container.records, ContainerGarbage(container.log, announce=False), 1)
 
 
 def test_a_change_and_its_companions_are_one_append(simulation: Simulation) -> None:

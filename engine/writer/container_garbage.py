@@ -19,7 +19,7 @@ from engine.state.state import GarbageEntry, State
 _BATCH = 1000
 
 
-class LogGarbageQueue(GarbageQueue):
+class ContainerGarbage(GarbageQueue):
     """The garbage of one container.
 
     What a transaction of the chunk layer makes garbage is queued by that same transaction. With `announce`, new chunks

@@ -23,7 +23,7 @@ from engine.storage.object_reads import ObjectRange, Stores, fetch_through, plan
 _METRICS = default_metrics().layer("container")
 
 
-class SegmentStore:
+class ContainerSegments:
     """The segments of one container. Thread-safe. cache: of blocks that were read."""
 
     def __init__(self, stores: Stores, log: DurableLog, lookups: Lookups, tables: TableStore, cache: Cache) -> None:
