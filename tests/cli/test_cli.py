@@ -240,7 +240,9 @@ def test_recovery(folder: str) -> None:
     row = document("container", "describe", number, root=folder)["container"]
     assert row["online"] and row["boundary"] == done["recovered"]["head"]
     assert document("verify", "--deep", root=folder)["verify"]["findings"] == []
-    assert "recovered as flush cycle 1" in run("container", "recover", number, "--yes", "--force", root=folder).stdout
+    assert (
+        "recovered as of flush cycle 1" in run("container", "recover", number, "--yes", "--force", root=folder).stdout
+    )
 
 
 def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_recovery_when_the_logs_own_root_is_lost(tmp_path: Path) -> None:
     first = ["--wal", new, "container", "recover", "0", "--new-log"]
     assert "nothing was changed" in run(*first, root=url, code=1).stderr and not Path(new).exists()
     assert document(*first, "--yes", root=url)["recovered"]["segments"] == 1
-    assert "is gone" in run("--wal", new, "container", "describe", "1", root=url).stdout
+    assert "If it is lost, recover" in run("--wal", new, "container", "describe", "1", root=url).stdout
     run("--wal", new, "container", "recover", "1", "--yes", root=url)
     assert document("--wal", new, "verify", root=url)["verify"]["findings"] == []
 

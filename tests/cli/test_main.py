@@ -86,7 +86,7 @@ def test_first_sentences_of_helps_are_not_cut(group: str) -> None:
 
 def test_helps_say_what_values_look_like() -> None:
     """Each kind of value that has a form of its own, with an example, wherever it is taken."""
-    shown = {"PLACE": "5 minutes ago", "TIME": "2026-01-31T12:00:00Z", "DURATION": "1h30m", "SIZE": "10MiB"}
+    shown = {"POSITION": "5 minutes ago", "TIME": "2026-01-31T12:00:00Z", "DURATION": "1h30m", "SIZE": "10MiB"}
     seen = set()
     for words, command in leaves():
         told = " ".join(run(*words.split(), "--help").stdout.split())

@@ -292,7 +292,7 @@ def cuts(place: Place) -> Callable[[], None]:
                 partial(manager.lag, cut),
             ]
             for act in acts:
-                with pytest.raises(CutOfDeletedStream, match=r"of a stream that was deleted"):
+                with pytest.raises(CutOfDeletedStream, match=r"belongs to a stream that was deleted"):
                     act()
 
     return use
@@ -490,12 +490,12 @@ def test_retention_keeps_everything_for_a_subscriber_whose_position_does_not_fit
     found = retention.retain(stream, period=0.0)
     assert found.truncated is None and place.events() == sorted(NEW)
     assert "it waits for subscriber query:a b. The position of query:a b does not fit" in found.why
-    assert "of a stream that was deleted" in found.why
+    assert "belongs to a stream that was deleted" in found.why
     assert "`pravega-spark stream unsubscribe sc/st 'query:a b' --yes`" in found.why
     info = place.manager.stream_info("sc", "st")
     assert info.subscribers["query:a b"].events == info.events
     assert (
-        "of a stream that was deleted" in info.unplaced["query:a b"]
+        "belongs to a stream that was deleted" in info.unplaced["query:a b"]
         and info.unplaced["query:a b"] in info._repr_html_()
     )
     (finding,) = verify_root(place.root).findings

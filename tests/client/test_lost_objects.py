@@ -119,4 +119,4 @@ def test_a_description_that_is_not_what_was_written_says_what_to_do(tmp_path: Pa
 
 def test_what_to_do_is_told_once() -> None:
     assert str(DataCorruption("a.")) == f"a. {Damaged.remedy}" and fact_of(DataCorruption("a.")) == "a."
-    assert str(UnknownFormat("a")) == "a. Upgrade this installation, and it can be read: it is whole."
+    assert str(UnknownFormat("a")) == "a. It is undamaged: upgrade this installation to read it."

@@ -137,8 +137,6 @@ FUNCTIONS = (
     "fetch_event",
     "fetch_event_to_file",
     "fetch_events",
-    "draw_segments",
-    "save_segments",
     "stream_picture",
 )
 

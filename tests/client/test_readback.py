@@ -352,7 +352,7 @@ def test_a_groups_state_is_refused_or_read_back() -> None:
 
 @pytest.mark.parametrize("positions", [{0: 5.0}, {False: 5}, {0: None}, {"0": 5}, {0: 1 << 70}, {1.5: 5}], ids=repr)
 def test_a_recorded_cut_is_refused_if_it_is_none(positions: Any) -> None:
-    with pytest.raises(UnreadableRecord, match="a recorded stream cut is not kept"):
+    with pytest.raises(UnreadableRecord, match="a recorded stream cut was not stored"):
         encode_recorded(positions)
 
 
@@ -364,6 +364,6 @@ def test_the_number_of_a_deleted_stream_is_refused_if_it_is_none(number: Any) ->
 
 
 def test_a_subscribers_cut_is_refused_if_it_is_of_another_stream(manager: StreamManager, root: str) -> None:
-    refused = pytest.raises(UnreadableRecord, match="the released cut of subscriber s/a/x is not kept")
+    refused = pytest.raises(UnreadableRecord, match="the released cut of subscriber s/a/x was not stored")
     with Root.open(root, create=False) as opened, refused:
         subscribe(Catalog(opened).stream("s", "a"), "x", StreamCut("s", "b", {0: 0}))

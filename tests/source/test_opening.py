@@ -72,7 +72,7 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     def told() -> list[tuple[str, str]]:
         found = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
-        return [(level, text) for level, text in found if "it was created" in text or "this write created" in text]
+        return [(level, text) for level, text in found if "created" in text]
 
     new = tmp_path / "new"
     open_stream(options(new), "write")

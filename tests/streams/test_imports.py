@@ -496,7 +496,7 @@ def test_a_scope_without_streams_is_imported(tmp_path: Path) -> None:
     with StreamManager(tmp_path / "root", create=True) as manager:
         told = manager.import_streams(laid_out(objects, tmp_path / "lts"), dry_run=True)
         assert (told.scopes, told.empty_scopes) == (("demo", "quiet"), ["quiet"])
-        assert any("streams in scope 'quiet' is not there" in text for text in told.unknown)
+        assert any("streams in scope 'quiet' is missing" in text for text in told.unknown)
         manager.import_streams(tmp_path / "lts", ["quiet"])
         assert sorted(manager.list_scope()) == ["quiet"]
         manager.import_streams(tmp_path / "lts")

@@ -144,7 +144,7 @@ def test_the_record_of_a_segment_in_tier_2_is_missing() -> None:
     life = lived(7)
     segment = life.whole_segment()
     life.container.put_entries(STORAGE, {segment.key: None})
-    assert_told(life.verified(), segment.name.rpartition(".")[0], "has no record")
+    assert_told(life.verified(), segment.name.rpartition(".")[0], "there is no record of")
 
 
 SAVED: dict[str, Any] = {"length": 5, "id": 999, "sealed": True, "storage": "other", "start_offset": 1}
@@ -183,7 +183,7 @@ def test_entries_of_the_table_of_segments_that_are_wrong() -> None:
     report = life.verified()
     assert_told(report, active, "is not there")
     assert_told(report, idle, "are not in LTS")
-    assert_told(report, "s/twin", f"is of {idle!r}")
+    assert_told(report, "s/twin", f"is for {idle!r}")
     assert_told(report, "s/nonsense", "cannot be understood")
     assert_told(report, "s/new", "was never saved")
 

@@ -29,7 +29,7 @@ from engine.state.segments import Extent
 from engine.storage import recovery
 from engine.storage.chunk_writer import write_chunk
 from engine.storage.object_reads import Stores
-from engine.writer import storage_writer
+from engine.writer import flush_context
 from tests.support.simulation import Simulation, audit, small_sizes
 
 DELAY = 600.0
@@ -116,7 +116,7 @@ def test_where_nothing_is_lost_nothing_is_found(simulation: Simulation) -> None:
     root, counts = SimulatedRoot(simulation), list[int]()
     simulation.advance(2 * AGE)
     before = [(info.path, info.modified) for info in simulation.store.list("")]
-    sweep = found(root, told=counts.append)
+    sweep = found(root, progress=counts.append)
     assert sweep.orphans == () and sweep.recent == sweep.unknown == sweep.bytes == 0 and sweep.examined > 10
     assert counts == [len(before)]
     assert [(info.path, info.modified) for info in simulation.store.list("")] == before
@@ -267,7 +267,7 @@ def test_what_lost_a_race_is_refused_if_it_slept_too_long(simulation: Simulation
 def test_a_relocated_chunk_of_a_cycle_that_slept(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a cycle copies to save space is named in a transaction of its own, which the cycle's number fences too."""
     config = partial(SegmentStorageConfig, relocate_min=10)
-    monkeypatch.setattr(storage_writer, "SegmentStorageConfig", config)
+    monkeypatch.setattr(flush_context, "SegmentStorageConfig", config)
     container = simulation.open()
     container.create_segment("long")
     payload = random.Random(2).randbytes(400)

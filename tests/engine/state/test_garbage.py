@@ -67,8 +67,8 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
     writer.commit(DequeueGarbage(("given up",)))
     assert not writer.state.garbage and writer.state.min_attach_time == 5000
     before = writer.state
-    for made, told in ((4999, "were begun at 1970-01-01 00:00:04 UTC"), (0, "have no known creation time")):
-        with pytest.raises(ChunksExpired, match=rf"its chunks {told}, and .* before 1970-01-01 00:00:05 UTC") as error:
+    for made, told in ((4999, "were created at 1970-01-01 00:00:04 UTC"), (0, "have no known creation time")):
+        with pytest.raises(ChunksExpired, match=rf"its chunks {told}, but .* before 1970-01-01 00:00:05 UTC") as error:
             writer.commit(Append("b", (named, given), created_at=made))
         assert (error.value.segment, error.value.created_at, error.value.min_attach_time) == ("b", made, 5000)
         assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)

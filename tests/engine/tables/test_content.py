@@ -528,7 +528,7 @@ DAMAGED_ENTRY = {
     "negative value length": (set_bytes(5, b"\xff\xff\xff\xfe"), "a value of -2 is not possible"),
     "long value": (set_bytes(5, (MAX_VALUE + 1).to_bytes(4, "big")), "a value of 1040385 is not possible"),
     "longer than the segment": (set_bytes(5, b"\x00\x00\x10\x00"), "it has 4115 bytes, but the segment ends at"),
-    "zeros": (set_bytes(0, bytes(SIZE)), r"its key is b''"),
+    "zeros": (set_bytes(0, bytes(SIZE)), r"for another key than b''"),
     "key": (set_bytes(17, b"xx"), r"the index points to it for another key than b'xx'"),
     "shorter key": (set_bytes(4, b"\x01"), r"the index points to it for another key than b'k'"),
     "removal": (set_bytes(5, b"\xff\xff\xff\xff"), r"it removes b'k0', but the index points to it"),
