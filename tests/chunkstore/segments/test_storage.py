@@ -538,9 +538,8 @@ SYSTEM = "_system/containers/metadata_0"
 def test_system_segments_are_pinned_and_journaled() -> None:
     world = World(ChunkStorage(SimulatedStore()))
     journal = Journal()
-    segments = ChunkedSegmentStorage(
-        world.chunks, MemoryMetadataStore(world.table), world.queue, 1, journal=journal, clock=lambda: world.now
-    )
+    metadata = MemoryMetadataStore(world.table)
+    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, journal=journal, clock=lambda: world.now)
     handle = segments.create(SYSTEM, 600)
     segments.write(handle, 0, DATA[:500])
     segments.write(handle, 500, DATA[500:800])
@@ -560,12 +559,11 @@ def test_system_segments_are_pinned_and_journaled() -> None:
         ("truncated", SYSTEM, 650, second, 600),
         ("truncated", SYSTEM, 800, None, 800),
     ]
-    assert world.metadata is not None
-    kept = GarbageCollector(world.chunks, world.metadata, world.queue).run_once(world.now + 61)
+    kept = GarbageCollector(world.chunks, metadata, world.queue).run_once(world.now + 61)
     assert kept.retried == 4 and is_stored(world.chunks, first)  # nobody could make a snapshot
     snapshots: list[int] = []
     options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
-    GarbageCollector(world.chunks, world.metadata, world.queue, **options).run_once(world.now + 122)
+    GarbageCollector(world.chunks, metadata, world.queue, **options).run_once(world.now + 122)
     assert not is_stored(world.chunks, first) and not is_stored(world.chunks, second) and snapshots
     attach = partial(segments.attach, handle, 800, [WrittenChunk("a", 1)])
     for call in (partial(segments.seal, handle), partial(segments.delete, handle), attach):
