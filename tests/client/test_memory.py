@@ -7,6 +7,7 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,10 @@ BOUNDED = {"engine.storage.cache.BlockKey", "engine.state.tables.Entry", "builti
 
 
 def tracked() -> Counter[str]:
-    """How many objects there are of each type, of those that can hold others."""
+    """How many objects there are of each type, of those that can hold others, once no timer holds any."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
     for _ in range(3):
         gc.collect()
     return Counter(f"{type(each).__module__}.{type(each).__name__}" for each in gc.get_objects())

@@ -66,8 +66,8 @@ def test_maintenance_merges_on_the_cluster(spark: SparkSession, url: str) -> Non
     before = events(url)
     done = maintain.run(Target(url), spark=spark)
     assert [outcome.error for outcome in done if outcome.error] == []
-    [optimiser] = [outcome for outcome in done if outcome.step == "optimiser"]
-    assert optimiser.changed and "merged" in optimiser.detail
+    [compaction] = [outcome for outcome in done if outcome.step == "compaction"]
+    assert compaction.changed and "merged" in compaction.detail
     assert events(url) == before
     with Root.open(url) as root:
         found = verify(root, deep=True, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS).findings

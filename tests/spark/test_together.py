@@ -114,7 +114,7 @@ def _account(outcome: JobOutcome, done: Counter[str]) -> None:
         done[outcome.step] += outcome.changed
         done[f"bytes by {outcome.step}"] += outcome.bytes
     numbers = [int(number) for number in re.findall(r"\d+", outcome.detail)]
-    if outcome.step == "optimiser" and outcome.changed:
+    if outcome.step == "compaction" and outcome.changed:
         done["chunks merged"] += numbers[0]
     if outcome.step == "garbage" and outcome.changed:
         done["orphans"] += numbers[0]

@@ -176,7 +176,7 @@ def test_every_method_of_a_container_is_implemented_or_refused() -> None:
     public = {name for name, _ in inspect.getmembers(Container) if not name.startswith("_")}
     assert public <= set(vars(PravegaContainer))
     assert not issubclass(PravegaContainer, Container)
-    store = set(Store.__abstractmethods__) | {"append", "truncate", "set_read_only", "clock", "read_into"}
+    store = set(Store.__abstractmethods__) | {"append", "set_read_only", "clock", "read_into"}
     assert store <= set(vars(ReadOnlyStore))
 
 
