@@ -20,8 +20,7 @@ COMPILE = $(BIN)/python -m compileall -q chunkstore engine pravega_spark pyspark
 # Percent of each package's statements and branches that tests must run.
 CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
-# Not measured yet: what `make coverage` reports for it, less a point, becomes its floor.
-PRAVEGA_SPARK_FLOOR := 0
+# pravega_spark has no floor until `make coverage` was measured on an idle machine; it is reported only.
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -87,7 +86,7 @@ coverage: venv ## run the tests without Spark, and tell how much of each package
 	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= -m "not spark and not long"
 	$(BIN)/coverage report --include 'chunkstore/*' --fail-under $(CHUNKSTORE_FLOOR)
 	$(BIN)/coverage report --include 'engine/*' --fail-under $(ENGINE_FLOOR)
-	$(BIN)/coverage report --include 'pravega_spark/*' --fail-under $(PRAVEGA_SPARK_FLOOR)
+	$(BIN)/coverage report --include 'pravega_spark/*'
 
 planted: java venv ## break the product on purpose, one place at a time; the tests must notice each
 	$(BIN)/python -m tests.planted
