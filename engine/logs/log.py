@@ -89,6 +89,10 @@ RENEWED = 8
 not stale yet when the storage answers, even by the storage's clock, so the log's end can be read without looking for
 the log start."""
 
+DRIFT = 1e-3
+"""A host's monotonic clock gains no more than this share of the time on the storage's clock; NTP slews by half of it at
+most."""
+
 LOOKED_AT = 10
 """Where answers do not carry the storage's time, it is asked for when a tenth of the grace period has passed."""
 
@@ -235,7 +239,7 @@ class Log:
         self._writer = new_writer()
         self._proof = proof
         self._stamp = stamp
-        self._asked = proof  # when the storage's time was last known
+        self._stamped = proof  # when the storage's time was `_stamp`, or it was last asked for
         self._wall = wall
         self._wall_offset = wall() - clock()  # from the monotonic clock to the time of day, at the proof
         self._grace = grace
@@ -308,7 +312,7 @@ class Log:
             self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
         try:
             # A lost race too: our frame may have been there, and deleted since.
-            if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:
+            if stamp is None and self._clock() - self._stamped > self._grace / LOOKED_AT:
                 stamp = self._stamp_of(self._path(flight.position.address))
             self._trust(flight.position.address, stamp)
             self._recognise()
@@ -583,7 +587,12 @@ class Log:
 
     def _is_apart(self, stamp: float) -> bool:
         """Whether the storage's time is far from that of the proof."""
-        return self._stamp is None or abs(stamp - self._stamp) > self._grace / STOPPED
+        return self._stamp is None or abs(stamp - self._stamp_at(self._stamp, self._proof)) > self._grace / STOPPED
+
+    def _stamp_at(self, stamp: float, moment: float) -> float:
+        """The storage's time at a later moment of the monotonic clock, at least: not all answers carry it, such as that
+        a file is absent. A stop in between is not counted, so the time looks earlier than it was."""
+        return stamp + (moment - self._stamped) * (1 - DRIFT)
 
     def _prove(self, sent: float, stamp: float | None) -> None:
         """The head was there when a request was sent, and the storage's time was `stamp` when it was answered."""
@@ -591,9 +600,10 @@ class Log:
         self._proof = max(self._proof, sent)
         self._wall_offset = self._wall() - now
         if stamp is not None and stamp < math.inf:
-            self._asked = now
             stamp -= max(now - sent, 0.0)  # it was there no earlier
-            self._stamp = stamp if self._stamp is None or self._is_apart(stamp) else max(self._stamp, stamp)
+            if self._stamp is not None and not self._is_apart(stamp):
+                stamp = max(stamp, self._stamp_at(self._stamp, self._proof))
+            self._stamp, self._stamped = stamp, self._proof
 
     # --- company (W18) -----------------------------------------------------------------------------------------
 

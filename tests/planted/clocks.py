@@ -39,9 +39,23 @@ BREAKAGES = [
     Breakage(
         name="the-storages-time-is-not-compared",
         file="engine/logs/log.py",
-        old="abs(stamp - self._stamp) > self._grace / STOPPED",
-        new="abs(stamp - self._stamp) > 1e12",
+        old="abs(stamp - self._stamp_at(self._stamp, self._proof)) > self._grace / STOPPED",
+        new="abs(stamp - self._stamp_at(self._stamp, self._proof)) > 1e12",
         tests=[f"{_STALL}hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame"],
+    ),
+    Breakage(
+        name="the-storages-time-stands-still-where-answers-carry-none",
+        file="engine/logs/log.py",
+        old="return stamp + (moment - self._stamped) * (1 - DRIFT)",
+        new="return stamp",
+        tests=[f"{_STOPPED}who_reads_to_the_end_where_absence_carries_no_time_knows_that_it_was_not_stopped"],
+    ),
+    Breakage(
+        name="a-hosts-clock-is-believed-to-the-second",
+        file="engine/logs/log.py",
+        old="return stamp + (moment - self._stamped) * (1 - DRIFT)",
+        new="return stamp + moment - self._stamped",
+        tests=[f"{_STOPPED}who_was_stopped_after_long_reading_where_absence_carries_no_time_starts_over"],
     ),
     Breakage(
         name="the-storages-time-of-a-frame-is-not-heard",
@@ -67,7 +81,7 @@ BREAKAGES = [
     Breakage(
         name="frames-without-a-stamp-are-never-looked-up",
         file="engine/logs/log.py",
-        old="if stamp is None and self._clock() - self._asked > self._grace / LOOKED_AT:",
+        old="if stamp is None and self._clock() - self._stamped > self._grace / LOOKED_AT:",
         new="if False:",
         tests=[f"{_STOPPED}where_answers_carry_no_time_a_frame_is_looked_up_now_and_then"],
     ),

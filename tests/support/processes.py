@@ -72,7 +72,7 @@ class Interrupted(WrappingStore):
     """
 
     def __init__(self, inner: Store, world: World) -> None:
-        super().__init__(inner)
+        super().__init__(world.through(inner))
         self._world = world
 
     def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
@@ -98,6 +98,7 @@ class World:
         stalls: the chance that a process is stopped at a step, and that it is at one of its own requests.
         grace: what the truncator takes for the grace period; None: no checkpoints and no truncation.
         frozen: while a process is stopped, all of its host's clocks stand still, as if a hypervisor had stopped it.
+        through: each process's way to the storage.
         faults: rates of `SimulatedStore`.
     """
 
@@ -112,6 +113,7 @@ class World:
         grace: float | None = None,
         process: type[Process] | None = None,
         frozen: bool = False,
+        through: Callable[[Store], Store] = lambda store: store,
         **faults: float,
     ) -> None:
         self.random = random.Random(seed)
@@ -122,6 +124,7 @@ class World:
         self._faults = faults
         self._stalls = stalls
         self._frozen = frozen
+        self.through = through
         self.truncates = grace is not None
         self._running: list[object] = []
         self._stopped: dict[Process, int] = {}  # for how many steps yet

@@ -27,6 +27,7 @@ from engine.errors import EngineError
 from engine.logs.log import Log
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
+from tests.support.folder_stamps import FolderStamps
 from tests.support.processes import GRACE, World
 from tests.support.simulation import Simulation
 
@@ -54,7 +55,11 @@ def test_sleepers_lose_nothing_and_see_no_wrong_frame(faults: dict[str, Any]) ->
     assert deleted > 1000 and restarts > 100
 
 
-@pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1}], ids=["calm", "lost responses"])
+@pytest.mark.parametrize(
+    "faults",
+    [{}, {"fail_after": 0.1}, {"through": FolderStamps}],
+    ids=["calm", "lost responses", "absence carries no time"],
+)
 def test_hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame(faults: dict[str, Any]) -> None:
     """A hypervisor stops them: neither the time of day nor any other clock of theirs goes on, the storage's does."""
     deleted, restarts = run(range(5), 80, GRACE, frozen=True, **faults)
@@ -71,7 +76,11 @@ def test_without_the_storages_time_clocks_that_stand_still_are_found_out_too_lat
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("frozen", [False, True], ids=["running clocks", "clocks that stand still"])
-@pytest.mark.parametrize("faults", [{}, {"fail_after": 0.1, "fail_before": 0.05}], ids=["calm", "faults"])
+@pytest.mark.parametrize(
+    "faults",
+    [{}, {"fail_after": 0.1, "fail_before": 0.05}, {"through": FolderStamps}],
+    ids=["calm", "faults", "absence carries no time"],
+)
 def test_sleepers_in_many_schedules(faults: dict[str, Any], frozen: bool) -> None:
     run(range(1000, 1200 if frozen else 2000), 100, GRACE, frozen, **faults)
 

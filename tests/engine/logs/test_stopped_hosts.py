@@ -13,6 +13,7 @@ from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
+from tests.support.folder_stamps import FolderStamps
 from tests.support.simulation import Simulation
 
 GRACE = 600.0
@@ -174,6 +175,39 @@ def test_the_frame_at_the_boundary_stays_when_the_log_is_truncated() -> None:
     host.wall = simulation.store.now
     host.container.append("s", b"mine ")
     assert content(simulation).endswith(b"after mine ")
+
+
+def test_who_reads_to_the_end_where_absence_carries_no_time_knows_that_it_was_not_stopped() -> None:
+    """In a folder the last stamp is older than the last proof; the time between the two is known from the host."""
+    simulation = made()
+    counting = CountingStore(FolderStamps(simulation.store))
+    host = Host(simulation, counting)
+    for _ in range(10):
+        for moved in (host.sleep, simulation.advance):
+            moved(GRACE / 20)
+        host.container.refresh()
+    with simulation.open() as other:
+        other.append("s", b"other ")
+        other.checkpoint()
+        other.append("s", b"after ")
+    counting.counts.clear()
+    assert host.container.info("s").length == len(b"other after ")
+    assert counting.counts["list"] == 0, "the log start was looked for, and lies ahead of what was read"
+
+
+@pytest.mark.parametrize("days", [0.1, 14])
+def test_who_was_stopped_after_long_reading_where_absence_carries_no_time_starts_over(days: float) -> None:
+    """Its clock may gain on the storage's, in 14 days here by as much as the stop took: so what passed by its own clock
+    counts for a little less."""
+    simulation = made()
+    host = Host(simulation, FolderStamps(simulation.store))
+    for _ in range(1000):
+        host.sleep(days * 86.4 * 1.0005)
+        simulation.advance(days * 86.4)
+        host.container.refresh()
+    others_go_on(simulation)
+    with pytest.raises(OutcomeUnknown, match="the log now starts at"):
+        host.container.append("s", b"lost ")
 
 
 def test_where_answers_carry_no_time_a_frame_is_looked_up_now_and_then() -> None:
